@@ -1,0 +1,1 @@
+"""From a pile of raw images to a trained model. Nothing in here imports Airflow."""

@@ -1,0 +1,33 @@
+"""Errors written for the person who must act: what, what was given, what to do next."""
+
+
+class TenfoldError(Exception):
+    """Anything that stops a stage and that a person can do something about."""
+
+
+class BadInput(TenfoldError):
+    """Settings, a source or a data set that no retry will mend."""
+
+
+class SettingsError(BadInput):
+    """A setting is unknown, of the wrong type, out of range, or impossible beside another one."""
+
+
+class SourceError(BadInput):
+    """The raw images are missing, unreadable, or changed while they were worked on."""
+
+
+class DatasetError(BadInput):
+    """A data set is missing, incomplete or damaged."""
+
+
+class ConflictError(BadInput):
+    """Another file with other content already stands where this one would go. It is left untouched."""
+
+
+class Preempted(TenfoldError):
+    """Training was asked to stop, wrote a checkpoint and left. A retry goes on from there."""
+
+
+class TrainingError(TenfoldError):
+    """The training process ended without a result."""

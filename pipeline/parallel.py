@@ -1,0 +1,25 @@
+"""Work on a stream with several threads."""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def ordered_map(work: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
+    """Results of `work` in the order of `items`.
+
+    Unlike `Executor.map`, which submits all items at once, never more than four items a thread are under way: a
+    listing of ten million stays a stream.
+    """
+    waiting: deque[Future[Result]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) >= 4 * threads:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()

@@ -1,0 +1,203 @@
+"""Snapshot -> plan files. They decide everything; writing shards only follows them.
+
+A plan file is what one task reads, however many images there are: a line that says what to write, then the rows of the
+snapshot in the very order in which the shards hold them, so that a task streams both.
+"""
+
+import hashlib
+import json
+import logging
+import mmap
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import PIL
+from numpy.typing import NDArray
+
+from pipeline import plan, storage
+from pipeline.config import Settings
+from pipeline.dataset import is_committed, load, require_shards
+from pipeline.errors import SourceError
+from pipeline.plan import ShardSpec
+from pipeline.snapshot import Snapshot, from_line, key_bytes, load_snapshot
+from pipeline.workspace import dataset_folder, shards_folder, work_folder
+
+WRITER_VERSION = 1  # goes up whenever the same images would give other bytes
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be written of a version, or that it stands already."""
+
+    version: str
+    dataset: str
+    """Folder in which the version is published."""
+    snapshot: str
+    complete: bool
+    """Whether the data set was committed before: then `ranges` is empty."""
+    ranges: list[str] = field(default_factory=list)
+    """Plan files, one a task."""
+
+
+@dataclass(frozen=True)
+class RangePlan:
+    """The first line of a plan file."""
+
+    version: str
+    source_uri: str
+    labels: list[str]
+    max_pixels: int
+    shards: list[ShardSpec]
+    written: str
+    """Folder in which shards are written."""
+    published: str
+    """Folder in which they are read; the same one where that lies in the workspace."""
+
+
+def make_plan(settings: Settings, snapshot_path: Path) -> Path:
+    """Decide the version, the split, the order and the shards, and write a plan file for each range of shards;
+    return the file of the whole plan.
+
+    Raises SourceError where no image is left for training.
+    """
+    snapshot = load_snapshot(snapshot_path)
+    with open(snapshot.rows, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as rows:
+        index = _index_rows(rows, snapshot.listed, settings.seed)
+        splits = plan.assign_splits(index.given, index.split_hashes, settings.validation_fraction)
+        images = {split: int((splits == number).sum()) for number, split in enumerate(plan.SPLITS)}
+        _require_training_images(images, settings)
+        counts = plan.shard_counts(images, settings.train_shards, settings.num_training_servers)
+        version = version_of(snapshot, settings, counts)
+        folder, target = work_folder(settings, version), dataset_folder(settings, version)
+        storage.sweep(folder)
+        storage.sweep(target)
+        if is_committed(target):
+            require_shards(target, load(target))
+            _log.info("data set %s is complete already", target)
+            return save_plan(settings, Plan(version, str(target), str(snapshot_path), complete=True))
+        _advise(images, index.sizes[splits == 0].sum(), settings)
+        ranges = plan.shard_ranges(plan.shard_specs(images, counts), settings.shards_per_task)
+        order = np.concatenate([plan.split_order(splits, index.order_hashes, split) for split in counts])
+        files = list(_write_plan_files(settings, snapshot, version, ranges, order, index, rows))
+    return save_plan(settings, Plan(version, str(target), str(snapshot_path), complete=False, ranges=files))
+
+
+def save_plan(settings: Settings, made: Plan) -> Path:
+    """Write a plan beside its plan files."""
+    path = work_folder(settings, made.version) / "plan.json"
+    with storage.write_whole(path) as file:
+        file.write(json.dumps(asdict(made), indent=1).encode())
+    return path
+
+
+def load_plan(path: Path) -> Plan:
+    """The plan that `make_plan` wrote to `path`."""
+    return Plan(**storage.read_json(path))
+
+
+def version_of(snapshot: Snapshot, settings: Settings, shard_counts: dict[str, int]) -> str:
+    """Fingerprint of everything that decides the bytes of a data set, as 16 hexadecimal digits.
+
+    Pillow is part of it, since it decides what is rejected and encodes what is not 8-bit RGB.
+    """
+    content = {
+        "snapshot": snapshot.fingerprint,
+        "labels": list(snapshot.classes),
+        "shards": shard_counts,
+        **settings_of_bytes(settings),
+        "writer": WRITER_VERSION,
+        "pillow": PIL.__version__,
+    }
+    return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def settings_of_bytes(settings: Settings) -> dict[str, Any]:
+    """The settings that decide the bytes of a data set, beside the number of shards."""
+    names = ("seed", "validation_fraction", "max_megapixels")
+    return {name: getattr(settings, name) for name in names}
+
+
+@dataclass(frozen=True)
+class _RowIndex:
+    """Columns over the rows of a snapshot: where each line lies, its hashes, its stated split and its size in bytes."""
+
+    offsets: NDArray[np.int64]
+    split_hashes: NDArray[np.uint64]
+    order_hashes: NDArray[np.uint64]
+    given: NDArray[np.int8]
+    sizes: NDArray[np.int64]
+
+
+def _index_rows(rows: mmap.mmap, count: int, seed: int) -> _RowIndex:
+    index = _RowIndex(
+        np.zeros(count + 1, np.int64),
+        np.zeros(count, np.uint64),
+        np.zeros(count, np.uint64),
+        np.full(count, -1, np.int8),
+        np.zeros(count, np.int64),
+    )
+    stated = {split: number for number, split in enumerate(plan.SPLITS)}
+    for number, line in enumerate(iter(rows.readline, b"")):
+        row = from_line(line)
+        index.offsets[number + 1] = index.offsets[number] + len(line)
+        index.split_hashes[number], index.order_hashes[number] = plan.hash_key(key_bytes(row.key), seed)
+        index.given[number] = stated.get(row.split, -1)
+        index.sizes[number] = row.size
+    return index
+
+
+def _require_training_images(images: dict[str, int], settings: Settings) -> None:
+    if not images[plan.TRAIN]:
+        raise SourceError(
+            f"no image of {settings.source_uri!r} is left for training ({images}): add images, "
+            f"or lower validation_fraction ({settings.validation_fraction})"
+        )
+
+
+def _advise(images: dict[str, int], train_bytes: int, settings: Settings) -> None:
+    for advice in (
+        plan.size_advice(int(train_bytes), settings.train_shards),
+        plan.fewer_images_advice(images[plan.TRAIN], settings.train_shards),
+    ):
+        if advice:
+            _log.warning(advice)
+
+
+def _write_plan_files(
+    settings: Settings,
+    snapshot: Snapshot,
+    version: str,
+    ranges: Sequence[Sequence[ShardSpec]],
+    order: NDArray[np.intp],
+    index: _RowIndex,
+    rows: mmap.mmap,
+) -> Iterator[str]:
+    start = 0
+    for specs in ranges:
+        header = RangePlan(
+            version,
+            snapshot.source_uri,
+            list(snapshot.classes),
+            int(settings.max_megapixels * 1e6),
+            list(specs),
+            str(shards_folder(settings, version)),
+            str(dataset_folder(settings, version)),
+        )
+        end = start + sum(spec.images for spec in specs)
+        path = work_folder(settings, version) / "plans" / f"{specs[0].name}--{specs[-1].name}.jsonl"
+        with storage.write_whole(path) as file:
+            file.write(json.dumps(asdict(header)).encode() + b"\n")
+            file.writelines(rows[index.offsets[i] : index.offsets[i + 1]] for i in order[start:end])
+        yield str(path)
+        start = end
+
+
+def read_range(file: IO[bytes]) -> RangePlan:
+    """The first line of a plan file; the rows follow."""
+    content = json.loads(file.readline())
+    content["shards"] = [ShardSpec(**spec) for spec in content["shards"]]
+    return RangePlan(**content)

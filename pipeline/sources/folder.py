@@ -1,0 +1,84 @@
+"""A folder with one sub-folder a class, with or without train/, validation/ and test/ above the classes.
+
+Entries are visited so that keys come out in the order of their bytes, as a bucket lists them, with one folder in
+memory at a time.
+"""
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from pipeline.errors import SourceError
+from pipeline.sources import Listed, Skipped
+
+IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff"})
+SPLITS = {"train": "train", "val": "validation", "valid": "validation", "validation": "validation", "test": "test"}
+
+
+def list_images(root: Path) -> Iterator[Listed | Skipped]:
+    """Every file below `root`, ordered by the bytes of its path.
+
+    Raises SourceError where `root` is no folder that can be read.
+    """
+    has_splits = (root / "train").is_dir()
+    for found in _walk(root, "", frozenset()):
+        yield _classify(found, has_splits) if isinstance(found, Listed) else found
+
+
+def _classify(found: Listed, has_splits: bool) -> Listed | Skipped:
+    parts = found.key.split("/")
+    if parts[-1].startswith(".") or any(part.startswith(".") for part in parts):
+        return Skipped(found.key, "hidden")
+    if os.path.splitext(parts[-1])[1].lower() not in IMAGE_SUFFIXES:  # noqa: PTH122 - a key, not a path
+        return Skipped(found.key, "not an image by its name")
+    if has_splits and parts[0] not in SPLITS:
+        return Skipped(found.key, "outside train/, validation/ and test/")
+    split = SPLITS[parts.pop(0)] if has_splits else ""
+    if len(parts) < 2:
+        return Skipped(found.key, "not in a class folder")
+    return found._replace(label=parts[0], split=split)
+
+
+def _walk(folder: Path, prefix: str, above: frozenset[tuple[int, int]]) -> Iterator[Listed | Skipped]:
+    """Files below `folder`; `above` holds the identities of the folders on the way, to end a loop of links."""
+    try:
+        status = folder.stat()
+        entries = sorted(os.scandir(folder), key=_bucket_order)
+    except OSError as error:
+        if not prefix:
+            raise SourceError(f"source_uri {folder} cannot be read: {error.strerror}") from error
+        yield Skipped(prefix.rstrip("/"), f"unreadable folder: {error.strerror}")
+        return
+    identity = (status.st_dev, status.st_ino)
+    if identity in above:
+        yield Skipped(prefix.rstrip("/"), "link to a folder above it")
+        return
+    for entry in entries:
+        yield from _visit(entry, prefix + entry.name, above | {identity})
+
+
+def _visit(entry: os.DirEntry[str], key: str, above: frozenset[tuple[int, int]]) -> Iterator[Listed | Skipped]:
+    try:
+        status = entry.stat()
+    except OSError as error:
+        yield Skipped(key, "dangling link" if entry.is_symlink() else f"unreadable: {error.strerror}")
+        return
+    if stat.S_ISDIR(status.st_mode):
+        yield from _walk(Path(entry.path), key + "/", above)
+    elif stat.S_ISREG(status.st_mode):
+        yield Listed(key, "", "", status.st_size)
+    else:  # opening a FIFO would wait for ever for a writer
+        yield Skipped(key, "not a regular file")
+
+
+def _bucket_order(entry: os.DirEntry[str]) -> bytes:
+    """A folder sorts as its name and a slash, so that a depth-first walk yields paths in the order of their bytes."""
+    return os.fsencode(entry.name + "/" if _is_folder(entry) else entry.name)
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False

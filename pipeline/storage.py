@@ -1,0 +1,143 @@
+"""Files that are whole or absent.
+
+Every write goes to a temporary name beside its target, which names host and process, and reaches the target in one
+rename or link. A reader therefore sees all of a file or none of it, and a kill leaves nothing but a temporary file
+that `sweep` can tell from a live one.
+"""
+
+import json
+import os
+import re
+import shutil
+import socket
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, Any
+
+import google_crc32c
+
+from pipeline.errors import ConflictError
+
+CHUNK_BYTES = 1 << 20
+ORPHAN_AGE_S = 86_400
+_TEMPORARY = re.compile(r"^\..+\.(?P<host>[^.]+)\.(?P<pid>\d+)\.[0-9a-f]{8}\.tmp$")
+
+
+def crc32c_of_file(path: Path) -> int:
+    """CRC32C of a whole file, read in pieces of 1 MiB, at more than 1 GB/s."""
+    crc = 0
+    with open(path, "rb") as file:
+        while chunk := file.read(CHUNK_BYTES):
+            crc = google_crc32c.extend(crc, chunk)
+    return crc
+
+
+@contextmanager
+def temporary_beside(path: Path) -> Iterator[Path]:
+    """A name beside `path` for what is to become it, which says whose it is; gone at the end unless renamed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    host = socket.gethostname().replace(".", "-") or "localhost"
+    temporary = path.with_name(f".{path.name}.{host}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def write_whole(path: Path) -> Iterator[IO[bytes]]:
+    """Open `path` for writing; it appears, or replaces what stood there, only when the block ends well."""
+    with temporary_beside(path) as temporary:
+        with open(temporary, "wb") as file:
+            yield file
+        temporary.replace(path)
+
+
+@contextmanager
+def write_new(path: Path) -> Iterator[IO[bytes]]:
+    """Like `write_whole`, but never replaces: what already stands at `path` must have the same content.
+
+    Raises ConflictError, naming the file, where it has not.
+    """
+    with temporary_beside(path) as temporary:
+        with open(temporary, "wb") as file:
+            yield file
+        if not _link(temporary, path):
+            _require_equal(temporary, path)
+
+
+def copy_new(source: Path, target: Path) -> None:
+    """Copy `source` to `target`, whole or absent; a target with other content is a ConflictError."""
+    with open(source, "rb") as reader, write_new(target) as writer:
+        shutil.copyfileobj(reader, writer, CHUNK_BYTES)
+
+
+def sync(path: Path) -> None:
+    """Bring a file, and the entry that names it, to the disk: a commit must not outlive what it commits."""
+    for target in (path, path.parent):
+        descriptor = os.open(target, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def sweep(folder: Path) -> int:
+    """Remove the temporary files of dead processes below `folder`; return how many.
+
+    A file of this host goes when its process is gone; any other only after a day, since a live twin may own it.
+    """
+    orphans = [path for path in folder.rglob(".*.tmp") if _is_orphan(path)]
+    for path in orphans:
+        path.unlink(missing_ok=True)
+    return len(orphans)
+
+
+def _link(temporary: Path, path: Path) -> bool:
+    """Give `temporary` its final name unless the name is taken; say whether it was free."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    except OSError:  # a file system without hard links: the check and the rename are then two steps
+        if path.exists():
+            return False
+        temporary.rename(path)
+    return True
+
+
+def _require_equal(temporary: Path, path: Path) -> None:
+    same_size = temporary.stat().st_size == path.stat().st_size
+    if not (same_size and crc32c_of_file(temporary) == crc32c_of_file(path)):
+        raise ConflictError(
+            f"{path} already exists with other content and was left untouched: move it away, or publish elsewhere"
+        )
+
+
+def _is_orphan(path: Path) -> bool:
+    match = _TEMPORARY.match(path.name)
+    if not match:
+        return False
+    if match["host"] == socket.gethostname().replace(".", "-") and not _is_alive(int(match["pid"])):
+        return True
+    with suppress(FileNotFoundError):
+        return time.time() - path.stat().st_mtime > ORPHAN_AGE_S
+    return False
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def read_json(path: Path) -> Any:
+    """The one JSON value in a file."""
+    return json.loads(path.read_bytes())

@@ -1,0 +1,171 @@
+"""Shards -> the published place: copy what is not there yet, verify every byte, commit `dataset.json` last."""
+
+import json
+import logging
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from importlib.metadata import version as installed_version
+from pathlib import Path
+
+from pipeline import storage
+from pipeline.config import Settings
+from pipeline.dataset import COMMIT, REJECTED, Dataset, Shard, Split, is_committed, load, to_json
+from pipeline.errors import ConflictError, DatasetError, SourceError
+from pipeline.example import IMAGE_FEATURES
+from pipeline.plan import SPLITS, TRAIN, VALIDATION
+from pipeline.plan_files import Plan, RangePlan, load_plan, read_range, settings_of_bytes
+from pipeline.progress import Advance
+from pipeline.shard import ShardResult, load_result
+from pipeline.snapshot import load_snapshot
+from pipeline.workspace import shards_folder
+
+_log = logging.getLogger(__name__)
+
+
+def copy_range(plan_path: Path, advance: Advance) -> None:
+    """Bring the shards of one plan file to the published place, unless they stand there already, and verify them.
+
+    `advance` is told of every image.
+
+    Raises DatasetError where a shard is missing or damaged, ConflictError where another file stands at its name.
+    """
+    range_plan, results = _finished_shards(plan_path)
+    for result in results:
+        target = Path(range_plan.published) / result.name
+        if not target.exists():
+            _copy(Path(range_plan.written) / result.name, target)
+        _verify(target, result)
+        storage.sync(target)
+        advance(result.examples)
+
+
+def commit(settings: Settings, plan_path: Path) -> Dataset:
+    """Write `dataset.json` once every listed image is in one record or rejected, and return what it says.
+
+    Does nothing where the data set is committed already. Raises DatasetError where the counts do not add up.
+    """
+    plan = load_plan(plan_path)
+    folder = Path(plan.dataset)
+    if plan.complete or is_committed(folder):
+        return load(folder)
+    results = [result for path in plan.ranges for result in _finished_shards(Path(path))[1]]
+    dataset = _describe(plan, settings, results)
+    _require_examples(dataset)
+    with storage.write_new(folder / REJECTED) as file:
+        file.writelines(json.dumps(row).encode() + b"\n" for result in results for row in result.rejected)
+    _commit_file(folder, dataset)
+    storage.sweep(folder)
+    _remove_copied(settings, plan.version, folder)
+    _log.info("data set %s: %s, %d rejected", folder, _count_words(dataset), dataset.rejected["count"])
+    return load(folder)
+
+
+def _finished_shards(plan_path: Path) -> tuple[RangePlan, list[ShardResult]]:
+    with open(plan_path, "rb") as file:
+        range_plan = read_range(file)
+    return range_plan, list(_results(plan_path, range_plan))
+
+
+def _results(plan_path: Path, range_plan: RangePlan) -> Iterator[ShardResult]:
+    for spec in range_plan.shards:
+        result = load_result(plan_path, spec.name)
+        if result is None:
+            raise DatasetError(f"{spec.name} was not written: run the shard stage of {plan_path} again")
+        if result.examples + len(result.rejected) != spec.images:
+            raise DatasetError(
+                f"{spec.name} holds {result.examples} examples and rejected {len(result.rejected)}, "
+                f"of {spec.images} images planned"
+            )
+        yield result
+
+
+def _copy(written: Path, target: Path) -> None:
+    """A twin of this task may have published the shard and removed its own copy between our two looks."""
+    try:
+        storage.copy_new(written, target)
+    except FileNotFoundError as error:
+        if not target.exists():
+            raise DatasetError(
+                f"{written} is missing, and {target} was not published: run the shard stage again"
+            ) from error
+
+
+def _verify(path: Path, result: ShardResult) -> None:
+    crc32c = f"{storage.crc32c_of_file(path):08x}"
+    if crc32c != result.crc32c:
+        raise ConflictError(
+            f"{path} has CRC32C {crc32c}, {result.crc32c} was written: it was left untouched; move it away, run again"
+        )
+
+
+def _describe(plan: Plan, settings: Settings, results: Sequence[ShardResult]) -> Dataset:
+    snapshot = load_snapshot(Path(plan.snapshot))
+    rejected = sum(len(result.rejected) for result in results)
+    written = sum(result.examples for result in results)
+    if written + rejected != snapshot.listed:
+        raise DatasetError(f"{snapshot.listed} images were listed, {written} written and {rejected} rejected")
+    return Dataset(
+        name=settings.dataset_name,
+        version=plan.version,
+        labels=tuple(snapshot.classes),
+        features=IMAGE_FEATURES,
+        splits={split: made for split in SPLITS if (made := _split(split, results)).shards},
+        rejected={"count": rejected, "file": REJECTED},
+        source={
+            "uri": snapshot.source_uri,
+            "listed": snapshot.listed,
+            "skipped": snapshot.skipped,
+            "fingerprint": snapshot.fingerprint,
+        },
+        settings=settings_of_bytes(settings),
+        software={name: installed_version(name) for name in ("pillow", "google-crc32c")},
+    )
+
+
+def _split(split: str, results: Iterable[ShardResult]) -> Split:
+    members = [result for result in results if result.split == split]
+    classes: Counter[str] = Counter()
+    for result in members:
+        classes.update(result.classes)
+    return Split(
+        examples=classes.total(),
+        bytes=sum(result.bytes for result in members),
+        classes=dict(sorted(classes.items())),
+        shards=tuple(Shard(result.name, result.examples, result.bytes, result.crc32c) for result in members),
+    )
+
+
+def _require_examples(dataset: Dataset) -> None:
+    for split in (TRAIN, VALIDATION):
+        if not dataset.splits[split].examples:
+            raise SourceError(
+                f"no usable {split} image in {dataset.source['uri']!r}: {dataset.rejected['count']} of "
+                f"{dataset.source['listed']} images were rejected; add images or set validation_fraction"
+            )
+
+
+def _commit_file(folder: Path, dataset: Dataset) -> None:
+    storage.sync(folder / REJECTED)
+    try:
+        with storage.write_new(folder / COMMIT) as file:
+            file.write(to_json(dataset))
+    except ConflictError:
+        # Equal images in another place give the same version; whoever came first named its own place.
+        if load(folder).splits != dataset.splits:
+            raise
+    storage.sync(folder / COMMIT)
+
+
+def _remove_copied(settings: Settings, version: str, published: Path) -> None:
+    written = shards_folder(settings, version)
+    if written != published:
+        with suppress(FileNotFoundError):
+            shutil.rmtree(written)
+
+
+def _count_words(dataset: Dataset) -> str:
+    return ", ".join(
+        f"{split.examples} {name} examples in {len(split.shards)} shards" for name, split in dataset.splits.items()
+    )

@@ -1,0 +1,52 @@
+"""Where things lie in the workspace. Nothing else knows the folders."""
+
+import hashlib
+from pathlib import Path
+from urllib.parse import quote
+
+from pipeline.config import Settings
+
+
+def snapshots_folder(settings: Settings) -> Path:
+    """Snapshots of a data set's sources."""
+    return Path(settings.workspace) / "work" / settings.dataset_name / "snapshots"
+
+
+def work_folder(settings: Settings, version: str) -> Path:
+    """Plans and the results of shards of one version, for one place to publish it in."""
+    place = place_hash(str(settings.datasets_folder))
+    return Path(settings.workspace) / "work" / settings.dataset_name / f"{version}-{place}"
+
+
+def dataset_folder(settings: Settings, version: str) -> Path:
+    """Where a version is published."""
+    return settings.datasets_folder / settings.dataset_name / version
+
+
+def shards_folder(settings: Settings, version: str) -> Path:
+    """Where shards are written: under their final names where the published place lies in the workspace."""
+    published = dataset_folder(settings, version)
+    if published.is_relative_to(settings.workspace):
+        return published
+    return work_folder(settings, version) / "shards"
+
+
+def run_folder(settings: Settings, run_id: str) -> Path:
+    """Where trainings of one run are kept; different run ids never share a folder."""
+    return Path(settings.workspace) / "runs" / folder_name(run_id)
+
+
+def folder_name(run_id: str) -> str:
+    """A run id as the name of a folder: one to one, without a slash, never hidden and never too long."""
+    name = quote(run_id, safe=":+@=,")
+    if name.startswith("."):
+        name = "%2E" + name[1:]
+    if len(name) <= 150:
+        return name
+    # quote() escapes "!", so no short name can look like a shortened one.
+    return f"{name[:100]}!{hashlib.blake2b(run_id.encode(), digest_size=16).hexdigest()}"
+
+
+def place_hash(uri: str) -> str:
+    """A short name for a place, so that equal images in two places do not share plans."""
+    return hashlib.blake2b(uri.encode("utf-8", "surrogateescape"), digest_size=4).hexdigest()
