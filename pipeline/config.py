@@ -43,73 +43,158 @@ def _default_workspace() -> str:
 class Settings(BaseModel):
     """Everything a run can be told. Immutable; `settings_from` makes it and explains what is wrong."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
-    source_uri: str = Field("", title="Images", examples=["/data/flowers", "/data/photos/{date}"])
-    """Folder of raw images, one sub-folder a class, with or without train/, validation/ and test/ above them.
-    {date} in it becomes the data date of the run."""
+    source_uri: str = Field(
+        "",
+        title="Images",
+        examples=["/data/flowers", "/data/photos/{date}"],
+        description="Folder of raw images, one sub-folder a class, with or without train/, validation/ and test/ "
+        "above them. {date} in it becomes the data date of the run.",
+    )
 
-    dataset_name: str = Field("images", title="Data set name", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")
-    """Versions of the data set are kept under this name."""
+    dataset_name: str = Field(
+        "images",
+        title="Data set name",
+        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
+        description="Versions of the data set are kept under this name.",
+    )
 
-    num_training_servers: int = Field(1, title="Training servers", ge=1, le=1000)
-    """Ten training shards are written for each of them. Training itself uses one device for now."""
+    num_training_servers: int = Field(
+        1,
+        title="Training servers",
+        ge=1,
+        le=1000,
+        description="Ten training shards are written for each of them. Training itself uses one device for now.",
+    )
 
-    model: ModelName = Field("small_cnn", title="Model")
-    """The small CNN, or a model of keras.applications by its name there."""
+    model: ModelName = Field(
+        "small_cnn", title="Model", description="The small CNN, or a model of keras.applications by its name there."
+    )
 
-    epochs: int = Field(10, title="Epochs", ge=1, le=10_000)
-    """Passes over the training examples."""
+    epochs: int = Field(10, title="Epochs", ge=1, le=10_000, description="Passes over the training examples.")
 
-    batch_size: int = Field(32, title="Batch size", ge=1, le=65_536)
-    """Examples in one training step."""
+    batch_size: int = Field(32, title="Batch size", ge=1, le=65_536, description="Examples in one training step.")
 
-    learning_rate: float = Field(0.001, title="Learning rate", gt=0, le=10, allow_inf_nan=False)
-    """Step size of the Adam optimizer."""
+    learning_rate: float = Field(
+        0.001, title="Learning rate", gt=0, le=10, allow_inf_nan=False, description="Step size of the Adam optimizer."
+    )
 
-    workspace: str = Field(default_factory=_default_workspace, title="Workspace", json_schema_extra=PLACES)
-    """Folder that all workers can reach: shards, plans, checkpoints and reports are kept there."""
+    workspace: str = Field(
+        default_factory=_default_workspace,
+        title="Workspace",
+        json_schema_extra=PLACES,
+        description="Folder that all workers can reach: shards, plans, checkpoints and reports are kept there.",
+    )
 
-    publish_uri: str = Field("", title="Publish to", json_schema_extra=PLACES)
-    """Folder that data sets are published in. Empty: `datasets` in the workspace."""
+    publish_uri: str = Field(
+        "",
+        title="Publish to",
+        json_schema_extra=PLACES,
+        description="Folder that data sets are published in. Empty: `datasets` in the workspace.",
+    )
 
-    dataset: str = Field("", title="Finished data set", json_schema_extra=PLACES)
-    """Folder of a published data set, for `python -m pipeline train` on its own."""
+    dataset: str = Field(
+        "",
+        title="Finished data set",
+        json_schema_extra=PLACES,
+        description="Folder of a published data set, for `python -m pipeline train` on its own.",
+    )
 
-    data_date: str = Field("", title="Data date", json_schema_extra=PLACES)
-    """YYYY-MM-DD that {date} stands for. Empty: the date of the run."""
+    data_date: str = Field(
+        "",
+        title="Data date",
+        json_schema_extra=PLACES,
+        description="YYYY-MM-DD that {date} stands for. Empty: the date of the run.",
+    )
 
-    num_shards: int | None = Field(None, title="Training shards", ge=1, le=100_000, json_schema_extra=SHARDS)
-    """Overrides ten for each training server."""
+    num_shards: int | None = Field(
+        None,
+        title="Training shards",
+        ge=1,
+        le=100_000,
+        json_schema_extra=SHARDS,
+        description="Overrides ten for each training server.",
+    )
 
-    shards_per_task: int = Field(5, title="Shards a task", ge=1, le=10_000, json_schema_extra=SHARDS)
-    """How many shards one mapped Airflow task writes."""
+    shards_per_task: int = Field(
+        5,
+        title="Shards a task",
+        ge=1,
+        le=10_000,
+        json_schema_extra=SHARDS,
+        description="How many shards one mapped Airflow task writes.",
+    )
 
-    validation_fraction: float = Field(0.2, title="Validation share", ge=0.01, le=0.9, json_schema_extra=SHARDS)
-    """Share of the images held back for validation, where the source has no validation folder."""
+    validation_fraction: float = Field(
+        0.2,
+        title="Validation share",
+        ge=0.01,
+        le=0.9,
+        json_schema_extra=SHARDS,
+        description="Share of the images held back for validation, where the source has no validation folder.",
+    )
 
-    seed: int = Field(0, title="Seed", ge=0, lt=2**31, json_schema_extra=SHARDS)
-    """Decides the split, the order of the examples and the first weights."""
+    seed: int = Field(
+        0,
+        title="Seed",
+        ge=0,
+        lt=2**31,
+        json_schema_extra=SHARDS,
+        description="Decides the split, the order of the examples and the first weights.",
+    )
 
-    max_megapixels: float = Field(50.0, title="Largest image", gt=0, le=2000, json_schema_extra=SHARDS)
-    """An image of more megapixels is rejected from its header, before it can fill the memory."""
+    max_megapixels: float = Field(
+        50.0,
+        title="Largest image",
+        gt=0,
+        le=2000,
+        json_schema_extra=SHARDS,
+        description="An image of more megapixels is rejected from its header, before it can fill the memory.",
+    )
 
-    image_size: int = Field(96, title="Image size", ge=32, le=2048, json_schema_extra=TRAINING)
-    """Side of the model's square input, in pixels."""
+    image_size: int = Field(
+        96,
+        title="Image size",
+        ge=32,
+        le=2048,
+        json_schema_extra=TRAINING,
+        description="Side of the model's square input, in pixels.",
+    )
 
-    weights: str = Field("", title="Weights", json_schema_extra=TRAINING)
-    """Local file (.weights.h5 or .keras) that the model starts from. Empty: random weights; nothing is downloaded."""
+    weights: str = Field(
+        "",
+        title="Weights",
+        json_schema_extra=TRAINING,
+        description="Local file (.weights.h5 or .keras) that the model starts from. Empty: random weights; "
+        "nothing is downloaded.",
+    )
 
-    shuffle_megabytes: int = Field(128, title="Shuffle buffer", ge=1, le=65_536, json_schema_extra=TRAINING)
-    """Memory of the shuffle buffer, in megabytes of encoded images."""
+    shuffle_megabytes: int = Field(
+        128,
+        title="Shuffle buffer",
+        ge=1,
+        le=65_536,
+        json_schema_extra=TRAINING,
+        description="Memory of the shuffle buffer, in megabytes of encoded images.",
+    )
 
-    sample_hz: float = Field(5.0, title="Samples a second", ge=0.2, le=20, json_schema_extra=MONITORING)
-    """How often utilization is sampled."""
+    sample_hz: float = Field(
+        5.0,
+        title="Samples a second",
+        ge=0.2,
+        le=20,
+        json_schema_extra=MONITORING,
+        description="How often utilization is sampled.",
+    )
 
     comet_project: str = Field(
-        "tenfold", title="Comet project", pattern=r"^[\w .-]{1,100}$", json_schema_extra=MONITORING
+        "tenfold",
+        title="Comet project",
+        pattern=r"^[\w .-]{1,100}$",
+        json_schema_extra=MONITORING,
+        description="Project that the experiment is logged to.",
     )
-    """Project that the experiment is logged to."""
 
     @field_validator("source_uri", "workspace", "publish_uri", "dataset", "weights")
     @classmethod

@@ -31,6 +31,8 @@ def preflight(settings: Settings) -> None:
     """
     if not settings.source_uri:
         raise SettingsError("source_uri is empty: name the folder of raw images")
+    if settings.dataset:
+        raise SettingsError(f"dataset must be empty where one is built from source_uri, got {settings.dataset!r}")
     source, workspace = Path(settings.source_uri), Path(settings.workspace)
     if not source.is_dir():
         raise SettingsError(f"source_uri must be a folder that exists, got {str(source)!r}")

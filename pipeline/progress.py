@@ -14,6 +14,12 @@ _log = logging.getLogger(__name__)
 Advance = Callable[[int], object]
 
 
+def log_words() -> None:
+    """Show this project's own words on stderr, and of others only warnings."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("pipeline").setLevel(logging.INFO)
+
+
 @contextmanager
 def progress(what: str, total: int, unit: str = "images") -> Iterator[Advance]:
     """Show how much of `total` is done; the block calls what it is given with the number of units just finished."""

@@ -1,0 +1,46 @@
+"""Airflow's form, made from the one configuration."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from airflow.sdk import Param
+
+from pipeline.config import Settings, settings_from
+
+_NOT_IN_THE_FORM = frozenset({"dataset"})  # the DAG makes its own data set
+
+
+def form() -> dict[str, Param]:
+    """A parameter for each setting, with its default, title, description, range and room in the form."""
+    schemas = Settings.model_json_schema()["properties"]
+    return {
+        name: Param(
+            field.get_default(call_default_factory=True),
+            description=" ".join((field.description or "").split()),
+            schema=_schema(schemas[name]),
+        )
+        for name, field in Settings.model_fields.items()
+        if name not in _NOT_IN_THE_FORM
+    }
+
+
+def settings_of_form(values: Mapping[str, Any]) -> Settings:
+    """The settings that a form or a REST call gave; a field that was emptied (null) has its default.
+
+    Raises SettingsError naming every field that is unknown, of the wrong type or out of range.
+    """
+    return settings_from({name: value for name, value in values.items() if value is not None})
+
+
+def _schema(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """A field's JSON schema as the form wants it: one list of types, with null where the field may be left empty.
+
+    Airflow sends null for a text field that was emptied, whatever its type says.
+    """
+    described = {key: value for key, value in schema.items() if key not in ("default", "description", "anyOf", "type")}
+    choices = schema.get("anyOf", [schema])
+    for choice in choices:
+        described |= {key: value for key, value in choice.items() if key not in ("default", "description")}
+    may_be_empty = len(choices) > 1 or schema.get("default", "") == ""
+    described["type"] = [choices[0]["type"], "null"] if may_be_empty else choices[0]["type"]
+    return described

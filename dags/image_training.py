@@ -1,0 +1,62 @@
+"""The DAG `image_training`: a folder of raw images becomes a published data set, a trained model and a report."""
+
+import os
+from datetime import UTC, datetime
+
+from airflow.sdk import dag, task_group
+
+from dags import stages
+from dags.form import form
+
+# The one place of the schedule: a cron expression or preset, off unless it is set.
+SCHEDULE = os.environ.get("TENFOLD_SCHEDULE") or None
+
+
+@dag(
+    schedule=SCHEDULE,
+    start_date=datetime(2026, 1, 1, tzinfo=UTC),
+    catchup=False,
+    max_active_runs=4,
+    params=form(),
+    default_args=stages.RETRIES,
+    tags=["images", "training"],
+)
+def image_training() -> None:
+    """
+    Raw images → TFRecord shards → a trained model and its report.
+
+    - `extract` checks the form and lists the images with label, size and CRC32C. A field or a source that is wrong is
+      named by the error, and not retried.
+    - `shard` plans, then writes ranges of shards in parallel; finished ones are skipped. Where an image changed while
+      the run was going on, trigger it again.
+    - `upload` copies to the published place, verifies every byte and commits `dataset.json` last. Where another file
+      stands at a shard's name, move it away.
+    - `train` trains in a process of its own, from the last checkpoint if there is one.
+    - `report` draws the run from its local record.
+
+    Clearing any task is safe: what is complete is not done again. To backfill, set a schedule (`TENFOLD_SCHEDULE`) and
+    write `{date}` into *Images*: each date makes a data set and a model of its own.
+    """
+    extracted = stages.extract()
+
+    @task_group
+    def shard(settings, snapshot):  # type: ignore[no-untyped-def]
+        planned = stages.plan(settings, snapshot)
+        return planned, stages.write.expand(plan_file=planned)
+
+    @task_group
+    def upload(settings, planned, written):  # type: ignore[no-untyped-def]
+        copied = stages.copy.expand(plan_file=planned)
+        committed = stages.commit(settings, planned["plan"])
+        written >> copied >> committed
+        return committed
+
+    planned, written = shard(extracted["settings"], extracted["snapshot"])
+    committed = upload(extracted["settings"], planned, written)
+    trained = stages.TrainOperator(
+        task_id="train", settings=extracted["settings"], dataset=committed["dataset"], pool=stages.GPU_POOL
+    )
+    stages.report(trained.output["run"])
+
+
+image_training()

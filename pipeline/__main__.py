@@ -1,0 +1,172 @@
+"""`python -m pipeline COMMAND`: the whole chain, or one stage of it, without Airflow."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from pipeline.config import Settings, settings_of_command_line
+from pipeline.errors import Preempted, SettingsError, TenfoldError
+from pipeline.progress import log_words
+from pipeline.runs import EXIT_PREEMPTED
+
+RUN_ID = "manual"
+EXIT_BAD = 1
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run one command; return the exit code. Words go to stderr, with --json one JSON object to stdout."""
+    options = _parser().parse_args(arguments)
+    log_words()
+    try:
+        result = options.command(options)
+    except Preempted as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return EXIT_PREEMPTED
+    except TenfoldError as error:
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        return EXIT_BAD
+    except KeyboardInterrupt:
+        return 130
+    print(json.dumps(result) if options.json else _words(result))  # noqa: T201
+    return 0 if result.get("ok", True) else EXIT_BAD
+
+
+# --- commands: each takes the parsed options and returns what --json prints -----------------------------------------
+
+
+def _extract(options: argparse.Namespace) -> dict[str, Any]:
+    from pipeline.extract import take_snapshot
+
+    return {"snapshot": str(take_snapshot(_settings(options)))}
+
+
+def _shard(options: argparse.Namespace) -> dict[str, Any]:
+    from pipeline.build import write_shards
+
+    return {"plan": str(write_shards(_settings(options), _file(options.snapshot)))}
+
+
+def _upload(options: argparse.Namespace) -> dict[str, Any]:
+    from pipeline.build import publish
+
+    return publish(_settings(options), _file(options.plan))
+
+
+def _build(options: argparse.Namespace) -> dict[str, Any]:
+    from pipeline.build import build
+
+    return build(_settings(options))
+
+
+def _verify(options: argparse.Namespace) -> dict[str, Any]:
+    from pipeline.verify import verify
+
+    return verify(Path(options.dataset))
+
+
+def _train(options: argparse.Namespace) -> dict[str, Any]:
+    settings = _settings(options)
+    if not settings.dataset:
+        raise SettingsError("dataset is empty: name the folder of a published data set, with --set dataset=...")
+    return _trained(settings, Path(settings.dataset))
+
+
+def _run(options: argparse.Namespace) -> dict[str, Any]:
+    settings = _settings(options)
+    from pipeline.build import build
+
+    built = build(settings)
+    return {**built, **_trained(settings, Path(built["dataset"]))}
+
+
+def _report(options: argparse.Namespace) -> dict[str, Any]:
+    from pipeline.report import write_report
+
+    return {"report": str(write_report(Path(options.run)))}
+
+
+def _samples(options: argparse.Namespace) -> dict[str, Any]:
+    from pipeline.samples import draw_samples
+
+    draw_samples(Path(options.folder), options.count, options.seed)
+    return {"folder": options.folder}
+
+
+def _trained(settings: Settings, dataset: Path) -> dict[str, Any]:
+    from pipeline.report import write_report
+    from pipeline.train import train
+
+    result = train(settings, dataset, RUN_ID)
+    return {**result, "report": str(write_report(Path(result["run"])))}
+
+
+# --- options ----------------------------------------------------------------------------------------------------------
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m pipeline",
+        description="From a folder of raw images to a trained model, in one go or stage by stage.",
+        epilog="Settings:\n" + _settings_help(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _add(commands, "run", _run, "build, then train: the whole chain")
+    _add(commands, "build", _build, "extract, shard and upload: a published data set")
+    _add(commands, "extract", _extract, "list the source and take its checksums")
+    _add(commands, "shard", _shard, "write the shards of a snapshot", ("snapshot", "what `extract` returned"))
+    _add(commands, "upload", _upload, "publish the shards of a plan", ("plan", "what `shard` returned"))
+    _add(commands, "train", _train, "train on a published data set (--set dataset=...)")
+    _add(commands, "verify", _verify, "check every byte and record of a data set", ("dataset", "its folder"))
+    _add(commands, "report", _report, "write the report of a run again", ("run", "its folder"))
+    samples = _add(commands, "samples", _samples, "draw a folder of sample images", ("folder", "a new folder"))
+    samples.add_argument("--count", type=int, default=600, help="how many images (%(default)s)")
+    samples.add_argument("--seed", type=int, default=0, help="another seed, other images (%(default)s)")
+    return parser
+
+
+def _add(
+    commands: Any,
+    name: str,
+    command: Callable[[argparse.Namespace], dict[str, Any]],
+    text: str,
+    argument: tuple[str, str] | None = None,
+) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
+    if argument:
+        parser.add_argument(argument[0], help=argument[1])
+    parser.add_argument("--config", type=Path, metavar="FILE", help="settings from a TOML or JSON file")
+    parser.add_argument(
+        "--set", action="append", default=[], metavar="FIELD=VALUE", help="one setting; wins over the file; repeatable"
+    )
+    parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
+    parser.set_defaults(command=command)
+    return parser
+
+
+def _settings_help() -> str:
+    return "\n".join(
+        f"  {name:22} {' '.join((field.description or '').split())} [{field.get_default(call_default_factory=True)}]"
+        for name, field in Settings.model_fields.items()
+    )
+
+
+def _settings(options: argparse.Namespace) -> Settings:
+    return settings_of_command_line(options.config, options.set).dated()
+
+
+def _file(path: str) -> Path:
+    if not Path(path).is_file():
+        raise SettingsError(f"{path} is not a file: give the path that the stage before returned")
+    return Path(path)
+
+
+def _words(result: dict[str, Any]) -> str:
+    return "\n".join(f"{name:>16}  {value}" for name, value in result.items())
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

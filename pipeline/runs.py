@@ -1,0 +1,158 @@
+"""A run: the folder of one training, and what lies in it. Imports no TensorFlow.
+
+run.json        what is trained: settings, data set, host, software
+record/         the local record of the monitor
+checkpoints/    to go on from
+model.keras     the best model so far
+comet/          offline archives, a folder a try
+result.json     written last: the training is complete
+failure.json    why the last try failed
+"""
+
+import fcntl
+import hashlib
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from pipeline import errors, storage
+from pipeline.config import Settings, settings_from
+from pipeline.errors import DatasetError, TenfoldError, TrainingError
+from pipeline.monitor import last_row, read
+from pipeline.monitor.diagnosis import summarize, verdict
+from pipeline.workspace import run_folder
+
+EXIT_PREEMPTED = 75  # EX_TEMPFAIL of sysexits.h
+LOCK_WAIT_S = 60.0
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one training is made of."""
+
+    folder: Path
+    run_id: str
+    dataset: str
+    dataset_version: str
+    settings: Settings
+    host: dict[str, Any]
+    software: dict[str, str]
+
+    @property
+    def model_path(self) -> Path:
+        """Where the best model is kept."""
+        return self.folder / "model.keras"
+
+
+def training_folder(settings: Settings, run_id: str, dataset_version: str) -> Path:
+    """Where a training is kept: keyed by the run and by all that decides the training.
+
+    A run that is cleared with other settings keeps its id; in one folder it would go on from a foreign checkpoint.
+    """
+    names = ("model", "epochs", "batch_size", "learning_rate", "image_size", "weights", "shuffle_megabytes", "seed")
+    content = {"dataset": dataset_version, **{name: getattr(settings, name) for name in names}}
+    digest = hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=6).hexdigest()
+    return run_folder(settings, run_id) / digest
+
+
+def save_run(run: Run) -> None:
+    """Write `run.json`."""
+    content = {**asdict(run), "folder": str(run.folder), "settings": run.settings.model_dump()}
+    _write(run.folder / "run.json", content)
+
+
+def load_run(folder: Path) -> Run:
+    """The run that lies in `folder`.
+
+    Raises DatasetError where none does.
+    """
+    try:
+        content = storage.read_json(folder / "run.json")
+    except FileNotFoundError as error:
+        raise DatasetError(f"{folder} holds no run: there is no run.json") from error
+    return Run(**{**content, "folder": folder, "settings": settings_from(content["settings"])})
+
+
+def save_result(run: Run, comet: str) -> None:
+    """Write `result.json`, from the local record alone: the training is complete from then on."""
+    epochs = read(run.folder / "record", "epochs")
+    best = epochs.iloc[int(epochs["val_accuracy"].to_numpy().argmax())]
+    names = ("loss", "accuracy", "val_loss", "val_accuracy")
+    result = {
+        "run": str(run.folder),
+        "metrics": {"best_epoch": int(best["step"]), **{name: round(float(best[name]), 6) for name in names}},
+        "model": str(run.model_path),
+        "comet": comet,
+        "verdict": verdict(summarize(read(run.folder / "record", "batches"))),
+        "epochs": len(epochs),
+    }
+    _write(run.folder / "result.json", result)
+
+
+def load_result(folder: Path) -> dict[str, Any] | None:
+    """The result of a complete training, else None."""
+    try:
+        result: dict[str, Any] = storage.read_json(folder / "result.json")
+    except FileNotFoundError:
+        return None
+    return result
+
+
+def save_failure(folder: Path, error: TenfoldError) -> None:
+    """Say, for whoever started the process, why it failed."""
+    _write(folder / "failure.json", {"kind": type(error).__name__, "message": str(error)})
+
+
+def take_failure(folder: Path) -> TenfoldError | None:
+    """The error that `save_failure` wrote, if it did; it is gone afterwards."""
+    path = folder / "failure.json"
+    try:
+        content = storage.read_json(path)
+    except FileNotFoundError:
+        return None
+    path.unlink(missing_ok=True)
+    kind: type[TenfoldError] = getattr(errors, content["kind"], TrainingError)
+    return kind(content["message"])
+
+
+@contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Hold the run's lock. The trainer of a killed task may still be writing its checkpoint when the retry starts.
+
+    Raises TrainingError where it does not leave within a minute.
+    """
+    with open(folder / "lock", "wb") as lock:
+        deadline = time.monotonic() + LOCK_WAIT_S
+        while not _locked(lock.fileno()):
+            if time.monotonic() > deadline:
+                raise TrainingError(f"another process has been training in {folder} for a minute: end it and run again")
+            time.sleep(0.2)
+        yield
+
+
+def progress(workspace: str, run_id: str) -> str:
+    """How far the newest training of a run is, in a few words; empty when there is nothing to say yet."""
+    folders = run_folder(settings_from({"workspace": workspace}), run_id).glob("*/run.json")
+    newest = max(folders, key=lambda path: path.stat().st_mtime, default=None)
+    row = last_row(newest.parent / "record", "epochs") if newest else None
+    if newest is None or row is None:
+        return ""
+    epochs = load_run(newest.parent).settings.epochs
+    return f"epoch {row['step']:.0f}/{epochs}, loss {row['loss']:.3f}, validation accuracy {row['val_accuracy']:.1%}"
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _write(path: Path, content: dict[str, Any]) -> None:
+    with storage.write_whole(path) as file:
+        file.write(json.dumps(content, indent=1).encode())

@@ -1,0 +1,127 @@
+"""Data set -> trained model, in a process of its own: TensorFlow frees a GPU only when its process ends."""
+
+import os
+import platform
+import signal
+import subprocess
+import sys
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from pipeline import dataset as datasets
+from pipeline.config import Settings
+from pipeline.errors import Preempted, SettingsError, TrainingError
+from pipeline.runs import EXIT_PREEMPTED, Run, load_result, save_run, take_failure, training_folder
+
+GRACE_S = 30.0
+_SOFTWARE = ("tensorflow", "keras", "numpy", "pillow", "comet-ml")
+
+
+def train(settings: Settings, dataset: Path, run_id: str) -> dict[str, Any]:
+    """Train on a data set and wait for it; a training that is complete already returns its result at once.
+
+    Returns {"run", "metrics", "model", "comet", "verdict", "epochs"}. Raises what `TrainingProcess.wait` raises.
+    """
+    process = TrainingProcess(prepare_run(settings, dataset, run_id), output=sys.stderr.fileno())
+    try:
+        return process.wait()
+    except KeyboardInterrupt:
+        process.stop()
+        raise
+
+
+def prepare_run(settings: Settings, dataset: Path, run_id: str) -> Run:
+    """Check what the training needs and write `run.json`.
+
+    Raises DatasetError where the data set is missing or incomplete, SettingsError where the weights are.
+    """
+    content = datasets.load(dataset)
+    datasets.require_shards(dataset, content)
+    if settings.weights and not Path(settings.weights).is_file():
+        raise SettingsError(f"weights must be a file that exists, got {settings.weights!r}")
+    run = Run(
+        folder=training_folder(settings, run_id, content.version),
+        run_id=run_id,
+        dataset=str(dataset),
+        dataset_version=content.version,
+        settings=settings,
+        host=_host(),
+        software={name: installed_version(name) for name in _SOFTWARE},
+    )
+    save_run(run)
+    return run
+
+
+class TrainingProcess:
+    """`python -m pipeline.training`, started at once unless the run is complete.
+
+    :param output: descriptor that the process writes its words to
+    """
+
+    def __init__(self, run: Run, output: int) -> None:
+        self._folder = run.folder
+        self._process = None if load_result(run.folder) else _start(run.folder, output)
+
+    def wait(self) -> dict[str, Any]:
+        """Wait for the end and return the result.
+
+        Raises Preempted where the process was asked to stop, the error it named where it failed, and TrainingError
+        where it ended without a word.
+        """
+        code = self._process.wait() if self._process else 0
+        if code == EXIT_PREEMPTED:
+            raise Preempted("training was asked to stop and wrote a checkpoint: run it again and it goes on")
+        result = load_result(self._folder)
+        if code or result is None:
+            raise take_failure(self._folder) or TrainingError(f"the training process ended with {_ending(code)}")
+        return result
+
+    def ask_to_stop(self) -> None:
+        """Ask for a checkpoint; `wait` then ends."""
+        if self._process is not None:
+            self._process.terminate()
+
+    def stop(self) -> None:
+        """Ask for a checkpoint, and end the process and what it started where it takes longer than the grace time."""
+        if self._process is None:
+            return
+        self.ask_to_stop()
+        try:
+            self._process.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+
+def _start(folder: Path, output: int) -> subprocess.Popen[bytes]:
+    take_failure(folder)  # that of an earlier try
+    root = Path(__file__).resolve().parent.parent
+    path = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
+    return subprocess.Popen(
+        [sys.executable, "-m", "pipeline.training", str(folder)],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        env={"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"},
+        start_new_session=True,  # a Ctrl-C in the terminal is for us, who then ask for a checkpoint
+    )
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}; its last lines stand above"
+    hint = " (out of memory, often: try a smaller batch_size)" if -code == signal.SIGKILL else ""
+    return f"{signal.Signals(-code).name}{hint}"
+
+
+def _host() -> dict[str, Any]:
+    return {
+        "name": platform.node(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "cores": os.cpu_count(),
+        "memory_bytes": psutil.virtual_memory().total,
+    }

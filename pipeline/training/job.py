@@ -1,0 +1,158 @@
+"""One training from its first epoch, or its last checkpoint, to the best model."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import keras
+import tensorflow as tf
+
+from pipeline import dataset as datasets
+from pipeline.config import Settings
+from pipeline.dataset import Dataset
+from pipeline.errors import BadInput, Preempted
+from pipeline.input import training_batches, validation_batches
+from pipeline.monitor import CometOptions, Monitor, open_monitor
+from pipeline.progress import progress
+from pipeline.runs import Run, save_result
+from pipeline.storage import temporary_beside
+from pipeline.training.checkpoint import Checkpoints
+from pipeline.training.loop import EpochLoop, Sums
+from pipeline.training.models import build_model, with_probabilities
+from pipeline.training.quiet import stderr_held_back
+from pipeline.training.steps import Steps
+
+_log = logging.getLogger(__name__)
+
+
+def run_job(run: Run, stopping: Callable[[], bool]) -> None:
+    """Train what `run` says and write its result; `stopping` is asked between steps.
+
+    Raises Preempted, after a checkpoint, where `stopping` says so; TrainingError where the loss is no number.
+    """
+    with open_monitor(run.folder, run.settings.sample_hz, comet_options(run)) as monitor:
+        _Training(run, monitor, stopping).run()
+    save_result(run, monitor.comet_location or "")
+
+
+def comet_options(run: Run) -> CometOptions:
+    """The experiment of a run: the same for every retry, another one for other settings or data."""
+    return CometOptions(
+        project=run.settings.comet_project,
+        identity=f"{run.run_id}/{run.dataset_version}/{run.folder.name}",
+        name=f"{run.settings.dataset_name} {run.settings.model} {run.run_id}",
+        parameters={**run.settings.model_dump(), "dataset_version": run.dataset_version},
+    )
+
+
+def one_device() -> tf.distribute.Strategy:
+    """The first GPU, else the CPU, said in one line."""
+    with stderr_held_back():
+        gpus = tf.config.list_physical_devices("GPU")
+    for gpu in gpus:  # else TensorFlow takes all memory of every GPU it sees
+        tf.config.experimental.set_memory_growth(gpu, True)
+    _log.info("training on %s", gpus[0].name if gpus else "the CPU: no GPU was found")
+    return tf.distribute.OneDeviceStrategy("/gpu:0" if gpus else "/cpu:0")
+
+
+class _Training:
+    def __init__(self, run: Run, monitor: Monitor, stopping: Callable[[], bool]) -> None:
+        self._run, self._monitor = run, monitor
+        self._settings: Settings = run.settings
+        self._folder = Path(run.dataset)
+        self._dataset: Dataset = datasets.load(self._folder)
+        keras.utils.set_random_seed(self._settings.seed)
+        strategy = one_device()
+        with strategy.scope():
+            self._model = _built(self._settings, len(self._dataset.labels))
+            optimizer = keras.optimizers.Adam(self._settings.learning_rate)
+            self._checkpoints = Checkpoints(run.folder / "checkpoints", self._model, optimizer)
+        self._checkpoints.restore()
+        steps = Steps(strategy, self._model, optimizer)
+        self._loop = EpochLoop(steps, monitor, stopping, step=int(self._checkpoints.step))
+
+    def run(self) -> None:
+        done = int(self._checkpoints.epochs_done)
+        try:
+            for epoch in range(done + 1, self._settings.epochs + 1):
+                self._epoch(epoch)
+                done = epoch
+        except Preempted:
+            self._checkpoints.save(done, self._loop.step)
+            raise
+
+    def _epoch(self, epoch: int) -> None:
+        trained = self._train(epoch)
+        validated = self._loop.evaluate(self._validation_batches())
+        values = _values(trained, validated)
+        self._monitor.epoch(epoch=epoch, step=self._loop.step, values=values)
+        self._say(epoch, values)
+        if validated.accuracy > float(self._checkpoints.best_accuracy):
+            self._save_model()
+            self._checkpoints.best_accuracy.assign(validated.accuracy)
+        self._checkpoints.save(epoch, self._loop.step)
+
+    def _train(self, epoch: int) -> Sums:
+        settings = self._settings
+        batches = training_batches(
+            self._folder,
+            self._dataset,
+            epoch=epoch,
+            image_size=settings.image_size,
+            batch_size=settings.batch_size,
+            shuffle_bytes=settings.shuffle_megabytes * 1_000_000,
+            seed=settings.seed,
+        )
+        what = f"epoch {epoch}/{settings.epochs}"
+        with progress(what, self._dataset.splits["train"].examples) as advance:
+            return self._loop.train(epoch, batches, advance)
+
+    def _validation_batches(self) -> tf.data.Dataset:
+        settings = self._settings
+        return validation_batches(
+            self._folder, self._dataset, image_size=settings.image_size, batch_size=settings.batch_size
+        )
+
+    def _save_model(self) -> None:
+        """Keras chooses the format by the name's end, so the temporary one must end alike."""
+        with temporary_beside(self._run.model_path) as temporary:
+            named = temporary.with_suffix(".keras")
+            try:
+                with_probabilities(self._model).save(named)
+                named.replace(self._run.model_path)
+            finally:
+                named.unlink(missing_ok=True)
+
+    def _say(self, epoch: int, values: dict[str, float]) -> None:
+        _log.info(
+            "epoch %d/%d: loss %.4f, accuracy %.1f%%; validation loss %.4f, accuracy %.1f%%; "
+            "%.1f s, %.1f%% of it waiting for data",
+            epoch,
+            self._settings.epochs,
+            values["loss"],
+            100 * values["accuracy"],
+            values["val_loss"],
+            100 * values["val_accuracy"],
+            values["epoch/time_s"],
+            100 * values["input/wait_fraction"],
+        )
+
+
+def _built(settings: Settings, classes: int) -> keras.Model:
+    try:
+        return build_model(settings, classes)
+    except (ValueError, OSError) as error:
+        raise BadInput(f"model {settings.model} with weights {settings.weights!r} cannot be made: {error}") from error
+
+
+def _values(trained: Sums, validated: Sums) -> dict[str, float]:
+    return {
+        "loss": trained.mean_loss,
+        "accuracy": trained.accuracy,
+        "val_loss": validated.mean_loss,
+        "val_accuracy": validated.accuracy,
+        "epoch/time_s": trained.time_s,
+        "epoch/validation_s": validated.time_s,
+        "input/wait_fraction": trained.wait_fraction,
+        "input/examples_per_s": trained.examples / trained.time_s,
+    }

@@ -1,0 +1,68 @@
+"""Models by name. Each takes images of 0 to 255, (batch, size, size, 3), and gives logits, (batch, classes)."""
+
+import keras
+
+from pipeline.config import Settings
+
+# How the input of each model of keras.applications was scaled when its published weights were trained.
+_SCALED_TO_ONE = ("MobileNetV2", "InceptionResNetV2")
+_SCALED_INSIDE = ("MobileNetV3Small", "MobileNetV3Large", "EfficientNetV2B0")
+_BGR_LESS_MEAN = ("ResNet50",)
+_IMAGENET_MEAN_BGR = (103.939, 116.779, 123.68)
+
+
+def build_model(settings: Settings, classes: int) -> keras.Model:
+    """The model that `settings.model` names, with the weights of a local file or random ones.
+
+    Raises ValueError or OSError where the file of weights does not fit.
+    """
+    inputs = keras.Input((settings.image_size, settings.image_size, 3), name="image")
+    flipped = keras.layers.RandomFlip("horizontal", seed=settings.seed, name="augment")(inputs)
+    if settings.model == "small_cnn":
+        model = keras.Model(inputs, _small_cnn(flipped, classes), name="small_cnn")
+        if settings.weights:
+            model.load_weights(settings.weights)
+        return model
+    return keras.Model(inputs, _application(flipped, classes, settings), name=settings.model)
+
+
+def with_probabilities(model: keras.Model) -> keras.Model:
+    """The same weights with a softmax behind: what is saved for those who use the model."""
+    return keras.Model(model.inputs, keras.layers.Softmax(name="probabilities")(model.outputs[0]), name=model.name)
+
+
+def _small_cnn(images: keras.KerasTensor, classes: int) -> keras.KerasTensor:
+    """Four blocks of convolutions, each at half the resolution of the one before."""
+    x = keras.layers.Rescaling(1 / 127.5, offset=-1)(images)
+    for filters in (32, 64, 96, 128):
+        x = keras.layers.Conv2D(filters, 3, padding="same", use_bias=False)(x)
+        # Momentum 0.9: with a few hundred images an epoch the default 0.99 never reaches the data's own mean.
+        x = keras.layers.BatchNormalization(momentum=0.9)(x)
+        x = keras.layers.ReLU()(x)
+        x = keras.layers.MaxPooling2D()(x)
+    return _head(x, classes)
+
+
+def _application(images: keras.KerasTensor, classes: int, settings: Settings) -> keras.KerasTensor:
+    application = getattr(keras.applications, settings.model)
+    shape = (settings.image_size, settings.image_size, 3)
+    base = application(include_top=False, weights=settings.weights or None, input_shape=shape)
+    return _head(base(_scaled(images, settings.model)), classes)
+
+
+def _scaled(images: keras.KerasTensor, name: str) -> keras.KerasTensor:
+    if name in _SCALED_TO_ONE:
+        return keras.layers.Rescaling(1 / 127.5, offset=-1)(images)
+    if name in _BGR_LESS_MEAN:
+        blue_first = keras.ops.flip(keras.ops.cast(images, "float32"), axis=-1)
+        return keras.layers.Normalization(mean=_IMAGENET_MEAN_BGR, variance=(1.0, 1.0, 1.0))(blue_first)
+    if name in _SCALED_INSIDE:
+        return keras.ops.cast(images, "float32")
+    raise ValueError(f"no scaling is known for {name}")
+
+
+def _head(x: keras.KerasTensor, classes: int) -> keras.KerasTensor:
+    x = keras.layers.GlobalAveragePooling2D()(x)
+    x = keras.layers.Dropout(0.2)(x)
+    # float32 whatever the policy: logits of half precision overflow in the loss.
+    return keras.layers.Dense(classes, dtype="float32", name="logits")(x)
