@@ -54,7 +54,11 @@ def image_training() -> None:
     planned, written = shard(extracted["settings"], extracted["snapshot"])
     committed = upload(extracted["settings"], planned, written)
     trained = stages.TrainOperator(
-        task_id="train", settings=extracted["settings"], dataset=committed["dataset"], pool=stages.GPU_POOL
+        task_id="train",
+        settings=extracted["settings"],
+        dataset=committed["dataset"],
+        pool=stages.GPU_POOL,
+        multiple_outputs=True,
     )
     stages.report(trained.output["run"])
 

@@ -86,9 +86,9 @@ def commit(settings: dict[str, Any], plan_file: str) -> dict[str, Any]:
 @task(execution_timeout=timedelta(minutes=30))
 def report(run: str) -> dict[str, str]:
     """Draw the report of a training from its local record."""
-    from pipeline.report import write_report
+    from pipeline.report import report_run
 
-    return {"report": str(write_report(Path(run)))}
+    return {"report": str(report_run(Path(run)))}
 
 
 class TrainOperator(BaseOperator):

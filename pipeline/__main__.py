@@ -83,9 +83,9 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _report(options: argparse.Namespace) -> dict[str, Any]:
-    from pipeline.report import write_report
+    from pipeline.report import report_run
 
-    return {"report": str(write_report(Path(options.run)))}
+    return {"report": str(report_run(Path(options.run)))}
 
 
 def _samples(options: argparse.Namespace) -> dict[str, Any]:
@@ -96,11 +96,11 @@ def _samples(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _trained(settings: Settings, dataset: Path) -> dict[str, Any]:
-    from pipeline.report import write_report
+    from pipeline.report import report_run
     from pipeline.train import train
 
     result = train(settings, dataset, RUN_ID)
-    return {**result, "report": str(write_report(Path(result["run"])))}
+    return {**result, "report": str(report_run(Path(result["run"])))}
 
 
 # --- options ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,90 @@
+"""Monitoring of a training process: sample, time, write. Imports neither TensorFlow nor Airflow.
+
+    sources --Sampler, 5 Hz--> values \\
+                                       Reporter --one writer thread--> RecordSink (everything), CometSink (windows)
+    training loop: batch, epoch ------/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from pipeline.monitor.comet import CometOptions, CometSink
+from pipeline.monitor.record import RecordSink, last_row, read
+from pipeline.monitor.reporter import Reporter
+from pipeline.monitor.row import KINDS, Row, Sink
+from pipeline.monitor.sampler import Sampler, Source
+
+__all__ = ["KINDS", "CometOptions", "Monitor", "Row", "Sink", "last_row", "open_monitor", "read"]
+
+
+class Monitor:
+    """What the training loop calls; made by open_monitor(). No call blocks or raises for a sink's sake."""
+
+    def __init__(
+        self, reporter: Reporter, sources: Mapping[str, Source], hz: float, tracker: CometSink | None = None
+    ) -> None:
+        self._reporter, self._tracker = reporter, tracker
+        self._step = 0
+        self._first = True
+        self.sampler = Sampler(sources, self._sample, hz, lost=lambda: reporter.dropped)
+
+    @property
+    def comet_location(self) -> str | None:
+        """After the block: the path of the archive, or the URL; None where there is no Comet experiment."""
+        return self._tracker.location if self._tracker else None
+
+    @property
+    def errors(self) -> Mapping[str, str]:
+        """The first error of each sink that failed, by the name of its class."""
+        return self._reporter.errors
+
+    def batch(self, *, step: int, epoch: int, wait_s: float, compute_s: float, examples: int) -> None:
+        """Report one training step: its number over all epochs, its epoch (from 1), the seconds it waited for data
+        and computed, and how many examples it had. The first one of this process is marked: it traces and compiles.
+        """
+        values = {
+            "input/wait_ms": 1000 * wait_s,
+            "step/compute_ms": 1000 * compute_s,
+            "step/time_ms": 1000 * (wait_s + compute_s),
+            "input/examples": examples,
+            "epoch": epoch,
+            "first": float(self._first),
+        }
+        self._step, self._first = step, False
+        self._reporter.report("batches", step, values)
+
+    def epoch(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None:
+        """Report the end of an epoch (from 1), reached at training step ``step``."""
+        self._reporter.report("epochs", epoch, {**values, "global_step": step})
+
+    def _sample(self, values: Mapping[str, float]) -> None:
+        self._reporter.report("samples", self._step, values)
+
+
+@contextmanager
+def open_monitor(
+    run_folder: Path, hz: float = 5.0, comet: CometOptions | None = None, sinks: Sequence[Sink] = ()
+) -> Iterator[Monitor]:
+    """Sample and record until the block ends, also by an exception.
+
+    The record goes into ``run_folder/record``, archives of Comet (with ``comet``) into ``run_folder/comet``; further
+    ``sinks`` get the same rows, and stay their owner's to close. Raises ValueError for ``hz`` outside 0.2 to 20, and
+    OSError where the record's folder cannot be made.
+    """
+    from pipeline.monitor import gpu, system
+
+    with ExitStack() as closing:  # closed last to first: sampler, queue, record, Comet
+        tracker = CometSink(run_folder / "comet", comet) if comet else None
+        if tracker:
+            closing.callback(tracker.close)
+        record = RecordSink(run_folder / "record")
+        closing.callback(record.close)
+        reporter = Reporter([record, *([tracker] if tracker else []), *sinks])
+        closing.callback(reporter.close)
+        monitor = Monitor(reporter, {**system.sources(), **gpu.sources()}, hz, tracker)
+        closing.callback(monitor.sampler.close)
+        monitor.sampler.start()
+        yield monitor

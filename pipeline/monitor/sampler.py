@@ -1,0 +1,83 @@
+"""A thread that takes a sample of every source at a fixed rate, and says when it was late."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+
+log = logging.getLogger(__name__)
+
+Source = Callable[[], Mapping[str, float]]
+
+
+def ticks(period: float, now: Callable[[], float], stopped: Callable[[float], bool]) -> Iterator[tuple[float, int]]:
+    """Yield (seconds late, ticks dropped so far) at start + period, start + 2 period, ...
+
+    ``stopped(seconds)`` waits at most so long and says whether to end. Due times are multiples of the period, so
+    that a late tick delays no other one; ticks missed altogether are counted, not made up for in a burst.
+    """
+    due, dropped = now() + period, 0
+    while not stopped(max(0.0, due - now())):
+        late = now() - due
+        missed = max(0, int(late / period))
+        dropped += missed
+        yield late, dropped
+        due += (missed + 1) * period
+
+
+class Sampler:
+    """Reads all ``sources`` (name -> callable) ``hz`` times a second and hands the metrics to ``report``.
+
+    Every sample also holds ``monitor/tick_late_ms`` and ``monitor/dropped``: ticks dropped here plus ``lost()``,
+    the rows lost behind. A source that raises is noted once and left out, as long as it raises; it stops nothing.
+    """
+
+    def __init__(
+        self,
+        sources: Mapping[str, Source],
+        report: Callable[[Mapping[str, float]], None],
+        hz: float = 5.0,
+        lost: Callable[[], int] = lambda: 0,
+        now: Callable[[], float] = time.monotonic,
+        stopped: Callable[[float], bool] | None = None,
+    ) -> None:
+        if not 0.2 <= hz <= 20:
+            raise ValueError(f"hz must be between 0.2 and 20, got {hz}")
+        self._sources, self._report, self._lost, self._now = sources, report, lost, now
+        self._period = 1 / hz
+        self._stop = threading.Event()
+        self._stopped = stopped or self._stop.wait
+        self._noted: set[str] = set()
+        self._thread = threading.Thread(target=self.run, name="monitor-sampler", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop sampling; waits at most two periods for a sample that is being taken."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout=2 * self._period)
+
+    def run(self) -> None:
+        """Sample until stopped, in this thread."""
+        self._collect()  # rates need a reading to start from, and psutil keeps it by thread
+        for late, dropped in ticks(self._period, self._now, self._stopped):
+            own = {"monitor/tick_late_ms": 1000 * late, "monitor/dropped": float(dropped + self._lost())}
+            self._report({**self._collect(), **own})
+
+    def _collect(self) -> dict[str, float]:
+        metrics: dict[str, float] = {}
+        for name, source in self._sources.items():
+            try:
+                metrics.update(source())
+            except Exception as error:  # noqa: BLE001 - any source, also one not written here, must leave the others alone
+                self._note(name, error)
+        return metrics
+
+    def _note(self, name: str, error: Exception) -> None:
+        if name not in self._noted:
+            self._noted.add(name)
+            log.warning("monitor: %s is left out: %s: %s", name, type(error).__name__, error)

@@ -1,0 +1,35 @@
+"""The page that tells a run: one HTML file that opens anywhere, drawn from the local record alone."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipeline.storage import write_whole
+
+SAMPLES_A_CLASS = 6
+
+
+def report_run(run_folder: Path) -> Path:
+    """Write the report of a run, with sample images of its data set; return its path.
+
+    Raises DatasetError where the folder holds no run, or its data set is not there any more.
+    """
+    from pipeline.dataset import sample_images
+    from pipeline.runs import load_run
+
+    dataset = Path(load_run(run_folder).dataset)
+    return write_report(run_folder, sample_images(dataset, SAMPLES_A_CLASS))
+
+
+def write_report(run_folder: Path, samples: Sequence[tuple[str, bytes]] = ()) -> Path:
+    """Write ``run_folder/report.html`` and return its path; the page before it stays until the new one is whole.
+
+    ``samples`` are (label, encoded image) to show. Whatever a run that was killed did not come to write is said on
+    the page to be missing. Raises OSError where the folder cannot be written.
+    """
+    from pipeline.report.page import render
+    from pipeline.report.run import load
+
+    path = run_folder / "report.html"
+    with write_whole(path) as file:
+        file.write(render(load(run_folder), samples).encode())
+    return path

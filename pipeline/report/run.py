@@ -1,0 +1,51 @@
+"""What a run left in its folder, read into one value; nothing of it has to be there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas
+
+from pipeline.monitor import record
+
+
+@dataclass(frozen=True)
+class Run:
+    """``description`` is run.json, ``result`` result.json, ``dataset`` dataset.json; {} where missing.
+
+    ``samples``, ``batches`` and ``epochs`` are the record, with the columns of pipeline.monitor.
+    """
+
+    description: Mapping[str, Any]
+    result: Mapping[str, Any]
+    dataset: Mapping[str, Any]
+    samples: pandas.DataFrame
+    batches: pandas.DataFrame
+    epochs: pandas.DataFrame
+
+
+def load(run_folder: Path) -> Run:
+    """Read the folder of a run."""
+    description = _read_json(run_folder / "run.json")
+    dataset = description.get("dataset")
+    return Run(
+        description=description,
+        result=_read_json(run_folder / "result.json"),
+        dataset=_read_json(Path(dataset) / "dataset.json") if isinstance(dataset, str) else {},
+        samples=record.read(run_folder / "record", "samples"),
+        batches=record.read(run_folder / "record", "batches"),
+        epochs=record.read(run_folder / "record", "epochs"),
+    )
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    """The object in the file; {} where there is none, so that a run that came to nothing still has a page."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}

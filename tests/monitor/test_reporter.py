@@ -1,0 +1,138 @@
+"""One writer thread: order kept, nobody blocked, errors noted."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from pipeline import monitor
+from pipeline.monitor.reporter import Reporter
+from pipeline.monitor.row import Row, steady_clock
+
+
+class RecordingSink:
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+
+    def write(self, row: Row) -> None:
+        self.rows.append(row)
+
+
+class BrokenSink:
+    def write(self, row: Row) -> None:
+        raise OSError("disk full")
+
+
+class StuckSink:
+    """Takes the first row and does not come back before it is released."""
+
+    def __init__(self) -> None:
+        self.entered, self.release = threading.Event(), threading.Event()
+
+    def write(self, row: Row) -> None:
+        self.entered.set()
+        self.release.wait()
+
+
+def test_time_and_step_are_those_of_the_report_not_of_the_writing() -> None:
+    stuck, sink = StuckSink(), RecordingSink()
+    clock = iter([10.0, 11.0])
+    reporter = Reporter([stuck, sink], clock=lambda: next(clock))
+    values = {"x": 1.0}
+    reporter.report("batches", 1, values)
+    values["x"] = 2.0  # the caller may reuse its dictionary
+    reporter.report("batches", 2, values)
+    stuck.release.set()
+    reporter.close()
+    assert sink.rows == [Row("batches", 10.0, 1, {"x": 1.0}), Row("batches", 11.0, 2, {"x": 2.0})]
+
+
+def test_a_full_queue_drops_and_counts_and_never_blocks() -> None:
+    stuck = StuckSink()
+    reporter = Reporter([stuck], capacity=3)
+    reporter.report("batches", 0, {})
+    assert stuck.entered.wait(5)
+    for step in range(10):
+        reporter.report("batches", step, {})
+    assert reporter.dropped == 7
+    stuck.release.set()
+    reporter.close()
+
+
+def test_close_is_bounded_when_a_sink_never_returns(caplog: pytest.LogCaptureFixture) -> None:
+    stuck = StuckSink()
+    reporter = Reporter([stuck])
+    reporter.report("batches", 0, {})
+    reporter.report("batches", 1, {})
+    assert stuck.entered.wait(5)
+    reporter.close(timeout=0.05)
+    stuck.release.set()
+    assert [r.getMessage() for r in caplog.records] == ["monitor: 1 rows were not written: the sinks were too slow"]
+
+
+def test_a_raising_sink_is_noted_once_and_the_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+    sink = RecordingSink()
+    reporter = Reporter([BrokenSink(), sink])
+    for step in range(3):
+        reporter.report("batches", step, {})
+    reporter.close()
+    assert [row.step for row in sink.rows] == [0, 1, 2]
+    assert reporter.errors == {"BrokenSink": "OSError: disk full"}
+    assert len(caplog.records) == 1
+    assert "BrokenSink failed, the others go on: OSError: disk full" in caplog.text
+
+
+def test_steady_clock_ignores_a_jump_of_the_wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = steady_clock()
+    before = clock()
+    monkeypatch.setattr(time, "time", lambda: 0.0)  # the one thing that cannot be done for real
+    assert 0 <= clock() - before < 60
+
+
+def test_monitor_records_batches_epochs_and_samples(tmp_path: Path) -> None:
+    sink = RecordingSink()
+    sampled = threading.Event()
+
+    class Waker:
+        def write(self, row: Row) -> None:
+            if row.kind == "samples":
+                sampled.set()
+
+    with monitor.open_monitor(tmp_path, hz=20, sinks=[sink, Waker()]) as m:
+        m.batch(step=41, epoch=3, wait_s=0.25, compute_s=0.75, examples=32)
+        m.batch(step=42, epoch=3, wait_s=0.0, compute_s=0.5, examples=16)
+        m.epoch(epoch=3, step=42, values={"loss": 0.5})
+        sampled.clear()
+        assert sampled.wait(10)
+
+    batches = monitor.read(tmp_path / "record", "batches").drop(columns="time").to_dict("records")
+    names = ("step", "input/wait_ms", "step/compute_ms", "step/time_ms", "input/examples", "epoch", "first")
+    assert [tuple(row[name] for name in names) for row in batches] == [
+        (41, 250, 750, 1000, 32, 3, 1),
+        (42, 0, 500, 500, 16, 3, 0),
+    ]
+    epochs = monitor.read(tmp_path / "record", "epochs").drop(columns="time").to_dict("records")
+    assert epochs == [{"step": 3, "loss": 0.5, "global_step": 42}]
+    last = monitor.last_row(tmp_path / "record", "samples")
+    assert last is not None
+    assert last["step"] == 42
+    assert last["proc/rss_bytes"] > 1e7
+    assert last["monitor/dropped"] == 0
+    assert m.comet_location is None
+    assert m.errors == {}
+    assert len(sink.rows) == 3 + len(monitor.read(tmp_path / "record", "samples"))
+
+
+def test_monitor_closes_the_record_when_training_raises(tmp_path: Path) -> None:
+    def train() -> None:
+        with monitor.open_monitor(tmp_path) as m:
+            m.batch(step=1, epoch=1, wait_s=0.1, compute_s=0.1, examples=1)
+            raise RuntimeError("boom")
+
+    with pytest.raises(RuntimeError, match="boom"):
+        train()
+    assert len(monitor.read(tmp_path / "record", "batches")) == 1
+    assert not [t for t in threading.enumerate() if t.name.startswith("monitor-")]

@@ -1,0 +1,245 @@
+"""The page: whole, self-contained, escaped, honest about what is missing, and seen by a browser."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pipeline.monitor.record import RecordSink
+from pipeline.monitor.row import Row
+from pipeline.report import write_report
+
+EVIL = "</script><script>document.title='broken'</script><img src=x onerror=alert(1)>"
+
+
+class Page(HTMLParser):
+    """Tags with their attributes, and the text outside of scripts and styles."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self._inside = ""
+        self.feed(path.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self.text += " "
+        self._inside = tag
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside not in ("script", "style"):
+            self.text += data
+
+    def count(self, tag: str) -> int:
+        return sum(name == tag for name, _ in self.tags)
+
+
+def jpeg(colour: str) -> bytes:
+    out = io.BytesIO()
+    Image.new("RGB", (300, 200), colour).save(out, "JPEG")
+    return out.getvalue()
+
+
+def record(folder: Path, epochs: int = 3, steps: int = 20, gpus: int = 1) -> None:
+    """The record of a run whose steps wait 10 ms and compute 30; the first of each epoch a second longer."""
+    sink = RecordSink(folder / "record")
+    step = 0
+    for epoch in range(1, epochs + 1):
+        for batch in range(steps):
+            step += 1
+            wait = 10.0 if batch else 1010.0
+            times = {"input/wait_ms": wait, "step/compute_ms": 30.0, "step/time_ms": wait + 30}
+            sink.write(
+                Row("batches", 1e9 + step, step, times | {"input/examples": 8, "epoch": epoch, "first": step == 1})
+            )
+            usage = {"sys/cpu_pct": 40.0 + 20 * (batch % 2), "sys/cpu_max_core_pct": 90.0, "sys/mem_pct": 30.0 + epoch}
+            for gpu in range(gpus):
+                usage[f"gpu/{gpu}/util_pct"] = 80.0 + 10 * gpu
+                usage[f"gpu/{gpu}/mem_used_bytes"], usage[f"gpu/{gpu}/mem_total_bytes"] = 2e10, 8e10
+            sink.write(Row("samples", 1e9 + step, step, usage))
+        losses = {"loss": 1 / epoch, "accuracy": 0.3 * epoch, "val_loss": 2 / epoch, "val_accuracy": 0.25 * epoch}
+        sink.write(Row("epochs", 1e9 + step, epoch, losses | {"epoch/time_s": 1.8}))
+    sink.close()
+
+
+def split(classes: dict[str, int], shards: int) -> dict[str, Any]:
+    return {"examples": sum(classes.values()), "bytes": 1_500_000, "classes": classes, "shards": [{}] * shards}
+
+
+def describe(folder: Path, name: str = "shapes", labels: tuple[str, ...] = ("circle", "square")) -> None:
+    """run.json, result.json and dataset.json; 30 and 10 examples of each of two labels in train, 6 and 4 beside."""
+    dataset = folder / "dataset"
+    dataset.mkdir(parents=True)
+    made = (("train", (30, 10), 10), ("validation", (6, 4), 1))
+    splits = {name: split(dict(zip(labels, counts, strict=True)), shards) for name, counts, shards in made}
+    content = {
+        "name": name,
+        "version": "v1",
+        "labels": labels,
+        "source": {"uri": "/data/" + name, "listed": 53, "skipped": {"not an image": 2}},
+        "rejected": {"count": 3, "file": "rejected.jsonl"},
+        "splits": splits,
+    }
+    (dataset / "dataset.json").write_text(json.dumps(content))
+    run = {
+        "run_id": "run 7",
+        "dataset": str(dataset),
+        "dataset_version": "v1",
+        "settings": {"epochs": 3, "model": name},
+        "host": {"cores": 2},
+        "software": {"python": "3.11"},
+    }
+    (folder / "run.json").write_text(json.dumps(run))
+    (folder / "result.json").write_text(json.dumps({"metrics": {"accuracy": 0.75}, "model": "m.keras", "comet": None}))
+
+
+@pytest.fixture(scope="module")
+def complete(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("run")
+    record(folder)
+    describe(folder)
+    return write_report(folder, [("circle", jpeg("red")), ("square", jpeg("blue")), ("square", b"no image")])
+
+
+def test_page_lies_in_the_run_folder_and_nothing_beside_it(complete: Path) -> None:
+    assert complete.name == "report.html"
+    assert not [path for path in complete.parent.iterdir() if path.suffix == ".html" and path != complete]
+    assert complete.stat().st_size < 5e6
+
+
+def test_page_says_what_happened_in_numbers(complete: Path) -> None:
+    text = " ".join(Page(complete).text.split())  # a space at each tag, so that cells stand apart
+    for words in (
+        "Input-bound: 25% of the step time is waiting for data (10 of 40 ms a step, 57 steps)",
+        "Training loss went from 1 to 0.333 in 3 epochs; validation accuracy was best in epoch 3 with 75.0%.",
+        "The processor was 50% busy on average, the GPU 80%, host memory was at most 33% full (60 samples)",
+        "Half of the 57 steady steps took less than 40 ms",
+        "the first step of the process took 1,040 ms (tracing); "
+        "the first batch of a further epoch was waited for 1,010 ms",
+        "53 images were found at /data/shapes; train holds 40 in 10 shards of 1.5 MB together",
+        "Rejected: 3 (listed in rejected.jsonl). Skipped: not an image: 2.",
+        "circle 30 6 36 72.0%",
+        "square 10 4 14 28.0%",
+        "all classes 40 10 50 100.0%",
+        "Epoch 1.8 s 1.8 s 0 s 1.8 s",
+        "run 7",
+        "m.keras",
+    ):
+        assert words in text, words
+
+
+def test_page_loads_nothing_from_anywhere(complete: Path) -> None:
+    page = Page(complete)
+    for tag, attributes in page.tags:
+        assert tag not in ("link", "iframe", "object", "embed", "base"), tag
+        for name in ("src", "href", "srcset", "data", "action", "poster"):
+            assert (attributes.get(name) or "data:").startswith("data:"), (tag, attributes)
+    style = complete.read_text().split("<style>")[1].split("</style>")[0]
+    assert "url(" not in style
+    assert "@import" not in style
+
+
+def test_content_security_policy_lets_only_our_scripts_run(complete: Path) -> None:
+    page = Page(complete)
+    policy = next(a["content"] for t, a in page.tags if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy is not None
+    assert policy.startswith("default-src 'none'; script-src 'nonce-")
+    nonce = policy.split("'nonce-")[1].split("'")[0]
+    assert [a.get("nonce") for t, a in page.tags if t == "script"] == [nonce, nonce]
+    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
+
+
+def test_samples_are_small_pictures_with_labels_and_a_broken_one_is_left_out(complete: Path) -> None:
+    pictures = [attributes for tag, attributes in Page(complete).tags if tag == "img"]
+    assert [picture["alt"] for picture in pictures] == ["sample of circle", "sample of square"]
+    assert all(len(picture["src"] or "") < 5000 for picture in pictures)
+
+
+def test_names_of_others_do_no_harm(tmp_path: Path) -> None:
+    record(tmp_path)
+    describe(tmp_path, EVIL, (EVIL, "b"))
+    sink = RecordSink(tmp_path / "record")
+    sink.write(Row("epochs", 2e9, 4, {EVIL: 1.0, "loss": 1.0}))
+    sink.close()
+    page = Page(write_report(tmp_path, [(EVIL, jpeg("red"))]))
+    assert page.count("script") == 2
+    assert page.count("img") == 1
+    assert EVIL in page.text
+
+
+def test_an_empty_folder_gives_a_page_that_says_what_is_missing(tmp_path: Path) -> None:
+    page = Page(write_report(tmp_path))
+    for words in (
+        "Not enough steps to say",
+        "No epoch was finished",
+        "No samples were recorded",
+        "Fewer than two steady steps",
+        "dataset.json was not found",
+        "No sample images were given",
+        "run.json was not found",
+    ):
+        assert words in page.text, words
+    assert page.count("script") == 0
+
+
+def test_a_run_killed_in_its_first_epoch_shows_what_it_had(tmp_path: Path) -> None:
+    describe(tmp_path)
+    record(tmp_path)
+    (tmp_path / "record" / "epochs-00000.csv").unlink()
+    (tmp_path / "result.json").write_text('{"metrics": ')  # torn
+    text = Page(write_report(tmp_path)).text
+    assert "No epoch was finished" in text
+    assert "The processor was 50% busy" in text
+
+
+def test_the_page_before_stays_when_the_new_one_fails(complete: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = complete.read_bytes()
+
+    def broken(*arguments: Any) -> str:
+        raise RuntimeError("no page")
+
+    monkeypatch.setattr("pipeline.report.page.render", broken)  # no input makes the page fail
+    with pytest.raises(RuntimeError, match="no page"):
+        write_report(complete.parent)
+    assert complete.read_bytes() == before
+
+
+def test_ten_hours_stay_small_and_quick(tmp_path: Path) -> None:
+    (tmp_path / "record").mkdir()
+    times = np.arange(0, 36_000, 0.2)
+    lines = "\n".join(f"{1e9 + t:.3f},1,{50 + 40 * np.sin(t):.1f},30,70" for t in times)
+    (tmp_path / "record" / "samples-00000.csv").write_text(
+        "time,step,sys/cpu_pct,sys/mem_pct,gpu/0/util_pct\n" + lines + "\n"
+    )
+    assert write_report(tmp_path).stat().st_size < 2e6
+
+
+def test_the_gpus_together_and_the_spread_over_them(tmp_path: Path) -> None:
+    record(tmp_path, gpus=2)
+    assert "the GPU 85% (from 80% to 90% by GPU)" in Page(write_report(tmp_path)).text
+
+
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
+def test_a_browser_draws_all_figures_without_an_error(complete: Path, tmp_path: Path) -> None:
+    command = [str(BROWSER), "--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]
+    command += [f"--user-data-dir={tmp_path}", "--virtual-time-budget=10000", "--dump-dom", complete.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    console = [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
+    assert [line for line in console if "document idle" not in line] == []
+    assert sum("document idle" in line for line in console) == 5  # two, one and two plots
