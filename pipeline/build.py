@@ -2,7 +2,8 @@
 
 import multiprocessing
 import os
-from collections.abc import Callable, Sequence
+import signal
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,13 @@ from typing import Any
 from pipeline.config import Settings
 from pipeline.dataset import Dataset
 from pipeline.extract import take_snapshot
+from pipeline.parallel import ordered_map
 from pipeline.plan_files import Plan, load_plan, make_plan
-from pipeline.progress import Advance, progress
+from pipeline.progress import progress
 from pipeline.shard import images_in_range, write_range
 from pipeline.upload import commit, copy_range
+
+COPIERS = 4
 
 
 def build(settings: Settings) -> dict[str, Any]:
@@ -26,14 +30,14 @@ def write_shards(settings: Settings, snapshot_path: Path) -> Path:
     """Plan and write all shards of a snapshot; return the file of the plan."""
     # A task costs nothing here, so that a range of one shard gives the finest progress.
     plan_path = make_plan(settings.model_copy(update={"shards_per_task": 1}), snapshot_path)
-    _on_all_cores("shard", write_range, load_plan(plan_path).ranges)
+    _write_all(load_plan(plan_path).ranges)
     return plan_path
 
 
 def publish(settings: Settings, plan_path: Path) -> dict[str, Any]:
     """Upload the shards of a plan and commit the data set."""
     plan = load_plan(plan_path)
-    _on_all_cores("upload", copy_range, plan.ranges)
+    _copy_all(plan.ranges)
     return summary(plan, commit(settings, plan_path))
 
 
@@ -49,16 +53,14 @@ def summary(plan: Plan, dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def _on_all_cores(what: str, work: Callable[[Path, Advance], None], ranges: Sequence[str]) -> None:
-    """Run `work` on every plan file. Processes are spawned: a fork of a process with threads may hang."""
+def _write_all(ranges: Sequence[str]) -> None:
+    """Write every range on all cores."""
     if not ranges:
         return
-    paths = [Path(path) for path in ranges]
-    images = {path: images_in_range(path) for path in paths}
-    workers = max(1, min(os.cpu_count() or 1, len(paths)))
-    context = multiprocessing.get_context("spawn")
-    with progress(what, sum(images.values())) as advance, ProcessPoolExecutor(workers, context) as pool:
-        under_way = {pool.submit(work, path, _silently): path for path in paths}
+    images = {Path(path): images_in_range(Path(path)) for path in ranges}
+    workers = min(os.cpu_count() or 1, len(ranges))
+    with progress("shard", sum(images.values())) as advance, _pool(workers) as pool:
+        under_way = {pool.submit(write_range, path, _silently): path for path in images}
         try:
             for future in as_completed(under_way):
                 future.result()
@@ -68,5 +70,26 @@ def _on_all_cores(what: str, work: Callable[[Path, Advance], None], ranges: Sequ
             raise
 
 
+def _pool(workers: int) -> ProcessPoolExecutor:
+    """Processes that are spawned, since a fork of a process with threads may hang, and leave Ctrl-C to their parent."""
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(workers, context, signal.signal, (signal.SIGINT, signal.SIG_IGN))
+
+
+def _copy_all(ranges: Sequence[str]) -> None:
+    """Copy and verify every range. Threads do: they wait for the disk, and checksums are computed in C."""
+    if not ranges:
+        return
+    paths = [Path(path) for path in ranges]
+    with progress("upload", sum(map(images_in_range, paths))) as advance:
+        for count in ordered_map(_copied, paths, COPIERS):
+            advance(count)
+
+
+def _copied(plan_path: Path) -> int:
+    copy_range(plan_path, _silently)
+    return images_in_range(plan_path)
+
+
 def _silently(_: int) -> None:
-    """The parent shows the progress of all its processes."""
+    """The caller shows the progress of all its workers."""

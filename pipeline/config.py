@@ -43,7 +43,7 @@ def _default_workspace() -> str:
 class Settings(BaseModel):
     """Everything a run can be told. Immutable; `settings_from` makes it and explains what is wrong."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
     source_uri: str = Field(
         "",

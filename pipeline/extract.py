@@ -1,7 +1,7 @@
 """Source -> snapshot: a sorted, frozen list of the raw images with label, size and CRC32C."""
 
 import logging
-import os
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -45,8 +45,13 @@ def preflight(settings: Settings) -> None:
 def _require_writable(field: str, folder: Path) -> None:
     """The nearest folder that exists must be one we may write to; nothing is made yet."""
     nearest = next(place for place in (folder, *folder.parents) if place.exists())
-    if not nearest.is_dir() or not os.access(nearest, os.W_OK | os.X_OK):
-        raise SettingsError(f"{field} must be a folder that can be written to, got {str(folder)!r} ({nearest} cannot)")
+    try:
+        with tempfile.TemporaryFile(dir=nearest):  # permissions alone do not tell a read-only file system
+            pass
+    except OSError as error:
+        raise SettingsError(
+            f"{field} must be a folder that can be written to, got {str(folder)!r} ({nearest}: {error.strerror})"
+        ) from error
 
 
 def take_snapshot(settings: Settings) -> Path:

@@ -1,0 +1,49 @@
+"""Small real things that many tests need."""
+
+import io
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from pipeline.config import Settings, settings_from
+
+MakeImages = Callable[[Mapping[str, int]], Path]
+
+
+def jpeg(seed: int, size: tuple[int, int] = (24, 16)) -> bytes:
+    """A small RGB JPEG; another seed, another picture."""
+    colours = bytes((seed * 37 + i * 11) % 256 for i in range(12))
+    picture = Image.frombytes("RGB", (2, 2), colours).resize(size, Image.Resampling.NEAREST)
+    buffer = io.BytesIO()
+    picture.save(buffer, "JPEG", quality=90)
+    return buffer.getvalue()
+
+
+@pytest.fixture
+def make_images(tmp_path: Path) -> MakeImages:
+    """Makes a source: `make_images({"cats": 3, "train/dogs": 2})` gives so many JPEGs in each folder."""
+
+    def make(folders: Mapping[str, int]) -> Path:
+        source = tmp_path / "source"
+        for name, count in folders.items():
+            folder = source / name
+            folder.mkdir(parents=True, exist_ok=True)
+            for number in range(count):
+                (folder / f"{number:03d}.jpg").write_bytes(jpeg(hash_of(name) + number))
+        return source
+
+    return make
+
+
+def hash_of(name: str) -> int:
+    """A small number for a name; `hash` would differ from run to run."""
+    return sum(name.encode())
+
+
+@pytest.fixture
+def settings(make_images: MakeImages, tmp_path: Path) -> Settings:
+    """Settings of a source of 24 images in three classes, and an empty workspace."""
+    source = make_images({"cats": 8, "dogs": 8, "eels": 8})
+    return settings_from({"source_uri": str(source), "workspace": str(tmp_path / "workspace")}).dated()

@@ -1,0 +1,102 @@
+import os
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from pipeline.errors import SourceError
+from pipeline.sources import Listed, Skipped
+from pipeline.sources.folder import list_images
+
+
+def write(root: Path, *names: str) -> None:
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+
+
+def listed(root: Path) -> list[tuple[str, str, str]]:
+    return [(item.key, item.label, item.split) for item in list_images(root) if isinstance(item, Listed)]
+
+
+def skipped(root: Path) -> dict[str, str]:
+    return {item.key: item.reason for item in list_images(root) if isinstance(item, Skipped)}
+
+
+def test_class_folders(tmp_path: Path):
+    write(tmp_path, "dogs/b.JPG", "dogs/deep/a.png", "cats/c.jpeg")
+    assert listed(tmp_path) == [
+        ("cats/c.jpeg", "cats", ""),
+        ("dogs/b.JPG", "dogs", ""),
+        ("dogs/deep/a.png", "dogs", ""),
+    ]
+
+
+@pytest.mark.parametrize("name", ["val", "valid", "validation"])
+def test_splits_of_the_source(tmp_path: Path, name: str):
+    write(tmp_path, "train/cats/a.jpg", f"{name}/cats/b.jpg", "test/cats/c.jpg", "extra/cats/d.jpg")
+    assert sorted(listed(tmp_path)) == [
+        ("test/cats/c.jpg", "cats", "test"),
+        ("train/cats/a.jpg", "cats", "train"),
+        (f"{name}/cats/b.jpg", "cats", "validation"),
+    ]
+    assert skipped(tmp_path) == {"extra/cats/d.jpg": "outside train/, validation/ and test/"}
+
+
+def test_a_class_called_test_is_a_class_where_there_is_no_train_folder(tmp_path: Path):
+    write(tmp_path, "test/a.jpg", "exam/b.jpg")
+    assert listed(tmp_path) == [("exam/b.jpg", "exam", ""), ("test/a.jpg", "test", "")]
+
+
+def test_what_is_no_image_of_a_class_is_skipped_with_its_reason(tmp_path: Path):
+    write(tmp_path, "cats/.DS_Store", "cats/._a.jpg", "cats/notes.txt", "Thumbs.db", "loose.jpg", ".git/a/b.jpg")
+    assert skipped(tmp_path) == {
+        ".git/a/b.jpg": "hidden",
+        "Thumbs.db": "not an image by its name",
+        "cats/.DS_Store": "hidden",
+        "cats/._a.jpg": "hidden",
+        "cats/notes.txt": "not an image by its name",
+        "loose.jpg": "not in a class folder",
+    }
+    assert listed(tmp_path) == []
+
+
+def test_links_loops_and_pipes_neither_hang_nor_count_twice(tmp_path: Path):
+    write(tmp_path, "cats/a.jpg")
+    (tmp_path / "cats" / "loop").symlink_to(tmp_path)
+    (tmp_path / "cats" / "gone.jpg").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "cats" / "linked.jpg").symlink_to(tmp_path / "cats" / "a.jpg")
+    os.mkfifo(tmp_path / "cats" / "pipe.jpg")
+    assert [key for key, _, _ in listed(tmp_path)] == ["cats/a.jpg", "cats/linked.jpg"]
+    assert skipped(tmp_path) == {
+        "cats/gone.jpg": "dangling link",
+        "cats/loop": "link to a folder above it",
+        "cats/pipe.jpg": "not a regular file",
+    }
+
+
+def test_keys_come_in_the_order_of_their_bytes_as_a_bucket_lists_them(tmp_path: Path):
+    names = ["a/x.jpg", "a.b/x.jpg", "a-b/x.jpg", "A/x.jpg", "ä/x.jpg", "a/y/z.jpg", "a/y.jpg", "a/z.jpg"]
+    write(tmp_path, *names)
+    assert [key for key, _, _ in listed(tmp_path)] == sorted(names, key=lambda name: name.encode())
+
+
+def test_awkward_names_stay_unchanged_and_unique(tmp_path: Path):
+    names = ["cats/花 #?%.jpg", "cats/new\nline.jpg", "cats/" + "n" * 200 + ".jpg", "cats/Case.jpg", "cats/case.jpg"]
+    write(tmp_path, *names)
+    (tmp_path / "cats" / os.fsdecode(b"\xff\xfe.jpg")).write_bytes(b"x")
+    keys = [key for key, _, _ in listed(tmp_path)]
+    assert Counter(keys) == Counter([*names, "cats/" + os.fsdecode(b"\xff\xfe.jpg")])
+
+
+def test_a_source_that_is_not_there(tmp_path: Path):
+    with pytest.raises(SourceError, match=r"source_uri .*nothing cannot be read"):
+        list(list_images(tmp_path / "nothing"))
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every folder")
+def test_an_unreadable_folder_is_skipped(tmp_path: Path):
+    write(tmp_path, "cats/a.jpg", "dogs/b.jpg")
+    (tmp_path / "dogs").chmod(0)
+    assert skipped(tmp_path) == {"dogs": "unreadable folder: Permission denied"}

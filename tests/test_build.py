@@ -1,0 +1,394 @@
+"""The data side as a whole: source -> published data set, with the faults that it must survive."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from pipeline import example, tfrecord
+from pipeline.build import build, publish, write_shards
+from pipeline.config import Settings, settings_from
+from pipeline.dataset import load, require_shards
+from pipeline.errors import ConflictError, DatasetError, SettingsError, SourceError
+from pipeline.extract import take_snapshot
+from pipeline.plan_files import load_plan, make_plan
+from pipeline.shard import write_range
+from pipeline.upload import commit, copy_range
+from pipeline.verify import verify
+from tests.conftest import MakeImages, jpeg
+
+
+def changed(settings: Settings, **values: object) -> Settings:
+    return settings_from({**settings.model_dump(), **values})
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def examples(folder: Path, split: str) -> Iterator[dict]:
+    for shard in load(folder).splits[split].shards:
+        for record in tfrecord.read_records(folder / shard.name):
+            yield example.decode(record)
+
+
+def file_names(folder: Path, split: str) -> set[bytes]:
+    return {features["image/filename"][0] for features in examples(folder, split)}
+
+
+def temporary_files(settings: Settings) -> list[Path]:
+    return list(Path(settings.workspace).rglob("*.tmp"))
+
+
+def planned(settings: Settings) -> list[Path]:
+    return [Path(path) for path in load_plan(make_plan(settings, take_snapshot(settings))).ranges]
+
+
+def silently(_: int) -> None: ...
+
+
+def test_every_listed_image_is_in_one_record_with_its_own_label(settings: Settings):
+    folder = Path(build(settings)["dataset"])
+    found = [*examples(folder, "train"), *examples(folder, "validation")]
+    assert len(found) == 24
+    assert len({features["image/filename"][0] for features in found}) == 24
+    for features in found:
+        name = features["image/filename"][0].decode()
+        assert features["image/encoded"][0] == (Path(settings.source_uri) / name).read_bytes()
+        assert features["image/class/text"][0].decode() == name.split("/")[0]
+        assert load(folder).labels[features["image/class/label"][0]] == name.split("/")[0]
+        assert (features["image/height"], features["image/width"]) == ([16], [24])
+
+
+def test_names_counts_and_labels(settings: Settings):
+    result = build(settings)
+    dataset = load(Path(result["dataset"]))
+    assert dataset.labels == ("cats", "dogs", "eels")
+    assert result["shards"]["train"] == 10
+    assert dataset.splits["train"].shards[0].name == "train-00000-of-00010.tfrecord"
+    assert sum(result["examples"].values()) == 24
+    assert {"rejected": 0, "already_complete": False}.items() <= result.items()
+    for split in dataset.splits.values():
+        assert sum(split.classes.values()) == split.examples == sum(shard.examples for shard in split.shards)
+    assert verify(Path(result["dataset"])) == {"ok": True, "records": 24, "problems": []}
+
+
+def test_tensorflow_counts_listed_less_rejected(settings: Settings):
+    import tensorflow as tf
+
+    (Path(settings.source_uri) / "cats" / "broken.jpg").write_bytes(jpeg(5)[:60])
+    folder = Path(build(settings)["dataset"])
+    files = sorted(str(path) for path in folder.glob("*.tfrecord"))
+    assert sum(1 for _ in tf.data.TFRecordDataset(files)) == 24
+    [rejected] = [json.loads(line) for line in (folder / "rejected.jsonl").read_text().splitlines()]
+    assert rejected["path"] == "cats/broken.jpg"
+    assert "decoded" in rejected["reason"]
+    assert load(folder).source["listed"] == 25
+
+
+def test_the_same_images_give_the_same_bytes_and_version(settings: Settings, tmp_path: Path):
+    first = build(settings)
+    copy = tmp_path / "copy"
+    shutil.copytree(settings.source_uri, copy)
+    second = build(changed(settings, source_uri=str(copy), workspace=str(tmp_path / "other")))
+    assert second["version"] == first["version"]
+    ours, theirs = content(Path(first["dataset"])), content(Path(second["dataset"]))
+    ours.pop("dataset.json"), theirs.pop("dataset.json")  # it names the source's place
+    assert ours == theirs
+    assert len(ours) == first["shards"]["train"] + first["shards"]["validation"] + 1
+
+
+def test_a_second_run_does_nothing(settings: Settings):
+    folder = Path(build(settings)["dataset"])
+    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    assert build(settings)["already_complete"] is True
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+    assert planned(settings) == []
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"seed": 1},
+        {"num_shards": 4},
+        {"num_training_servers": 2},
+        {"validation_fraction": 0.5},
+        {"max_megapixels": 0.5},
+    ],
+)
+def test_a_setting_that_changes_bytes_makes_a_version(settings: Settings, values: dict):
+    assert build(settings)["version"] != build(changed(settings, **values))["version"]
+
+
+@pytest.mark.parametrize("values", [{"epochs": 3}, {"shards_per_task": 1}, {"image_size": 64}])
+def test_another_setting_makes_none(settings: Settings, values: dict):
+    build(settings)
+    assert build(changed(settings, **values))["already_complete"] is True
+
+
+def test_another_number_of_shards_holds_the_same_examples(settings: Settings):
+    few, many = (Path(build(changed(settings, num_shards=count))["dataset"]) for count in (3, 40))
+    for split in ("train", "validation"):
+        assert file_names(few, split) == file_names(many, split)
+
+
+def test_more_images_move_none_to_the_other_side(settings: Settings):
+    before = Path(build(settings)["dataset"])
+    for number in range(10):
+        (Path(settings.source_uri) / "dogs" / f"new{number}.jpg").write_bytes(jpeg(500 + number))
+    after = Path(build(settings)["dataset"])
+    assert after != before
+    for split in ("train", "validation"):
+        assert file_names(before, split) <= file_names(after, split)
+
+
+def test_the_splits_of_the_source_are_kept(make_images: MakeImages, tmp_path: Path):
+    source = make_images({"train/a": 4, "train/b": 4, "val/a": 2, "val/b": 1, "test/a": 3})
+    folder = Path(build(settings_from({"source_uri": str(source), "workspace": str(tmp_path / "w")}))["dataset"])
+    assert {name: split.examples for name, split in load(folder).splits.items()} == {
+        "train": 8,
+        "validation": 3,
+        "test": 3,
+    }
+    assert {name.split(b"/")[0] for name in file_names(folder, "validation")} == {b"val"}
+
+
+def test_fewer_images_than_shards(make_images: MakeImages, tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    source = make_images({"a": 2, "b": 2})
+    result = build(settings_from({"source_uri": str(source), "workspace": str(tmp_path / "w")}))
+    assert result["shards"]["train"] == 10
+    assert verify(Path(result["dataset"]))["records"] == 4
+    assert "num_shards=" in caplog.text
+
+
+def test_publishing_elsewhere_copies_and_leaves_no_second_copy(settings: Settings, tmp_path: Path):
+    inside = Path(build(settings)["dataset"])
+    outside = Path(build(changed(settings, publish_uri=str(tmp_path / "published")))["dataset"])
+    assert outside.is_relative_to(tmp_path / "published")
+    assert content(outside) == content(inside)
+    shards = list(Path(settings.workspace).rglob("*.tfrecord"))
+    assert {path.parent for path in shards} == {inside}
+
+
+# --- faults -----------------------------------------------------------------------------------------------------------
+
+
+def test_killed_at_any_moment_it_converges_to_the_same_bytes(settings: Settings, tmp_path: Path):
+    """SIGKILL, again and again, each time a little later, until a run comes through."""
+    expected = Path(build(changed(settings, workspace=str(tmp_path / "unbroken")))["dataset"])
+    command = [sys.executable, "-m", "pipeline", "build", "--set", f"source_uri={settings.source_uri}"]
+    command += ["--set", f"workspace={settings.workspace}"]
+    killed, delay = 0, 0.1
+    while (code := _run_for(command, delay)) == -signal.SIGKILL:
+        killed, delay = killed + 1, delay * 1.15 + 0.02
+    assert code == 0
+    assert killed >= 3
+    folder = Path(build(settings)["dataset"])
+    assert content(folder) == content(expected)
+    assert temporary_files(settings) == []
+
+
+def _run_for(command: list[str], seconds: float) -> int:
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        return process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        return process.wait()
+
+
+def test_only_missing_shards_are_written(settings: Settings):
+    ranges = planned(settings)
+    write_range(ranges[0], silently)
+    written = {path: path.stat().st_mtime_ns for path in Path(settings.workspace).rglob("*.tfrecord")}
+    assert len(written) == 5
+    victim = min(written)
+    victim.unlink()
+    counted: list[int] = []
+    write_range(ranges[0], counted.append)
+    assert sum(counted) == len(ranges[0].read_bytes().splitlines()) - 1
+    again = {path: path.stat().st_mtime_ns for path in written}
+    assert {path for path in written if again[path] != written[path]} == {victim}
+
+
+def test_two_runs_at_once_make_one_data_set(settings: Settings):
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(build, [settings, settings])
+    assert first["dataset"] == second["dataset"]
+    assert verify(Path(first["dataset"]))["ok"]
+    assert temporary_files(settings) == []
+
+
+def test_a_foreign_file_at_a_shards_name_is_left_untouched(settings: Settings):
+    ranges = planned(settings)
+    target = Path(settings.workspace) / "datasets" / "images" / load_plan(_plan_of(ranges)).version
+    foreign = target / "train-00002-of-00010.tfrecord"
+    target.mkdir(parents=True)
+    foreign.write_bytes(b"mine")
+    with pytest.raises(ConflictError, match=foreign.name):
+        build(settings)
+    assert foreign.read_bytes() == b"mine"
+    assert not (target / "dataset.json").exists()
+
+
+def _plan_of(ranges: list[Path]) -> Path:
+    return ranges[0].parent.parent / "plan.json"
+
+
+def test_a_shard_that_was_changed_before_the_commit_is_refused(settings: Settings):
+    plan_path = write_shards(settings, take_snapshot(settings))
+    shard = Path(load_plan(plan_path).dataset) / "train-00001-of-00010.tfrecord"
+    damaged = bytearray(shard.read_bytes())
+    damaged[20] ^= 1
+    shard.write_bytes(damaged)
+    with pytest.raises(ConflictError, match=shard.name):
+        publish(settings, plan_path)
+    assert not shard.with_name("dataset.json").exists()
+
+
+def test_no_commit_before_all_shards_are_written(settings: Settings):
+    ranges = planned(settings)
+    write_range(ranges[0], silently)
+    copy_range(ranges[0], silently)
+    with pytest.raises(DatasetError, match="was not written"):
+        commit(settings, _plan_of(ranges))
+
+
+@pytest.mark.parametrize("change", [lambda path: path.unlink(), lambda path: path.write_bytes(jpeg(77))])
+def test_an_image_that_changes_after_it_was_listed_stops_the_run(settings: Settings, change):
+    ranges = planned(settings)
+    change(Path(settings.source_uri) / "dogs" / "003.jpg")
+    with pytest.raises(SourceError, match=r"003\.jpg"):
+        list(map(write_range, ranges, [silently] * len(ranges)))
+    assert temporary_files(settings) == []
+
+
+def test_readers_refuse_a_data_set_that_lost_a_shard(settings: Settings):
+    folder = Path(build(settings)["dataset"])
+    shard = folder / "train-00004-of-00010.tfrecord"
+    whole = shard.read_bytes()
+    for damage in (whole[:-1], whole + b"x", b""):
+        shard.write_bytes(damage)
+        with pytest.raises(DatasetError, match=shard.name):
+            require_shards(folder, load(folder))
+    shard.unlink()
+    with pytest.raises(DatasetError, match=r"train-00004.* is missing"):
+        build(settings)
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda content: content[:-1], " were committed"),
+        (lambda content: content[:20] + bytes([content[20] ^ 1]) + content[21:], "record at byte 0 is damaged"),
+        (lambda content: content * 2, "readable records"),
+        (lambda content: b"", "0 readable records"),
+    ],
+    ids=["cut", "bit", "twice", "empty"],
+)
+def test_verify_names_the_damage(settings: Settings, damage, words: str):
+    folder = Path(build(settings)["dataset"])
+    shard = folder / "train-00004-of-00010.tfrecord"
+    shard.write_bytes(damage(shard.read_bytes()))
+    found = verify(folder)
+    assert found["ok"] is False
+    assert words in "\n".join(found["problems"])
+    assert shard.name in found["problems"][0]
+
+
+def test_verify_finds_two_records_in_each_others_place(settings: Settings):
+    folder = Path(build(changed(settings, num_shards=1))["dataset"])
+    shard = folder / "train-00000-of-00001.tfrecord"
+    records = list(tfrecord.read_records(shard))
+    shard.write_bytes(b"".join(tfrecord.frame(record) for record in [records[1], records[0], *records[2:]]))
+    assert "another CRC32C" in "\n".join(verify(folder)["problems"])
+
+
+# --- bad input --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("folders", "words"),
+    [
+        ({}, "no images under source_uri"),
+        ({"cats": 0}, "no images under source_uri"),
+        ({"cats": 5}, "only one class, 'cats'"),
+    ],
+)
+def test_a_source_without_classes_is_refused(make_images: MakeImages, tmp_path: Path, folders: dict, words: str):
+    make_images(folders)
+    (tmp_path / "source").mkdir(exist_ok=True)
+    with pytest.raises(SourceError, match=words):
+        build(settings_from({"source_uri": str(tmp_path / "source"), "workspace": str(tmp_path / "w")}))
+    assert [path for path in (tmp_path / "w").rglob("*") if path.is_file()] == []
+
+
+def test_a_source_of_broken_images_makes_no_data_set(make_images: MakeImages, tmp_path: Path):
+    source = make_images({"a": 3, "b": 3})
+    for path in source.rglob("*.jpg"):
+        path.write_bytes(b"broken")
+    with pytest.raises(SourceError, match=r"no usable train image .* 6 of 6 images were rejected"):
+        build(settings_from({"source_uri": str(source), "workspace": str(tmp_path / "w")}))
+    assert not list((tmp_path / "w").rglob("dataset.json"))
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"source_uri": ""}, "source_uri is empty"),
+        ({"source_uri": "{source}/nothing"}, "source_uri must be a folder that exists"),
+        ({"workspace": "{source}"}, "workspace must lie outside source_uri"),
+        ({"workspace": "{source}/cats/work"}, "workspace must lie outside source_uri"),
+        ({"publish_uri": "{source}/published"}, "publish_uri must lie outside source_uri"),
+        ({"workspace": "{source}/cats/000.jpg/work"}, "workspace must lie outside"),
+        ({"workspace": "/proc/nowhere"}, "workspace must be a folder that can be written to"),
+        ({"dataset": "{source}"}, "dataset must be empty"),
+    ],
+)
+def test_bad_places_are_refused_before_anything_is_written(
+    settings: Settings, tmp_path: Path, values: dict, words: str
+):
+    before = sorted(tmp_path.rglob("*"))
+    filled = {name: value.format(source=settings.source_uri) for name, value in values.items()}
+    with pytest.raises(SettingsError, match=words):
+        build(changed(settings, **filled))
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_data_set_of_another_schema_is_refused(settings: Settings):
+    folder = Path(build(settings)["dataset"])
+    written = json.loads((folder / "dataset.json").read_text())
+    (folder / "dataset.json").write_text(json.dumps({**written, "schema_version": 99}))
+    with pytest.raises(DatasetError, match="schema version"):
+        load(folder)
+    (folder / "dataset.json").unlink()
+    with pytest.raises(DatasetError, match="holds no data set"):
+        load(folder)
+
+
+def test_memory_of_a_shard_task_does_not_grow_with_the_images(make_images: MakeImages, tmp_path: Path):
+    """Peak memory of a process that writes a range, in MB above a process that only imports the same."""
+    source = make_images({"a": 300, "b": 300})
+    settings = settings_from({"source_uri": str(source), "workspace": str(tmp_path / "w"), "shards_per_task": 100})
+    [plan_path] = planned(settings)
+    write = f"write_range(Path({str(plan_path)!r}), lambda _: None)"
+    assert 0 <= _peak_mb(write) - _peak_mb("pass") < 20
+
+
+def _peak_mb(statement: str) -> float:
+    # Not ru_maxrss, which starts at the size of the process that forked.
+    script = "from pathlib import Path; from pipeline.shard import write_range\n"
+    script += f"{statement}\nprint(Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return int(done.stdout) / 1024
+
+
+def test_a_shard_task_imports_no_tensorflow_and_stays_small():
+    assert _peak_mb("import sys; assert 'tensorflow' not in sys.modules") < 150

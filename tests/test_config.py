@@ -1,0 +1,126 @@
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from pipeline.config import Settings, settings_from, settings_of_command_line
+from pipeline.errors import SettingsError
+
+# For each field another value than its default, as the form gives it.
+CHANGED = {
+    "source_uri": "/data/images",
+    "dataset_name": "flowers",
+    "num_training_servers": 3,
+    "model": "MobileNetV2",
+    "epochs": 2,
+    "batch_size": 8,
+    "learning_rate": 0.1,
+    "workspace": "/data/work",
+    "publish_uri": "/data/published",
+    "dataset": "/data/published/flowers/1",
+    "data_date": "2026-02-03",
+    "num_shards": 7,
+    "shards_per_task": 2,
+    "validation_fraction": 0.5,
+    "seed": 9,
+    "max_megapixels": 1.5,
+    "image_size": 64,
+    "weights": "/data/model.keras",
+    "shuffle_megabytes": 1,
+    "sample_hz": 1.0,
+    "comet_project": "mine",
+}
+
+
+def test_every_field_is_changed_here():
+    assert set(CHANGED) == set(Settings.model_fields)
+
+
+@pytest.mark.parametrize("field", CHANGED)
+def test_a_field_takes_another_value_and_survives_the_way_through_json(field: str):
+    settings = settings_from({field: CHANGED[field]})
+    assert getattr(settings, field) == CHANGED[field] != getattr(settings_from({}), field)
+    assert settings_from(settings.model_dump(mode="json")) == settings
+
+
+@pytest.mark.parametrize("field", CHANGED)
+def test_every_field_says_what_it_is_for(field: str):
+    assert Settings.model_fields[field].description
+    assert Settings.model_fields[field].title
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"epochs": 0}, "epochs must be greater than or equal to 1, got 0"),
+        ({"epochs": "three"}, "epochs must be a valid integer, got 'three'"),
+        ({"epochs": "3"}, "epochs must be a valid integer, got '3'"),
+        ({"batch_size": 1.5}, "batch_size must be a valid integer, got 1.5"),
+        ({"num_shards": True}, "num_shards must be a valid integer, got True"),
+        ({"epoch": 3}, "epoch is not a setting"),
+        ({"model": "VGG"}, "model must be 'small_cnn'"),
+        ({"learning_rate": float("nan")}, "learning_rate must be a finite number"),
+        ({"validation_fraction": 1.0}, "validation_fraction must be less than or equal to 0.9"),
+        ({"dataset_name": "../up"}, "dataset_name must match pattern"),
+        ({"source_uri": "gs://bucket/images"}, "source_uri must be a local path"),
+        ({"workspace": ""}, "workspace must name a folder"),
+        ({"data_date": "31.1.2026"}, "data_date must be a date such as 2026-01-31"),
+        ({"epochs": 0, "seed": -1}, "; seed must be"),
+    ],
+)
+def test_a_bad_setting_is_refused_by_its_name(values: dict, words: str):
+    with pytest.raises(SettingsError) as caught:
+        settings_from(values)
+    assert words in str(caught.value)
+
+
+def test_the_command_line_reads_text_and_wins_over_the_file(tmp_path: Path):
+    file = tmp_path / "settings.toml"
+    file.write_text('epochs = 5\ndataset_name = "flowers"\n')
+    settings = settings_of_command_line(file, ["epochs=3", "learning_rate=0.5"])
+    assert (settings.epochs, settings.dataset_name, settings.learning_rate) == (3, "flowers", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("a.toml", "epochs = ", "cannot be read as .toml"),
+        ("a.json", "[1]", "must hold fields and values"),
+        ("a.json", '{"epochs": -1}', "epochs must be"),
+    ],
+)
+def test_a_bad_file_is_refused(tmp_path: Path, name: str, content: str, words: str):
+    (tmp_path / name).write_text(content)
+    with pytest.raises(SettingsError, match=words):
+        settings_of_command_line(tmp_path / name, [])
+
+
+def test_set_needs_an_equals_sign():
+    with pytest.raises(SettingsError, match="field=value"):
+        settings_of_command_line(None, ["epochs"])
+
+
+@pytest.mark.parametrize(
+    ("values", "shards"),
+    [({}, 10), ({"num_training_servers": 8}, 80), ({"num_training_servers": 8, "num_shards": 7}, 7)],
+)
+def test_ten_shards_for_each_training_server(values: dict, shards: int):
+    assert settings_from(values).train_shards == shards
+
+
+@pytest.mark.parametrize(
+    ("given", "run_date", "day"),
+    [
+        ("", datetime(2026, 3, 4, 23, 59, tzinfo=UTC), "2026-03-04"),
+        ("2026-01-31", datetime(2026, 3, 4, tzinfo=UTC), "2026-01-31"),
+    ],
+)
+def test_the_data_date_is_the_forms_or_the_runs(given: str, run_date: datetime, day: str):
+    settings = settings_from({"source_uri": "/data/{date}/raw", "data_date": given}).dated(run_date)
+    assert settings.source_uri == f"/data/{day}/raw"
+    assert settings.dated(datetime(2030, 1, 1, tzinfo=UTC)) == settings  # computed once, then fixed
+
+
+def test_the_workspace_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TENFOLD_WORKSPACE", "/data/shared")
+    assert Settings().workspace == "/data/shared"

@@ -1,0 +1,91 @@
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pipeline import storage
+from pipeline.errors import ConflictError
+
+
+def left_over(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.rglob("*.tmp"))
+
+
+@pytest.mark.parametrize("write", [storage.write_whole, storage.write_new])
+def test_a_file_appears_whole(tmp_path: Path, write):
+    path = tmp_path / "deep" / "file"
+    with write(path) as file:
+        file.write(b"half")
+        assert not path.exists()
+        file.write(b" and half")
+    assert path.read_bytes() == b"half and half"
+    assert left_over(tmp_path) == []
+
+
+@pytest.mark.parametrize("write", [storage.write_whole, storage.write_new])
+def test_an_error_leaves_nothing(tmp_path: Path, write):
+    with pytest.raises(ZeroDivisionError), write(tmp_path / "file") as file:
+        file.write(b"half" * (1 // 0))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_write_whole_replaces(tmp_path: Path):
+    for content in (b"old", b"new"):
+        with storage.write_whole(tmp_path / "file") as file:
+            file.write(content)
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
+def test_write_new_accepts_equal_content_and_refuses_other(tmp_path: Path):
+    path = tmp_path / "file"
+    path.write_bytes(b"first")
+    with storage.write_new(path) as file:
+        file.write(b"first")
+    for other in (b"other", b"longer than the first"):
+        with pytest.raises(ConflictError, match=str(path)), storage.write_new(path) as file:
+            file.write(other)
+    assert path.read_bytes() == b"first"
+    assert left_over(tmp_path) == []
+
+
+def test_write_new_works_without_hard_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    # No file system without them can be had here.
+    def refuse(*_):
+        raise PermissionError
+
+    monkeypatch.setattr(os, "link", refuse)
+    test_write_new_accepts_equal_content_and_refuses_other(tmp_path)
+    with storage.write_new(tmp_path / "another") as file:
+        file.write(b"x")
+    assert (tmp_path / "another").read_bytes() == b"x"
+
+
+def test_sweep_removes_what_dead_processes_left_and_nothing_else(tmp_path: Path):
+    script = f"import os; from pipeline.storage import *; p = Path({str(tmp_path)!r}) / 'a'\n"
+    script += "with write_whole(p) as f: f.write(b'x'); f.flush(); os.kill(os.getpid(), 9)"
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9
+    assert len(left_over(tmp_path)) == 1
+
+    host = socket.gethostname().replace(".", "-")
+    ours = tmp_path / f".b.{host}.{os.getpid()}.00000000.tmp"
+    others_new = tmp_path / ".c.another-host.1.00000000.tmp"
+    others_old = tmp_path / ".d.another-host.1.00000000.tmp"
+    foreign = tmp_path / ".not-ours.tmp"
+    for path in (ours, others_new, others_old, foreign):
+        path.touch()
+    os.utime(others_old, (time.time() - 90_000,) * 2)
+
+    assert storage.sweep(tmp_path) == 2
+    assert left_over(tmp_path) == sorted(path.name for path in (ours, others_new, foreign))
+
+
+@pytest.mark.parametrize("size", [0, 1, storage.CHUNK_BYTES, storage.CHUNK_BYTES + 1])
+def test_crc32c_of_a_file(tmp_path: Path, size: int):
+    import google_crc32c
+
+    (tmp_path / "file").write_bytes(b"ab" * size)
+    assert storage.crc32c_of_file(tmp_path / "file") == google_crc32c.value(b"ab" * size)

@@ -1,0 +1,47 @@
+from pathlib import Path
+
+import pytest
+
+from pipeline import workspace
+from pipeline.config import settings_from
+
+RUN_IDS = [
+    "manual__2026-01-01T00:00:00+00:00",
+    "a/b",
+    "a%2Fb",
+    "../../etc",
+    "..",
+    ".",
+    "%2E.",
+    "x" * 300,
+    "x" * 299 + "y",
+    "<script>",
+    "naïve",
+    "a!b",
+]
+
+
+def test_folder_names_are_one_to_one():
+    assert len({workspace.folder_name(run_id) for run_id in RUN_IDS}) == len(RUN_IDS)
+
+
+@pytest.mark.parametrize("run_id", RUN_IDS)
+def test_a_folder_name_is_one_visible_folder(run_id: str):
+    name = workspace.folder_name(run_id)
+    assert Path("runs", name).parent == Path("runs")
+    assert not name.startswith(".")
+    assert len(name) <= 200
+
+
+def test_shards_are_written_in_place_where_the_published_place_lies_in_the_workspace(tmp_path: Path):
+    inside = settings_from({"workspace": str(tmp_path)})
+    outside = settings_from({"workspace": str(tmp_path / "work"), "publish_uri": str(tmp_path / "published")})
+    assert workspace.shards_folder(inside, "1") == workspace.dataset_folder(inside, "1")
+    assert workspace.shards_folder(outside, "1").is_relative_to(tmp_path / "work")
+    assert workspace.dataset_folder(outside, "1") == tmp_path / "published" / "images" / "1"
+
+
+def test_two_published_places_share_no_plans(tmp_path: Path):
+    places = [{"publish_uri": str(tmp_path / name)} for name in "ab"]
+    folders = {workspace.work_folder(settings_from({"workspace": str(tmp_path), **place}), "1") for place in places}
+    assert len(folders) == 2
