@@ -13,7 +13,7 @@ Point = tuple[float, float]
 Color = tuple[int, int, int]
 
 _SIDES = (80, 240)
-_MAX_TURN = math.radians(20)
+_MAX_TURN = math.radians(15)
 _SMOOTHING = 3
 """Images are drawn this much larger and reduced: Pillow draws hard edges, which no photograph has."""
 
@@ -154,7 +154,7 @@ def _draw_shape(
     color: Color,
     rng: random.Random,
 ) -> None:
-    radius = min(size) * rng.uniform(0.3, 0.47)
+    radius = min(size) * rng.uniform(0.34, 0.47)
     x, y = (rng.uniform(radius, side - radius) for side in size)
     # Outlines begin at the right; a quarter turn back and the tip of a star is on top.
     angle = rng.uniform(-_MAX_TURN, _MAX_TURN) - math.pi / 2

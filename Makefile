@@ -1,0 +1,52 @@
+# What a person types is what CI runs. `make help` lists it.
+.DEFAULT_GOAL := help
+.PHONY: help env env-dev run up down status test test-long check lock clean
+
+VENV_PYTHON := .venv/bin/python
+AIRFLOW := $(VENV_PYTHON) -m scripts.airflow
+# As variables of the shell, not of make: a path with spaces or a JSON object with quotes arrives as it was typed.
+export PYTHON SOURCE PARAMS
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+env: ## make .venv from requirements.txt (PYTHON=... chooses the Python, 3.11 to 3.13)
+	@scripts/make-env
+
+env-dev: ## the same with the tools for tests and checks
+	@scripts/make-env --dev
+
+run: env ## images to trained model, once; SOURCE=/path/to/images, PARAMS='{"epochs": 3}'
+	@$(AIRFLOW) run --source "$$SOURCE" --params "$$PARAMS"
+
+up: env ## start Airflow and leave it up, with its UI
+	@$(AIRFLOW) up
+
+down: env ## stop it
+	@$(AIRFLOW) down
+
+status: env ## what of it runs
+	@$(AIRFLOW) status
+
+test: env-dev ## the tests a person needs (minutes)
+	$(VENV_PYTHON) -m pytest -m "not long"
+
+test-long: env-dev ## the rest of the tests
+	$(VENV_PYTHON) -m pytest -m long
+
+check: env-dev ## linter, format and types
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+
+# uv of the PATH, or the one that `make env` got from pip.
+UV = $(or $(shell command -v uv),.tools/bin/uv)
+LOCK = $(UV) pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	--no-emit-index-url --no-emit-find-links --quiet
+lock: ## compile the locks again from pyproject.toml (needs uv)
+	$(LOCK) -o requirements.txt
+	$(LOCK) --group dev -c requirements.txt -o requirements-dev.txt
+
+clean: ## remove the environment and what the tools cached; data in workspace/ stays
+	rm -rf .venv .tools .airflow .mypy_cache .ruff_cache .pytest_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

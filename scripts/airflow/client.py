@@ -1,0 +1,136 @@
+"""Airflow's REST API, as far as it is needed here. A call of Airflow's own command line costs 4 to 10 s of imports."""
+
+from collections.abc import Generator
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+
+from scripts.airflow.keys import USER
+
+Json = dict[str, Any]
+ACTIVE = ("queued", "running")
+FINISHED = ("success", "failed")
+_PAGE = 100
+
+
+class Login(httpx.Auth):
+    """Logs in where a call needs it, and again when the token has run out: trainings last longer than a token."""
+
+    requires_response_body = True
+
+    def __init__(self, url: str, password: str) -> None:
+        self._request = httpx.Request("POST", f"{url}/auth/token", json={"username": USER, "password": password})
+        self._token = ""
+
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        """Send the call with a token, at most twice."""
+        for _ in range(2):
+            if not self._token:
+                login = yield self._request
+                self._token = login.raise_for_status().json()["access_token"]
+            request.headers["Authorization"] = f"Bearer {self._token}"
+            response = yield request
+            if response.status_code != httpx.codes.UNAUTHORIZED:
+                return
+            self._token = ""
+
+
+class Client:
+    """What this package asks of one DAG. Raises httpx.HTTPError where the server does not answer or refuses."""
+
+    def __init__(self, url: str, password: str, dag_id: str) -> None:
+        self.dag_id = dag_id
+        self._dag = f"/dags/{quote(dag_id, safe='')}"
+        # trust_env: a proxy of the network must not take calls to this machine.
+        self._http = httpx.Client(base_url=f"{url}/api/v2", auth=Login(url, password), timeout=10, trust_env=False)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._http.close()
+
+    def ready(self) -> bool:
+        """Whether the server takes calls."""
+        try:
+            return self._http.get("/version").is_success and self._http.get("/pools").is_success
+        except httpx.HTTPError:
+            return False
+
+    def dag(self) -> Json | None:
+        """The DAG, once it is parsed."""
+        return self._find(self._dag, {})
+
+    def import_errors(self) -> list[Json]:
+        """Files of the DAGs folder that could not be imported: `filename`, `stack_trace`, `timestamp`."""
+        return list(self._get("/importErrors", {"limit": _PAGE})["import_errors"])
+
+    def create_pool(self, name: str, slots: int) -> None:
+        """Create a pool. One that is there stays as it is: its slots may have been set in the UI."""
+        response = self._http.post("/pools", json={"name": name, "slots": slots})
+        if response.status_code != httpx.codes.CONFLICT:
+            response.raise_for_status()
+
+    def unpause(self) -> None:
+        """Let runs of the DAG start."""
+        self._http.patch(self._dag, json={"is_paused": False}).raise_for_status()
+
+    def trigger(self, conf: Json) -> str:
+        """Start a run. Returns its id."""
+        response = self._http.post(f"{self._dag}/dagRuns", json={"logical_date": None, "conf": conf})
+        return str(response.raise_for_status().json()["dag_run_id"])
+
+    def active_runs(self) -> list[str]:
+        """Ids of runs that have not ended."""
+        runs = self._get(f"{self._dag}/dagRuns", {"state": ACTIVE, "limit": _PAGE})["dag_runs"]
+        return [run["dag_run_id"] for run in runs]
+
+    def fail(self, run_id: str) -> None:
+        """Mark a run as failed; its tasks are ended."""
+        self._http.patch(self._run(run_id), json={"state": "failed"}).raise_for_status()
+
+    def state(self, run_id: str) -> str:
+        """State of a run."""
+        return str(self._get(self._run(run_id), {})["state"])
+
+    def task_instances(self, run_id: str) -> list[Json]:
+        """Every task of a run, a mapped one as often as it was mapped."""
+        found: list[Json] = []
+        while True:
+            page = self._get(f"{self._run(run_id)}/taskInstances", {"limit": _PAGE, "offset": len(found)})
+            found += page["task_instances"]
+            if not page["task_instances"] or len(found) >= page["total_entries"]:
+                return found
+
+    def xcom(self, run_id: str, task_id: str) -> Any:
+        """What a task returned; None if it returned nothing."""
+        entry = self._find(f"{self._task(run_id, task_id)}/xcomEntries/return_value", {})
+        return entry and entry["value"]
+
+    def log(self, run_id: str, instance: Json) -> list[Any]:
+        """Entries of the log of a task's last try."""
+        path = f"{self._task(run_id, instance['task_id'])}/logs/{instance['try_number']}"
+        found = self._find(path, {"map_index": instance["map_index"], "full_content": True})
+        return list(found["content"]) if found else []
+
+    def _run(self, run_id: str) -> str:
+        return f"{self._dag}/dagRuns/{quote(run_id, safe='')}"
+
+    def _task(self, run_id: str, task_id: str) -> str:
+        return f"{self._run(run_id)}/taskInstances/{quote(task_id, safe='')}"
+
+    def _get(self, path: str, params: Json) -> Json:
+        response: Json = self._http.get(path, params=params).raise_for_status().json()
+        return response
+
+    def _find(self, path: str, params: Json) -> Json | None:
+        response = self._http.get(path, params=params, headers={"Accept": "application/json"})
+        if response.status_code == httpx.codes.NOT_FOUND:
+            return None
+        found: Json = response.raise_for_status().json()
+        return found
+
+
+def time_of(text: str | None) -> datetime | None:
+    """A time as the API writes it."""
+    return datetime.fromisoformat(text) if text else None

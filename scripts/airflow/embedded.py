@@ -1,0 +1,142 @@
+"""The four processes of Airflow as one thing that starts, dies or stops.
+
+Not `airflow standalone`: that one listens on all interfaces and leaves its children behind on SIGTERM.
+"""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from scripts.airflow.errors import Failed
+from scripts.airflow.keys import USER, load_keys, write_private
+from scripts.airflow.processes import Identity, end, find, identify, spawn
+from scripts.airflow.record import Record, forget_record, read_record, write_record
+from scripts.airflow.settings import HOST, Layout, environment, url_of
+from scripts.airflow.signals import Signals
+
+FAVOURITE_PORT = 8080
+MIGRATION = "db-migrate"
+_LOG_TAIL_LINES = 15
+
+
+def components(port: int) -> dict[str, list[str]]:
+    """Airflow's commands, by the name of their log. No log servers: they would listen on all interfaces."""
+    return {
+        "api-server": ["api-server", "--host", HOST, "--port", str(port)],
+        "scheduler": ["scheduler", "--skip-serve-logs"],
+        "dag-processor": ["dag-processor"],
+        "triggerer": ["triggerer", "--skip-serve-logs"],
+    }
+
+
+class Embedded:
+    """A started Airflow: from this command, or noted by an earlier `up`."""
+
+    def __init__(self, layout: Layout, record: Record) -> None:
+        self.layout = layout
+        self.record = record
+        self.url = url_of(record.port)
+        self.keys = load_keys(layout.home / "keys.json")
+        # Only for their end to be waited for, where they are our children.
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    def start(self, signals: Signals) -> None:
+        """Prepare the database, then start the four processes. Ends with them if anything stops it half way."""
+        environ = environment(self.layout, self.keys, self.record.port, os.environ)
+        self._spawn(MIGRATION, ["db", "migrate"], environ)
+        self._wait_for_migration(signals)
+        for name, command in components(self.record.port).items():
+            self._spawn(name, command, environ)
+
+    def dead(self) -> list[str]:
+        """Names of the processes that should run and do not."""
+        return [name for name, process in self.record.processes.items() if find(process) is None]
+
+    def check(self) -> None:
+        """Raise Failed, with the end of its log, if a process has died."""
+        for name in self.dead():
+            raise Failed(f"Airflow's {name} has died. The end of {self.log(name)}:\n{tail(self.log(name))}")
+
+    def stop(self) -> None:
+        """End all processes and whatever they started."""
+        end(self.record.processes.values())
+        for child in self._children:
+            child.wait()
+        forget_record(self.layout.home)
+
+    def log(self, name: str) -> Path:
+        """Log file of a process."""
+        return self.layout.logs / f"{name}.log"
+
+    def _spawn(self, name: str, command: list[str], environ: Mapping[str, str]) -> None:
+        child = spawn([sys.executable, "-m", "airflow", *command], environ, self.log(name))
+        self._children.append(child)
+        self._note({**self.record.processes, name: identify(child.pid)})
+
+    def _wait_for_migration(self, signals: Signals) -> None:
+        migration = self._children[-1]
+        while migration.poll() is None:
+            signals.pause(0.1)
+        if migration.returncode != 0:
+            log = self.log(MIGRATION)
+            raise Failed(f"Airflow's database could not be prepared. The end of {log}:\n{tail(log)}")
+        self._note({})
+
+    def _note(self, processes: dict[str, Identity]) -> None:
+        self.record = Record(self.record.port, self.record.background, processes)
+        write_record(self.layout.home, self.record)
+
+
+def prepare(layout: Layout, background: bool) -> Embedded:
+    """An Airflow that can be started: folders, log-in and a port of its own. Ends what a killed command left."""
+    sweep(layout)
+    for name in components(0):
+        (layout.logs / f"{name}.log").unlink(missing_ok=True)
+    layout.logs.mkdir(exist_ok=True)
+    airflow = Embedded(layout, Record(free_port(FAVOURITE_PORT if background else 0), background, {}))
+    write_private(layout.passwords, json.dumps({USER: airflow.keys.password}))
+    return airflow
+
+
+def noted(layout: Layout) -> Embedded | None:
+    """The Airflow that was started last in this home, alive or not."""
+    record = read_record(layout.home)
+    return Embedded(layout, record) if record else None
+
+
+def usable(layout: Layout) -> Embedded | None:
+    """The Airflow that `up` left running, if all of it lives."""
+    airflow = noted(layout)
+    complete = airflow and airflow.record.background and len(airflow.record.processes) == len(components(0))
+    return airflow if airflow and complete and not airflow.dead() else None
+
+
+def sweep(layout: Layout) -> bool:
+    """End what is left of the Airflow noted in this home. Whether there was any note."""
+    airflow = noted(layout)
+    if airflow:
+        airflow.stop()
+    return airflow is not None
+
+
+def free_port(favourite: int) -> int:
+    """The favourite port where nobody has it, else any free one."""
+    for port in (favourite, 0):
+        with socket.socket() as probe:
+            # As the API server does it: a port that has just been left counts as free.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise Failed(f"no free port on {HOST}")
+
+
+def tail(log: Path, lines: int = _LOG_TAIL_LINES) -> str:
+    """The last lines of a log."""
+    return "\n".join(log.read_text(errors="replace").splitlines()[-lines:]) if log.exists() else "(no log)"

@@ -1,0 +1,38 @@
+"""The log of a failed task -> the words that matter."""
+
+from collections.abc import Sequence
+from typing import Any
+
+_LAST_LINES = 5
+
+
+def error_text(entries: Sequence[Any]) -> str:
+    """What went wrong, by a task's log: its last exception, else its last errors, else its last lines."""
+    records = [entry for entry in entries if isinstance(entry, dict)]
+    for record in reversed(records):
+        if record.get("error_detail"):
+            return "\n".join(_exceptions(record["error_detail"]))
+    errors = [record for record in records if record.get("level") in ("error", "critical")]
+    lines = [_event(entry) for entry in (errors or entries)]
+    return "\n".join([line for line in lines if line and not line.startswith("::")][-_LAST_LINES:]) or "(no log)"
+
+
+def log_path(entries: Sequence[Any]) -> str:
+    """The file that the log was read from; empty if the task never wrote one."""
+    paths = (line for line in map(_event, entries) if line.startswith("/") and line.endswith(".log"))
+    return next(paths, "")
+
+
+def _exceptions(stacks: list[dict[str, Any]]) -> list[str]:
+    # The exception itself comes first, then what it came from: the cause is often the line that helps.
+    first, *others = stacks
+    causes = [stack for stack in others if stack.get("is_cause") and stack["exc_value"] != first["exc_value"]]
+    return [_exception(first), *first.get("exc_notes", []), *(f"caused by {_exception(cause)}" for cause in causes)]
+
+
+def _exception(stack: dict[str, Any]) -> str:
+    return f"{stack['exc_type']}: {stack['exc_value']}".rstrip(": ")
+
+
+def _event(entry: Any) -> str:
+    return str(entry.get("event", "")) if isinstance(entry, dict) else str(entry)

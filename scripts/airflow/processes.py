@@ -1,0 +1,137 @@
+"""Starting processes, and ending them with all they started."""
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+TRAINING_GRACE_S = 15.0
+GRACE_S = 3.0
+# The start time of a process moves with the system's clock, so it is compared with a tolerance.
+_CLOCK_STEP_S = 2.0
+
+
+@dataclass(frozen=True)
+class Identity:
+    """One process and no later one that got its number again."""
+
+    pid: int
+    created: float
+
+
+def identify(pid: int) -> Identity:
+    """What to note of a process to find it again."""
+    return Identity(pid, psutil.Process(pid).create_time())
+
+
+def find(wanted: Identity) -> psutil.Process | None:
+    """The process, if it still lives."""
+    process = _of_that_number(wanted.pid)
+    return process if process and _is(process, wanted) and alive(process) else None
+
+
+def _of_that_number(pid: int) -> psutil.Process | None:
+    try:
+        return psutil.Process(pid)
+    except psutil.NoSuchProcess:
+        return None
+
+
+def _is(process: psutil.Process, wanted: Identity) -> bool:
+    return abs(process.create_time() - wanted.created) < _CLOCK_STEP_S
+
+
+def alive(process: psutil.Process) -> bool:
+    """Whether it runs; a dead child that nobody has waited for does not."""
+    try:
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+def spawn(command: Sequence[str], environ: Mapping[str, str], log: Path) -> "subprocess.Popen[bytes]":
+    """Start a process in a session of its own: the terminal's Ctrl-C reaches us, and we end it in order."""
+    with open(log, "ab") as output:
+        return subprocess.Popen(
+            command,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+def end(identities: Iterable[Identity]) -> None:
+    """End processes that `spawn` started and everything they started: a word first, and after a bounded time without.
+
+    A training gets longer than the rest, since it writes a checkpoint before it leaves. The rest is Airflow, whose
+    scheduler waits for ever once its workers are gone, and tasks, which Airflow keeps from hearing SIGTERM.
+    """
+    noted = list(identities)
+    sessions = {root.pid for root in noted if not _is_another(root)}
+    roots = {process for root in noted if (process := find(root))}
+    started_by_tasks = _at_depth(3, roots)
+    everything = _survivors(roots | started_by_tasks, sessions)
+    _signal(everything, signal.SIGTERM)
+    psutil.wait_procs(started_by_tasks, timeout=TRAINING_GRACE_S)
+    psutil.wait_procs(everything, timeout=GRACE_S)
+    # What was started since then is found by its session, or below what is still there.
+    while survivors := _survivors(everything, sessions):
+        _signal(survivors, signal.SIGKILL)
+        psutil.wait_procs(survivors, timeout=GRACE_S)
+        everything |= survivors
+
+
+def _is_another(root: Identity) -> bool:
+    # A dead root counts as itself, also while nobody has waited for it: what it left is still in its session.
+    process = _of_that_number(root.pid)
+    return process is not None and not _is(process, root)
+
+
+def _at_depth(depth: int, processes: set[psutil.Process]) -> set[psutil.Process]:
+    # scheduler -> worker -> task -> what the task started
+    for _ in range(depth):
+        processes = {child for process in processes for child in _children(process)}
+    return processes
+
+
+def _survivors(known: Iterable[psutil.Process], sessions: set[int]) -> set[psutil.Process]:
+    living = {process for process in known if alive(process)}
+    below = {process for parent in living for process in _descendants(parent)}
+    return {process for process in living | below | _members(sessions) if alive(process)}
+
+
+def _members(sessions: set[int]) -> set[psutil.Process]:
+    # A worker whose scheduler was killed has no parent of ours any more, but is still in its session.
+    return {process for process in psutil.process_iter() if _session(process.pid) in sessions}
+
+
+def _session(pid: int) -> int:
+    try:
+        return os.getsid(pid)
+    except OSError:
+        return -1
+
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.children()
+    return []
+
+
+def _descendants(process: psutil.Process) -> list[psutil.Process]:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.children(recursive=True)
+    return []
+
+
+def _signal(processes: Iterable[psutil.Process], signum: int) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.send_signal(signum)

@@ -1,0 +1,138 @@
+"""States of tasks -> stages -> what a person sees."""
+
+import contextlib
+import shutil
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TextIO
+
+from scripts.airflow.client import time_of
+
+DONE = ("success", "skipped")
+FAILED = ("failed", "upstream_failed")
+WORDS = {
+    "running": "running",
+    "up_for_retry": "failed, will be tried again",
+    "up_for_reschedule": "waiting",
+    "deferred": "waiting",
+    "restarting": "restarting",
+}
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One task of the DAG with all it was mapped to."""
+
+    name: str
+    text: str
+
+
+class Display(Protocol):
+    """Shows where a run stands, as often as it is told."""
+
+    def show(self, stages: list[Stage], elapsed_s: float) -> None:
+        """Show the stages that have begun."""
+
+
+class Lines:
+    """A line for every change: for logs and pipes."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._shown: dict[str, str] = {}
+
+    def show(self, stages: list[Stage], elapsed_s: float) -> None:
+        """Print the stages that read differently from the last time."""
+        for stage in stages:
+            if self._shown.get(stage.name) != stage.text:
+                self._shown[stage.name] = stage.text
+                write(self._stream, f"{clock(elapsed_s)}  {stage.name:<14} {stage.text}\n")
+
+
+class Region:
+    """A few lines of a terminal, written again in place."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._height = 0
+
+    def show(self, stages: list[Stage], elapsed_s: float) -> None:
+        """Replace what was shown before."""
+        lines = [f"  {stage.name:<14} {stage.text}" for stage in stages] + [f"  {clock(elapsed_s)} elapsed"]
+        # A line that wraps would take two rows, and the cursor would come back one short.
+        width = shutil.get_terminal_size().columns - 1
+        back = f"\x1b[{self._height}F\x1b[J" if self._height else ""
+        write(self._stream, back + "".join(f"{line[:width]}\n" for line in lines))
+        self._height = len(lines)
+
+
+def display_for(stream: TextIO) -> Display:
+    """A live region in a terminal, plain lines elsewhere."""
+    return Region(stream) if stream.isatty() else Lines(stream)
+
+
+def write(stream: TextIO, text: str) -> None:
+    """Write at once. A reader that has gone away (`| head`) must not keep us from stopping Airflow."""
+    with contextlib.suppress(OSError):
+        stream.write(text)
+        stream.flush()
+
+
+def say(text: str) -> None:
+    """A line for the person."""
+    write(sys.stdout, f"{text}\n")
+
+
+def clock(seconds: float) -> str:
+    """Seconds as 1:05 or 1:01:05."""
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def stages_of(instances: Iterable[Mapping[str, Any]], notes: Mapping[str, str]) -> list[Stage]:
+    """The stages that have begun, in the order in which they did; `notes` says more of some that run."""
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for instance in sorted(instances, key=_begin):
+        groups.setdefault(instance["task_id"], []).append(instance)
+    begun = {name: group for name, group in groups.items() if any(_has_begun(instance) for instance in group)}
+    return [Stage(name, _text(group, notes.get(name, ""))) for name, group in begun.items()]
+
+
+def _begin(instance: Mapping[str, Any]) -> str:
+    # Times of the API are all of one form and zone, so they sort as text; what has none comes last.
+    return instance["start_date"] or "9999"
+
+
+def _has_begun(instance: Mapping[str, Any]) -> bool:
+    return instance["state"] not in (None, "scheduled", "queued", "upstream_failed", "removed")
+
+
+def _text(group: list[Mapping[str, Any]], note: str) -> str:
+    states = [instance["state"] for instance in group]
+    parts = [_state(states), _count(group), note if "running" in states else "", _duration(group, states)]
+    return ", ".join(filter(None, parts))
+
+
+def _state(states: list[str]) -> str:
+    if all(state in DONE for state in states):
+        return "done"
+    if any(state in FAILED for state in states):
+        return "failed"
+    return next((word for state, word in WORDS.items() if state in states), "waiting")
+
+
+def _count(group: list[Mapping[str, Any]]) -> str:
+    if all(instance["map_index"] < 0 for instance in group):
+        return ""
+    done = sum(instance["state"] in DONE for instance in group)
+    return f"{done} of {len(group)} tasks done"
+
+
+def _duration(group: list[Mapping[str, Any]], states: list[str]) -> str:
+    begins = [begin for instance in group if (begin := time_of(instance["start_date"]))]
+    ends = [end for instance in group if (end := time_of(instance["end_date"]))]
+    if not begins or not ends or not all(state in DONE + FAILED for state in states):
+        return ""
+    return f"{(max(ends) - min(begins)).total_seconds():.0f} s"

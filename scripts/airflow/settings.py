@@ -1,0 +1,95 @@
+"""Where Airflow lives, and every setting it gets, as environment variables: there is no airflow.cfg to keep in step."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from scripts.airflow.keys import USER, Keys
+
+ROOT = Path(__file__).resolve().parents[2]
+HOST = "127.0.0.1"
+TASKS_AT_ONCE = 4
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The folders of one embedded Airflow, all absolute."""
+
+    home: Path
+    workspace: Path
+    dags: Path
+
+    @property
+    def logs(self) -> Path:
+        """Logs of the processes and, below, of every task."""
+        return self.home / "logs"
+
+    @property
+    def passwords(self) -> Path:
+        """The log-in, in the form that Airflow's simple auth manager reads."""
+        return self.home / "passwords.json"
+
+
+def layout_from(environ: Mapping[str, str], dags: str = "") -> Layout:
+    """The layout of this checkout, or where TENFOLD_HOME and TENFOLD_WORKSPACE say."""
+    return Layout(
+        home=Path(environ.get("TENFOLD_HOME") or ROOT / ".airflow").absolute(),
+        workspace=Path(environ.get("TENFOLD_WORKSPACE") or ROOT / "workspace").absolute(),
+        dags=Path(dags or ROOT / "dags").absolute(),
+    )
+
+
+def url_of(port: int) -> str:
+    """Address of the API server."""
+    return f"http://{HOST}:{port}"
+
+
+def environment(layout: Layout, keys: Keys, port: int, inherited: Mapping[str, str]) -> dict[str, str]:
+    """The environment of Airflow's processes and of the tasks."""
+    return {
+        # The settings of another Airflow on this machine would point ours at its database.
+        **{name: value for name, value in inherited.items() if not name.startswith(("AIRFLOW__", "AIRFLOW_HOME"))},
+        **_airflow(layout, port),
+        **_secrets(layout, keys),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), inherited.get("PYTHONPATH", "")])),
+        "TENFOLD_WORKSPACE": str(layout.workspace),
+        "TF_CPP_MIN_LOG_LEVEL": "2",
+        # Tasks talk to the API server; a proxy of the network would take the calls and fail them.
+        "NO_PROXY": ",".join(filter(None, [HOST, "localhost", inherited.get("NO_PROXY", "")])),
+        "no_proxy": ",".join(filter(None, [HOST, "localhost", inherited.get("no_proxy", "")])),
+    }
+
+
+def _airflow(layout: Layout, port: int) -> dict[str, str]:
+    return {
+        "AIRFLOW_HOME": str(layout.home),
+        "AIRFLOW__CORE__DAGS_FOLDER": str(layout.dags),
+        "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
+        "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+        "AIRFLOW__CORE__PARALLELISM": str(TASKS_AT_ONCE),
+        "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url_of(port)}/execution/",
+        # The default asks the name server, and waits for it where there is none.
+        "AIRFLOW__CORE__HOSTNAME_CALLABLE": "socket.gethostname",
+        "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{layout.home / 'airflow.db'}",
+        "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(layout.logs),
+        "AIRFLOW__LOGGING__COLORED_CONSOLE_LOG": "False",
+        "AIRFLOW__API__HOST": HOST,
+        "AIRFLOW__API__PORT": str(port),
+        "AIRFLOW__API__BASE_URL": url_of(port),
+        "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+        # A supervisor sees the end of its task at its next heartbeat: with the default, every task holds its slot,
+        # and a failure its message, for 5 s.
+        "AIRFLOW__WORKERS__MIN_HEARTBEAT_INTERVAL": "1",
+    }
+
+
+def _secrets(layout: Layout, keys: Keys) -> dict[str, str]:
+    return {
+        "AIRFLOW__CORE__FERNET_KEY": keys.fernet,
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
+        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(layout.passwords),
+        "AIRFLOW__API__SECRET_KEY": keys.session,
+        "AIRFLOW__API_AUTH__JWT_SECRET": keys.jwt,
+    }

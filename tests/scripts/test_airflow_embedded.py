@@ -1,0 +1,182 @@
+"""The real Airflow with a DAG of the shape of image_training that does next to nothing."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+
+from scripts.airflow.processes import alive, find
+from scripts.airflow.record import read_record
+
+pytestmark = pytest.mark.long
+
+TOY = """
+import time
+from airflow.sdk import dag, task, task_group
+
+@dag(schedule=None, params={"source_uri": "", "sleep": 0, "wrong": False})
+def toy():
+    @task
+    def extract(params=None):
+        if params["wrong"]:
+            raise ValueError("epochs must be positive, got -1")
+        return [0, 1, 2]
+
+    @task_group
+    def upload(parts):
+        @task
+        def copy(part):
+            return part
+
+        @task
+        def commit(copied):
+            return {"dataset": "/data/version"}
+
+        return commit(copy.expand(part=parts))
+
+    @task(pool="gpu")
+    def train(dataset, params=None):
+        time.sleep(params["sleep"])
+        return {"model": "/run/model.keras", "comet": "/run/c.zip", "metrics": {"val_accuracy": 0.914}, "verdict": "fine"}
+
+    @task
+    def report(trained):
+        return {"report": "/run/report.html"}
+
+    report(train(upload(extract())))
+
+toy()
+"""  # noqa: E501
+
+RESULTS = ["/data/version", "/run/model.keras", "/run/c.zip", "/run/report.html", "91.4% accuracy", "fine"]
+
+
+class Toy:
+    """Commands at work on a DAGs folder, an Airflow and a workspace of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.home = folder / "home"
+        self.dags = folder / "dags"
+        self.dags.mkdir()
+        (self.dags / "toy.py").write_text(TOY)
+        self._environ = {**os.environ, "TENFOLD_HOME": str(self.home), "TENFOLD_WORKSPACE": str(folder / "workspace")}
+        (folder / "workspace" / "samples").mkdir(parents=True)
+
+    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+        """Start a command in a group of its own, as a terminal does."""
+        command = [sys.executable, "-m", "scripts.airflow", *arguments, "--dag", "toy", "--dags", str(self.dags)]
+        return subprocess.Popen(
+            command,
+            env=self._environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            process_group=0,
+        )
+
+    def command(self, *arguments: str) -> tuple[int, str]:
+        """Exit code and output of a command."""
+        with self.start(*arguments) as process:
+            output = process.communicate()[0]
+        return process.returncode, output
+
+    def processes(self) -> list[psutil.Process]:
+        """The four of them and all they have started."""
+        record = read_record(self.home)
+        roots = [process for noted in record.processes.values() if (process := find(noted))] if record else []
+        return [process for root in roots for process in (root, *root.children(recursive=True))]
+
+
+@pytest.fixture
+def toy(tmp_path: Path) -> Iterator[Toy]:
+    toy = Toy(tmp_path)
+    yield toy
+    toy.command("down")
+
+
+def read_until(process: "subprocess.Popen[str]", text: str) -> str:
+    assert process.stdout is not None
+    output = ""
+    for line in process.stdout:
+        output += line
+        if text in line:
+            return output
+    raise AssertionError(output)
+
+
+def addresses(processes: Sequence[psutil.Process]) -> set[str]:
+    return {
+        connection.laddr.ip
+        for process in processes
+        for connection in process.net_connections()
+        if connection.status == psutil.CONN_LISTEN
+    }
+
+
+def test_run_follows_to_the_results_and_leaves_nothing(toy: Toy) -> None:
+    with toy.start("run") as process:
+        output = read_until(process, "Airflow is ready")
+        started = toy.processes()
+        assert addresses(started) == {"127.0.0.1"}
+        assert toy.command("run")[0] == 2
+        output += process.communicate()[0]
+    assert process.returncode == 0, output
+    assert "3 of 3 tasks done" in output
+    for result in RESULTS:
+        assert result in output
+    assert [child for child in started if alive(child)] == []
+
+
+def test_failed_task_is_named_with_its_error(toy: Toy) -> None:
+    code, output = toy.command("run", "--params", json.dumps({"wrong": True}))
+    assert code == 1
+    assert "run: extract failed: ValueError: epochs must be positive, got -1" in output
+    assert Path(output.rpartition("Full log: ")[2].strip()).is_file()
+    assert toy.processes() == []
+
+
+@pytest.mark.parametrize(("when", "signum"), [("Starting", signal.SIGTERM), ("train ", signal.SIGINT)])
+def test_signals_leave_nothing(toy: Toy, when: str, signum: signal.Signals) -> None:
+    with toy.start("run", "--params", json.dumps({"sleep": 100})) as process:
+        read_until(process, when)
+        while len(started := toy.processes()) < 4:
+            assert process.poll() is None
+        os.killpg(process.pid, signum)
+        read_until(process, "Stopping")
+        os.killpg(process.pid, signal.SIGINT)
+        process.communicate()
+    assert process.returncode == 128 + signum
+    assert [child for child in started if alive(child)] == []
+    assert not (toy.home / "running.json").exists()
+
+
+def test_import_error_of_the_dag_is_shown(toy: Toy) -> None:
+    (toy.dags / "toy.py").write_text("from airflow.sdk import dag\nraise RuntimeError('a typo in the DAG')\n")
+    code, output = toy.command("run")
+    assert code == 1
+    assert "RuntimeError: a typo in the DAG" in output
+
+
+def test_up_serves_runs_until_down_and_tells_what_died(toy: Toy) -> None:
+    code, first = toy.command("up")
+    assert code == 0, first
+    assert toy.command("up") == (0, "Airflow is already up\n" + first.splitlines(keepends=True)[-1])
+    code, output = toy.command("run")
+    assert code == 0, output
+    assert "Using the Airflow at" in output
+    assert toy.command("status")[0] == 0
+    record = read_record(toy.home)
+    assert record is not None
+    started = toy.processes()
+    os.kill(record.processes["scheduler"].pid, signal.SIGKILL)
+    code, output = toy.command("status")
+    assert (code, "scheduler      dead, see" in output) == (1, True)
+    assert toy.command("down")[0] == 0
+    assert [child for child in started if alive(child)] == []
+    assert toy.command("status") == (1, "Airflow is not up\n")

@@ -1,0 +1,43 @@
+from typing import Any
+
+import pytest
+
+from scripts.airflow.failure import error_text, log_path
+
+
+def stack(kind: str, value: str, is_cause: bool = False) -> dict[str, Any]:
+    return {"exc_type": kind, "exc_value": value, "exc_notes": [], "is_cause": is_cause, "frames": [{"lineno": 1}]}
+
+
+def line(event: str, level: str = "info", **more: Any) -> dict[str, Any]:
+    return {"event": event, "level": level, **more}
+
+
+HEAD = [{"event": "::group::Log message source details"}, {"event": "/logs/attempt=1.log"}, {"event": "::endgroup::"}]
+
+
+@pytest.mark.parametrize(
+    ("entries", "text"),
+    [
+        ([], "(no log)"),
+        (["only text"], "only text"),
+        ([line("::group::Pre Execute"), line("a"), line("b")], "a\nb"),
+        ([line(str(number)) for number in range(9)], "4\n5\n6\n7\n8"),
+        ([line("fine"), line("disk full", "error"), line("bye")], "disk full"),
+        ([line("Task failed", "error", error_detail=[stack("ValueError", "epochs must be 1, got 0")])],
+         "ValueError: epochs must be 1, got 0"),
+        ([line("Task failed", "error", error_detail=[stack("KeyboardInterrupt", "")])], "KeyboardInterrupt"),
+        ([line("f", "error", error_detail=[stack("Failed", "no shard"), stack("OSError", "disk full", is_cause=True)])],
+         "Failed: no shard\ncaused by OSError: disk full"),
+        ([line("f", "error", error_detail=[stack("Failed", "no shard"), stack("KeyError", "x")])], "Failed: no shard"),
+        ([line("f", "error", error_detail=[stack("Failed", "same"), stack("BadInput", "same", is_cause=True)])],
+         "Failed: same"),
+    ],
+)  # fmt: skip
+def test_error_text(entries: list[Any], text: str) -> None:
+    assert error_text(entries) == text
+
+
+def test_log_path() -> None:
+    assert log_path([*HEAD, line("reads /data/other.log")]) == "/logs/attempt=1.log"
+    assert log_path([line("killed before it wrote any")]) == ""

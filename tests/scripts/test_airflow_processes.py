@@ -1,0 +1,76 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from scripts.airflow import processes
+from scripts.airflow.processes import Identity, end, find, identify, spawn
+
+# Starts a child in its session and one in a session of its own; each writes its number, then waits.
+TREE = """
+import subprocess, sys
+sleep = [sys.executable, "-c", "import signal, sys, time; exec(sys.argv[1]); print('up', flush=True); time.sleep(60)"]
+children = [
+    subprocess.Popen([*sleep, sys.argv[1]], stdout=subprocess.PIPE, start_new_session=own) for own in (False, True)
+]
+print(*[child.pid for child in children if child.stdout.readline()], flush=True)
+exec(sys.argv[1])
+sys.stdin.read() if sys.argv[2] == "leave" else children[0].wait()
+"""
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(processes, "GRACE_S", 0.3)
+    monkeypatch.setattr(processes, "TRAINING_GRACE_S", 0.3)
+
+
+def start_tree(tmp_path: Path, setup: str, last: str) -> tuple["subprocess.Popen[bytes]", list[Identity]]:
+    root = spawn([sys.executable, "-c", TREE, setup, last], os.environ, tmp_path / "log")
+    # Asking for its state would reap a root that leaves, and with it the identity that the test needs.
+    while not (tmp_path / "log").read_text().endswith("\n"):
+        assert psutil.Process(root.pid).status() != psutil.STATUS_ZOMBIE or last == "leave"
+    return root, [identify(int(pid)) for pid in (tmp_path / "log").read_text().split()]
+
+
+@pytest.mark.parametrize("setup", ["pass", "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN)"])
+def test_end_leaves_nothing_also_of_those_that_ignore_the_word(tmp_path: Path, setup: str) -> None:
+    root, children = start_tree(tmp_path, setup, "stay")
+    assert len(children) == 2
+    end([identify(root.pid)])
+    root.wait()
+    assert [find(child) for child in children] == [None, None]
+
+
+@pytest.mark.parametrize("reaped", [True, False])
+def test_children_of_a_root_that_has_died_are_found_by_their_session(tmp_path: Path, reaped: bool) -> None:
+    root, (in_session, elsewhere) = start_tree(tmp_path, "pass", "leave")
+    noted = identify(root.pid)
+    if reaped:
+        root.wait()
+    while find(noted):
+        pass
+    end([noted])
+    root.wait()
+    assert find(in_session) is None
+    psutil.Process(elsewhere.pid).kill()
+
+
+def test_a_process_is_not_mistaken_for_an_earlier_one_of_its_number() -> None:
+    me = identify(os.getpid())
+    assert find(me) is not None
+    assert find(Identity(me.pid, me.created - 60)) is None
+
+
+def test_ending_what_is_long_gone_touches_nobody_else() -> None:
+    me = identify(os.getpid())
+    end([Identity(me.pid, me.created - 60)])
+
+
+def test_spawned_processes_are_out_of_reach_of_the_terminal(tmp_path: Path) -> None:
+    child = spawn([sys.executable, "-c", "import os; print(os.getsid(0) == os.getpid())"], os.environ, tmp_path / "log")
+    assert child.wait() == 0
+    assert (tmp_path / "log").read_text() == "True\n"

@@ -1,0 +1,40 @@
+import os
+import signal
+import time
+
+import pytest
+
+from scripts.airflow.errors import Interrupted
+from scripts.airflow.signals import Signals
+
+
+@pytest.mark.parametrize(("signum", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)])
+def test_a_signal_is_heard_at_the_next_pause(signum: signal.Signals, code: int) -> None:
+    with Signals() as signals:
+        signals.pause(0)
+        os.kill(os.getpid(), signum)
+        with pytest.raises(Interrupted) as interruption:
+            signals.pause(60)
+    assert interruption.value.code == code
+
+
+def test_a_second_signal_does_not_disturb_the_stopping() -> None:
+    with Signals() as signals:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
+        with pytest.raises(Interrupted, match="SIGTERM"):
+            signals.check()
+
+
+def test_pause_lasts_as_long_as_it_should() -> None:
+    begin = time.monotonic()
+    with Signals() as signals:
+        signals.pause(0.25)
+    assert time.monotonic() - begin >= 0.25
+
+
+def test_handlers_are_put_back() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with Signals():
+        assert signal.getsignal(signal.SIGTERM) is not before
+    assert signal.getsignal(signal.SIGTERM) is before
