@@ -5,7 +5,7 @@ from typing import Any
 
 from airflow.sdk import Param
 
-from pipeline.config import Settings, settings_from
+from pipeline.config import Settings
 
 _NOT_IN_THE_FORM = frozenset({"dataset"})  # the DAG makes its own data set
 
@@ -22,14 +22,6 @@ def form() -> dict[str, Param]:
         for name, field in Settings.model_fields.items()
         if name not in _NOT_IN_THE_FORM
     }
-
-
-def settings_of_form(values: Mapping[str, Any]) -> Settings:
-    """The settings that a form or a REST call gave; a field that was emptied (null) has its default.
-
-    Raises SettingsError naming every field that is unknown, of the wrong type or out of range.
-    """
-    return settings_from({name: value for name, value in values.items() if value is not None})
 
 
 def _schema(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from typing import Any
 
 from airflow.sdk import BaseOperator, ExceptionRetryPolicy, RetryAction, RetryRule, get_current_context, task
 
-from dags.form import settings_of_form
 from pipeline.config import Settings, settings_from
 
 GPU_POOL = "gpu"
@@ -30,7 +29,7 @@ def extract() -> dict[str, Any]:
     context = get_current_context()
     run = context["dag_run"]
     # The form's own values, and what a REST call added: Airflow takes an unknown key without a word.
-    settings = settings_of_form({**context["params"], **(run.conf or {})})
+    settings = settings_from({**context["params"], **(run.conf or {})})
     dated = settings.dated(run.logical_date or run.run_after)
     return {"settings": dated.model_dump(), "snapshot": str(take_snapshot(dated))}
 

@@ -239,10 +239,13 @@ class Settings(BaseModel):
 def settings_from(values: Mapping[str, Any], *, strict: bool = True) -> Settings:
     """Settings made from a form, a file or an XCom. With `strict=False` text is read as the field's type ("3" is 3).
 
+    None leaves a field at its default: Airflow's form sends null for a text field that was emptied.
     Raises SettingsError with one sentence for each field that is unknown, of the wrong type or out of range.
     """
     try:
-        return Settings.model_validate(dict(values), strict=strict)
+        return Settings.model_validate(
+            {name: value for name, value in values.items() if value is not None}, strict=strict
+        )
     except ValidationError as error:
         raise SettingsError("; ".join(_sentence(problem) for problem in error.errors())) from error
 

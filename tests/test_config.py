@@ -95,6 +95,10 @@ def test_a_bad_file_is_refused(tmp_path: Path, name: str, content: str, words: s
         settings_of_command_line(tmp_path / name, [])
 
 
+def test_none_leaves_a_field_at_its_default():
+    assert settings_from({"dataset_name": None, "epochs": 3}) == settings_from({"epochs": 3})
+
+
 def test_set_needs_an_equals_sign():
     with pytest.raises(SettingsError, match="field=value"):
         settings_of_command_line(None, ["epochs"])

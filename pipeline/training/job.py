@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from zipfile import BadZipFile
 
 import keras
 import tensorflow as tf
@@ -30,8 +31,10 @@ def run_job(run: Run, stopping: Callable[[], bool]) -> None:
 
     Raises Preempted, after a checkpoint, where `stopping` says so; TrainingError where the loss is no number.
     """
+    # Before the monitor: Comet's thread draws from Python's random numbers, from which Keras takes the first weights.
+    training = _Training(run, stopping)
     with open_monitor(run.folder, run.settings.sample_hz, comet_options(run)) as monitor:
-        _Training(run, monitor, stopping).run()
+        training.run(monitor)
     save_result(run, monitor.comet_location or "")
 
 
@@ -56,8 +59,8 @@ def one_device() -> tf.distribute.Strategy:
 
 
 class _Training:
-    def __init__(self, run: Run, monitor: Monitor, stopping: Callable[[], bool]) -> None:
-        self._run, self._monitor = run, monitor
+    def __init__(self, run: Run, stopping: Callable[[], bool]) -> None:
+        self._run, self._stopping = run, stopping
         self._settings: Settings = run.settings
         self._folder = Path(run.dataset)
         self._dataset: Dataset = datasets.load(self._folder)
@@ -68,31 +71,32 @@ class _Training:
             optimizer = keras.optimizers.Adam(self._settings.learning_rate)
             self._checkpoints = Checkpoints(run.folder / "checkpoints", self._model, optimizer)
         self._checkpoints.restore()
-        steps = Steps(strategy, self._model, optimizer)
-        self._loop = EpochLoop(steps, monitor, stopping, step=int(self._checkpoints.step))
+        self._steps = Steps(strategy, self._model, optimizer)
 
-    def run(self) -> None:
+    def run(self, monitor: Monitor) -> None:
+        """All epochs that are left."""
+        loop = EpochLoop(self._steps, monitor, self._stopping, step=int(self._checkpoints.step))
         done = int(self._checkpoints.epochs_done)
         try:
             for epoch in range(done + 1, self._settings.epochs + 1):
-                self._epoch(epoch)
+                self._epoch(epoch, loop)
                 done = epoch
         except Preempted:
-            self._checkpoints.save(done, self._loop.step)
+            self._checkpoints.save(done, loop.step)
             raise
 
-    def _epoch(self, epoch: int) -> None:
-        trained = self._train(epoch)
-        validated = self._loop.evaluate(self._validation_batches())
+    def _epoch(self, epoch: int, loop: EpochLoop) -> None:
+        trained = self._train(epoch, loop)
+        validated = loop.evaluate(self._validation_batches())
         values = _values(trained, validated)
-        self._monitor.epoch(epoch=epoch, step=self._loop.step, values=values)
+        loop.monitor.epoch(epoch=epoch, step=loop.step, values=values)
         self._say(epoch, values)
         if validated.accuracy > float(self._checkpoints.best_accuracy):
             self._save_model()
             self._checkpoints.best_accuracy.assign(validated.accuracy)
-        self._checkpoints.save(epoch, self._loop.step)
+        self._checkpoints.save(epoch, loop.step)
 
-    def _train(self, epoch: int) -> Sums:
+    def _train(self, epoch: int, loop: EpochLoop) -> Sums:
         settings = self._settings
         batches = training_batches(
             self._folder,
@@ -105,7 +109,7 @@ class _Training:
         )
         what = f"epoch {epoch}/{settings.epochs}"
         with progress(what, self._dataset.splits["train"].examples) as advance:
-            return self._loop.train(epoch, batches, advance)
+            return loop.train(epoch, batches, advance)
 
     def _validation_batches(self) -> tf.data.Dataset:
         settings = self._settings
@@ -141,7 +145,7 @@ class _Training:
 def _built(settings: Settings, classes: int) -> keras.Model:
     try:
         return build_model(settings, classes)
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, KeyError, BadZipFile) as error:  # whatever a file of weights may hold
         raise BadInput(f"model {settings.model} with weights {settings.weights!r} cannot be made: {error}") from error
 
 

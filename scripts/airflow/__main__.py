@@ -8,7 +8,7 @@ import httpx
 
 from scripts.airflow import commands
 from scripts.airflow.errors import Failed, Interrupted, Refused
-from scripts.airflow.request import read_request
+from scripts.airflow.request import check_settings, read_request
 from scripts.airflow.settings import Layout, layout_from
 from scripts.airflow.signals import Signals
 
@@ -42,7 +42,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _command(args: argparse.Namespace, layout: Layout, signals: Signals) -> int:
     if args.command == "run":
-        return commands.run(layout, args.dag, read_request(args.source, args.params), signals)
+        conf = read_request(args.source, args.params)
+        if args.dag == DAG:
+            check_settings(conf)
+        return commands.run(layout, args.dag, conf, signals)
     if args.command == "up":
         return commands.up(layout, args.dag, signals)
     return commands.down(layout) if args.command == "down" else commands.status(layout)

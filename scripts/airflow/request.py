@@ -5,6 +5,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from pipeline.config import settings_from
+from pipeline.errors import SettingsError
 from scripts.airflow.errors import Refused
 from scripts.airflow.progress import say
 
@@ -40,6 +42,14 @@ def read_request(source: str, params: str) -> Conf:
     conf = read_params(params)
     uri = read_source(source)
     return {"source_uri": uri, **conf} if uri else conf
+
+
+def check_settings(conf: Conf) -> None:
+    """Raise Refused for a setting that the first task would refuse, before half a minute is spent on starting Airflow."""
+    try:
+        settings_from(conf)
+    except SettingsError as error:
+        raise Refused(str(error)) from error
 
 
 def with_source(conf: Conf, workspace: Path) -> Conf:

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from scripts.airflow.errors import Refused
-from scripts.airflow.request import read_request, with_source
+from scripts.airflow.request import check_settings, read_request, with_source
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,19 @@ def test_params_that_are_no_object_are_refused_with_what_was_given(params: str, 
     with pytest.raises(Refused, match=what) as refusal:
         read_request("", params)
     assert repr(params) in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("conf", "what"),
+    [
+        ({"epoch": 3}, "epoch is not a setting"),
+        ({"epochs": "3"}, "epochs must be"),
+        ({"source_uri": "gs://b"}, "source_uri"),
+    ],
+)
+def test_settings_that_the_first_task_would_refuse_start_nothing(conf: dict[str, object], what: str) -> None:
+    with pytest.raises(Refused, match=what):
+        check_settings(conf)
 
 
 def test_source_becomes_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

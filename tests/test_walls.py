@@ -1,0 +1,83 @@
+"""The two walls, seen from a fresh process: a linter sees names, not what an import drags along."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+HEAVY = ("tensorflow", "keras", "numpy", "pandas", "comet_ml", "google.cloud.storage", "bokeh", "PIL")
+TENSORS = ("pipeline/input/", "pipeline/training/")
+
+
+def modules_after(imports: str) -> set[str]:
+    script = f"{imports}\nimport sys; print(*sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    return set(done.stdout.split())
+
+
+def names_of(folder: str) -> list[str]:
+    """Modules of a folder, each as it is imported."""
+    files = sorted((ROOT / folder).rglob("*.py"))
+    names = [".".join(path.relative_to(ROOT).with_suffix("").parts) for path in files]
+    return [name.removesuffix(".__init__") for name in names if not name.endswith("__main__")]
+
+
+def import_all(names: list[str]) -> str:
+    return "\n".join(f"import {name}" for name in names)
+
+
+def test_dags_and_plugins_import_nothing_heavy():
+    names = names_of("dags") + names_of("plugins")
+    assert "dags.image_training" in names
+    drawn_in = modules_after(import_all(names)) - modules_after("from airflow.sdk import *")
+    assert drawn_in.isdisjoint(HEAVY)
+
+
+def test_the_pipeline_never_imports_airflow():
+    modules = modules_after(import_all(names_of("pipeline")))
+    assert "tensorflow" in modules  # all of it was imported
+    assert not {name for name in modules if name.split(".")[0] == "airflow"}
+
+
+def test_only_input_and_training_import_tensorflow():
+    names = [name for name in names_of("pipeline") if not name.replace(".", "/").startswith(TENSORS)]
+    names = [name for name in names if name not in ("pipeline.input", "pipeline.training")]
+    assert len(names) > 20
+    assert modules_after(import_all(names)).isdisjoint(("tensorflow", "keras"))
+
+
+@pytest.mark.parametrize(
+    ("folder", "line"),
+    [
+        ("pipeline", "import airflow"),
+        ("pipeline", "def f():\n    import airflow.sdk\n"),
+        ("pipeline", "from tensorflow import data"),
+        ("pipeline/report", "import keras"),
+        ("pipeline/training", "import airflow"),
+        ("pipeline/input", "from airflow.sdk import task"),
+        ("dags", "import numpy as np"),
+        ("dags", "from google.cloud import storage"),
+        ("plugins", "import comet_ml"),
+        ("plugins", "import tensorflow"),
+    ],
+)
+def test_the_linter_refuses_a_planted_import(folder: str, line: str):
+    """Looked at as a file of that folder, without writing one there."""
+    command = [
+        sys.executable,
+        "-m",
+        "ruff",
+        "check",
+        "--select",
+        "TID",
+        "--stdin-filename",
+        f"{folder}/planted.py",
+        "-",
+    ]
+    done = subprocess.run(command, input=line, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 1, done.stdout
+    assert "TID25" in done.stdout

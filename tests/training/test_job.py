@@ -1,0 +1,135 @@
+"""Training of a tiny data set, in this process."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from pipeline.build import build
+from pipeline.config import Settings, settings_from
+from pipeline.errors import BadInput, Preempted
+from pipeline.monitor import read
+from pipeline.runs import Run, load_result
+from pipeline.train import prepare_run
+from pipeline.training.job import run_job
+from tests.conftest import jpeg
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data set of 40 images in two classes."""
+    root = tmp_path_factory.mktemp("published")
+    for number in range(40):
+        path = root / "source" / "ab"[number % 2] / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(jpeg(number))
+    return Path(build(settings_from({"source_uri": str(root / "source"), "workspace": str(root / "w")}))["dataset"])
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return settings_from(
+        {"workspace": str(tmp_path), "image_size": 32, "batch_size": 8, "epochs": 2, "sample_hz": 20.0}
+    )
+
+
+@pytest.fixture
+def run(settings: Settings, published: Path) -> Run:
+    return prepare_run(settings, published, "some run")
+
+
+def never() -> bool:
+    return False
+
+
+def after(steps: int) -> Callable[[], bool]:
+    """Asks to stop once it was asked `steps` times before."""
+    asked = iter(range(10**9))
+    return lambda: next(asked) >= steps
+
+
+def test_a_training_leaves_all_that_it_promises(run: Run, published: Path):
+    run_job(run, never)
+    result = load_result(run.folder)
+    assert result is not None
+    assert result["epochs"] == 2
+    assert 0 <= result["metrics"]["val_accuracy"] <= 1
+    assert Path(result["comet"]).stat().st_size > 1000
+    epochs, batches, samples = (read(run.folder / "record", kind) for kind in ("epochs", "batches", "samples"))
+    train = json.loads((published / "dataset.json").read_text())["splits"]["train"]["examples"]
+    steps = -(-train // 8)
+    assert epochs["step"].tolist() == [1, 2]
+    assert batches["step"].tolist() == list(range(1, 2 * steps + 1))
+    assert batches["input/examples"].sum() == 2 * train
+    assert (batches["step/time_ms"] >= batches["input/wait_ms"]).all()
+    assert len(samples) > 0
+    assert not list(run.folder.rglob("*.tmp*"))
+
+
+def test_the_saved_model_gives_probabilities(run: Run):
+    run_job(run, never)
+    model = keras.models.load_model(run.model_path)
+    probabilities = model.predict(np.zeros((3, 32, 32, 3), np.uint8), verbose=0)
+    assert probabilities.shape == (3, 2)
+    assert np.allclose(probabilities.sum(axis=1), 1, atol=1e-5)
+
+
+@pytest.mark.parametrize("steps", [2, 6])  # in the first epoch, and in the second
+def test_asked_to_stop_it_leaves_a_checkpoint_and_a_rerun_goes_on(
+    run: Run, steps: int, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO", "pipeline")
+    with pytest.raises(Preempted):
+        run_job(run, after(steps))
+    assert load_result(run.folder) is None
+    assert list((run.folder / "checkpoints").glob("checkpoint-*.index"))
+    run_job(run, never)
+    assert "going on after epoch" in caplog.text
+    assert read(run.folder / "record", "epochs")["step"].tolist() == [1, 2]
+    assert len({path.name for path in (run.folder / "comet").iterdir()}) == 2  # an archive a try, none overwritten
+
+
+def test_a_rerun_after_the_last_epoch_only_writes_the_result(run: Run):
+    run_job(run, never)
+    (run.folder / "result.json").unlink()
+    before = read(run.folder / "record", "batches")
+    run_job(run, never)
+    assert load_result(run.folder) is not None
+    assert len(read(run.folder / "record", "batches")) == len(before)
+
+
+def test_the_same_seed_gives_the_same_losses(settings: Settings, published: Path, tmp_path: Path):
+    losses = []
+    for name in ("one", "two"):
+        run = prepare_run(settings, published, name)
+        run_job(run, never)
+        losses.append(read(run.folder / "record", "epochs")["loss"].to_numpy())
+    assert np.allclose(losses[0], losses[1], rtol=1e-3)
+
+
+def test_weights_of_a_file_are_where_training_starts(settings: Settings, published: Path):
+    first = prepare_run(settings, published, "first")
+    run_job(first, never)
+    trained = keras.models.load_model(first.model_path)
+    started = settings_from(
+        {**settings.model_dump(), "weights": str(first.model_path), "learning_rate": 1e-9, "epochs": 1}
+    )
+    second = prepare_run(started, published, "second")
+    run_job(second, never)
+    again = keras.models.load_model(second.model_path)
+    for name in ("conv2d", "logits"):
+        ours, theirs = (
+            next(layer for layer in model.layers if layer.name.startswith(name)).get_weights()[0]
+            for model in (trained, again)
+        )
+        assert np.allclose(ours, theirs, atol=1e-5)
+
+
+def test_weights_that_do_not_fit_are_refused(settings: Settings, published: Path, tmp_path: Path):
+    (tmp_path / "bad.keras").write_bytes(b"no weights")
+    bad = settings_from({**settings.model_dump(), "weights": str(tmp_path / "bad.keras")})
+    with pytest.raises(BadInput, match=r"bad\.keras"):
+        run_job(prepare_run(bad, published, "bad"), never)

@@ -1,0 +1,131 @@
+"""The training process: it is asked to stop, its parent dies, two of them meet."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pipeline import runs
+from pipeline.build import build
+from pipeline.config import Settings, settings_from
+from pipeline.errors import BadInput, DatasetError, Preempted, SettingsError, TrainingError
+from pipeline.monitor import last_row, read
+from pipeline.runs import exclusive, load_result, progress, training_folder
+from pipeline.train import TrainingProcess, prepare_run, train
+from tests.conftest import MakeImages
+
+
+@pytest.fixture
+def settings(make_images: MakeImages, tmp_path: Path) -> Settings:
+    source = make_images({"a": 20, "b": 20})
+    values = {"source_uri": str(source), "workspace": str(tmp_path / "w"), "image_size": 32, "batch_size": 4}
+    return settings_from({**values, "epochs": 400})
+
+
+@pytest.fixture
+def dataset(settings: Settings) -> Path:
+    return Path(build(settings)["dataset"])
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 90) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it never came"
+        time.sleep(0.05)
+
+
+def test_sigterm_means_checkpoint_and_leave_and_the_rerun_finishes(settings: Settings, dataset: Path):
+    run = prepare_run(settings, dataset, "run")
+    process = TrainingProcess(run, output=1)
+    wait_for(lambda: last_row(run.folder / "record", "epochs"))
+    assert "epoch " in progress(settings.workspace, "run")
+    process.ask_to_stop()
+    with pytest.raises(Preempted):
+        process.wait()
+    done = int(last_row(run.folder / "record", "epochs")["step"])
+    assert list((run.folder / "checkpoints").glob("*.index"))
+    assert list((run.folder / "comet").rglob("*.zip"))
+
+    # The same training with an end that is near: what differs is only where it stops.
+    described = json.loads((run.folder / "run.json").read_text())
+    described["settings"]["epochs"] = done + 1
+    (run.folder / "run.json").write_text(json.dumps(described))
+    result = TrainingProcess(runs.load_run(run.folder), output=1).wait()
+    assert result["epochs"] == done + 1
+    assert read(run.folder / "record", "epochs")["step"].tolist() == list(range(1, done + 2))
+
+
+def test_a_trainer_does_not_outlive_its_killed_parent(settings: Settings, dataset: Path):
+    script = "from pathlib import Path; from pipeline.config import settings_from; from pipeline.train import train\n"
+    script += f"train(settings_from({settings.model_dump()!r}), Path({str(dataset)!r}), 'run')"
+    parent = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)
+    folder = training_folder(settings, "run", dataset.name)
+    wait_for(lambda: last_row(folder / "record", "epochs"))
+    [trainer] = psutil.Process(parent.pid).children()
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait()
+    with contextlib.suppress(psutil.NoSuchProcess):
+        trainer.wait(60)
+    assert not trainer.is_running() or trainer.status() == psutil.STATUS_ZOMBIE
+    assert list((folder / "checkpoints").glob("*.index"))
+
+
+def test_a_complete_training_is_not_done_again(settings: Settings, dataset: Path):
+    run = prepare_run(settings, dataset, "run")
+    (run.folder / "result.json").write_text('{"run": "done before"}')
+    assert train(settings, dataset, "run") == {"run": "done before"}
+
+
+def test_bad_input_in_the_process_is_told_by_its_parent(settings: Settings, dataset: Path, tmp_path: Path):
+    (tmp_path / "bad.keras").write_bytes(b"no weights")
+    with pytest.raises(BadInput, match=r"bad\.keras"):
+        train(settings_from({**settings.model_dump(), "weights": str(tmp_path / "bad.keras")}), dataset, "run")
+
+
+def test_a_process_that_dies_without_a_word(settings: Settings, dataset: Path):
+    run = prepare_run(settings, dataset, "run")
+    process = TrainingProcess(run, output=1)
+    os.kill(process._process.pid, signal.SIGKILL)
+    with pytest.raises(TrainingError, match="SIGKILL"):
+        process.wait()
+    assert load_result(run.folder) is None
+
+
+@pytest.mark.parametrize(
+    ("values", "dataset_name", "kind", "words"),
+    [
+        ({}, "nothing", DatasetError, "holds no data set"),
+        ({"weights": "/nowhere.keras"}, "", SettingsError, "weights must be"),
+    ],
+)
+def test_what_is_missing_is_said_before_a_process_starts(
+    settings: Settings, dataset: Path, values: dict, dataset_name: str, kind: type[Exception], words: str
+):
+    with pytest.raises(kind, match=words):
+        train(settings_from({**settings.model_dump(), **values}), dataset / dataset_name, "run")
+    assert not (Path(settings.workspace) / "runs").exists()
+
+
+def test_two_trainers_never_share_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(runs, "LOCK_WAIT_S", 0.3)
+    with exclusive(tmp_path), pytest.raises(TrainingError, match="another process"), exclusive(tmp_path):
+        pass
+    with exclusive(tmp_path):
+        pass
+
+
+@pytest.mark.parametrize("values", [{"epochs": 1}, {"learning_rate": 0.5}, {"model": "MobileNetV2"}, {"seed": 2}])
+def test_other_settings_have_another_folder(settings: Settings, values: dict):
+    """A run that is cleared with other settings keeps its id: it must not go on from a foreign checkpoint."""
+    other = settings_from({**settings.model_dump(), **values})
+    assert training_folder(other, "run", "1") != training_folder(settings, "run", "1")
+    assert training_folder(settings, "run", "1") != training_folder(settings, "run", "2")
+    assert training_folder(settings, "run", "1") != training_folder(settings, "another", "1")
