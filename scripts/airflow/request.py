@@ -45,7 +45,7 @@ def read_request(source: str, params: str) -> Conf:
 
 
 def check_settings(conf: Conf) -> None:
-    """Raise Refused for a setting that the first task would refuse, before half a minute is spent on starting Airflow."""
+    """Raise Refused for a setting that the first task would refuse, before Airflow is started."""
     try:
         settings_from(conf)
     except SettingsError as error:
