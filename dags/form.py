@@ -10,12 +10,12 @@ from pipeline.config import Settings
 _NOT_IN_THE_FORM = frozenset({"dataset"})  # the DAG makes its own data set
 
 
-def form() -> dict[str, Param]:
+def form(defaults: Settings) -> dict[str, Param]:
     """A parameter for each setting, with its default, title, description, range and room in the form."""
     schemas = Settings.model_json_schema()["properties"]
     return {
         name: Param(
-            field.get_default(call_default_factory=True),
+            getattr(defaults, name),
             description=" ".join((field.description or "").split()),
             schema=_schema(schemas[name]),
         )

@@ -2,14 +2,18 @@
 
 import os
 from datetime import UTC, datetime
+from pathlib import Path
 
 from airflow.sdk import dag, task_group
 
 from dags import stages
 from dags.form import form
+from pipeline.config import settings_of_command_line
 
-# The one place of the schedule: a cron expression or preset, off unless it is set.
+# The one place of the schedule: a cron expression or preset, off unless it is set. Scheduled and backfilled runs have
+# no form, so that what they train on is in a TOML or JSON file of settings, whose values the form shows as defaults.
 SCHEDULE = os.environ.get("TENFOLD_SCHEDULE") or None
+SETTINGS = Path(os.environ["TENFOLD_SETTINGS"]) if os.environ.get("TENFOLD_SETTINGS") else None
 
 
 @dag(
@@ -17,7 +21,7 @@ SCHEDULE = os.environ.get("TENFOLD_SCHEDULE") or None
     start_date=datetime(2026, 1, 1, tzinfo=UTC),
     catchup=False,
     max_active_runs=4,
-    params=form(),
+    params=form(settings_of_command_line(SETTINGS, [])),
     default_args=stages.RETRIES,
     tags=["images", "training"],
 )

@@ -51,10 +51,9 @@ def plan(settings: dict[str, Any], snapshot: str) -> list[str]:
 def write(plan_file: str) -> None:
     """Write the shards of one range that are not finished yet."""
     from pipeline.progress import progress
-    from pipeline.shard import images_in_range, write_range
+    from pipeline.shard import write_range
 
-    _show_range(plan_file)
-    with progress("shard", images_in_range(Path(plan_file))) as advance:
+    with progress("shard", _images_of_range(plan_file)) as advance:
         write_range(Path(plan_file), advance)
 
 
@@ -62,11 +61,9 @@ def write(plan_file: str) -> None:
 def copy(plan_file: str) -> None:
     """Bring the shards of one range to the published place and verify every byte."""
     from pipeline.progress import progress
-    from pipeline.shard import images_in_range
     from pipeline.upload import copy_range
 
-    _show_range(plan_file)
-    with progress("upload", images_in_range(Path(plan_file))) as advance:
+    with progress("upload", _images_of_range(plan_file)) as advance:
         copy_range(Path(plan_file), advance)
 
 
@@ -122,7 +119,11 @@ class TrainOperator(BaseOperator):
             self._process.ask_to_stop()
 
 
-def _show_range(plan_file: str) -> None:
-    """Name the mapped task, in Airflow's list, after the shards that it works on."""
-    name = Path(plan_file).name.removesuffix(".jsonl").replace(".tfrecord", "")
-    get_current_context()["shards"] = name.replace("--", " to ")
+def _images_of_range(plan_file: str) -> int:
+    """How many images a mapped task works on; it is named, in Airflow's list, after their shards."""
+    from pipeline.plan import range_words
+    from pipeline.plan_files import load_range
+
+    range_plan = load_range(Path(plan_file))
+    get_current_context()["shards"] = range_words(range_plan.shards)
+    return range_plan.images

@@ -12,9 +12,9 @@ from pipeline.config import Settings
 from pipeline.dataset import Dataset
 from pipeline.extract import take_snapshot
 from pipeline.parallel import ordered_map
-from pipeline.plan_files import Plan, load_plan, make_plan
+from pipeline.plan_files import Plan, load_plan, load_range, make_plan
 from pipeline.progress import progress
-from pipeline.shard import images_in_range, write_range
+from pipeline.shard import write_range
 from pipeline.upload import commit, copy_range
 
 COPIERS = 4
@@ -57,7 +57,7 @@ def _write_all(ranges: Sequence[str]) -> None:
     """Write every range on all cores."""
     if not ranges:
         return
-    images = {Path(path): images_in_range(Path(path)) for path in ranges}
+    images = {Path(path): load_range(Path(path)).images for path in ranges}
     workers = min(os.cpu_count() or 1, len(ranges))
     with progress("shard", sum(images.values())) as advance, _pool(workers) as pool:
         under_way = {pool.submit(write_range, path, _silently): path for path in images}
@@ -81,14 +81,14 @@ def _copy_all(ranges: Sequence[str]) -> None:
     if not ranges:
         return
     paths = [Path(path) for path in ranges]
-    with progress("upload", sum(map(images_in_range, paths))) as advance:
+    with progress("upload", sum(load_range(path).images for path in paths)) as advance:
         for count in ordered_map(_copied, paths, COPIERS):
             advance(count)
 
 
 def _copied(plan_path: Path) -> int:
     copy_range(plan_path, _silently)
-    return images_in_range(plan_path)
+    return load_range(plan_path).images
 
 
 def _silently(_: int) -> None:

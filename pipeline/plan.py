@@ -86,6 +86,19 @@ def shard_ranges(specs: Sequence[ShardSpec], shards_per_task: int) -> list[Seque
     return [specs[start : start + step] for start in range(0, len(specs), step)]
 
 
+def range_words(specs: Sequence[ShardSpec]) -> str:
+    """A range of shards for people: "train 5 to 9 of 10", "train 10 of 12 to validation 2 of 3"."""
+    (first_split, first, first_of), (last_split, last, last_of) = (_parts(spec.name) for spec in (specs[0], specs[-1]))
+    if first_split != last_split:
+        return f"{first_split} {first} of {first_of} to {last_split} {last} of {last_of}"
+    return f"{first_split} {first} to {last} of {last_of}" if first != last else f"{first_split} {first} of {first_of}"
+
+
+def _parts(name: str) -> tuple[str, int, int]:
+    split, index, _, shards = name.removesuffix(".tfrecord").split("-")
+    return split, int(index), int(shards)
+
+
 def steps_per_epoch(examples: int, batch_size: int) -> int:
     """Steps that show every example once; the last one may be smaller."""
     return -(-examples // batch_size)

@@ -57,6 +57,11 @@ class RangePlan:
     published: str
     """Folder in which they are read; the same one where that lies in the workspace."""
 
+    @property
+    def images(self) -> int:
+        """How many images the shards hold together."""
+        return sum(spec.images for spec in self.shards)
+
 
 def make_plan(settings: Settings, snapshot_path: Path) -> Path:
     """Decide the version, the split, the order and the shards, and write a plan file for each range of shards;
@@ -194,6 +199,12 @@ def _write_plan_files(
             file.writelines(rows[index.offsets[i] : index.offsets[i + 1]] for i in order[start:end])
         yield str(path)
         start = end
+
+
+def load_range(path: Path) -> RangePlan:
+    """The first line of a plan file alone."""
+    with open(path, "rb") as file:
+        return read_range(file)
 
 
 def read_range(file: IO[bytes]) -> RangePlan:

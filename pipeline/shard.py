@@ -53,12 +53,6 @@ def write_range(plan_path: Path, advance: Advance) -> None:
                 _write_shard(plan_path, range_plan, spec, map(from_line, lines), advance)
 
 
-def images_in_range(plan_path: Path) -> int:
-    """How many images the shards of one plan file hold."""
-    with open(plan_path, "rb") as file:
-        return sum(spec.images for spec in read_range(file).shards)
-
-
 def results_folder(plan_path: Path) -> Path:
     """Where the results of shards are kept, beside the plans."""
     return plan_path.parent.parent / "results"

@@ -15,7 +15,7 @@ from pipeline.dataset import COMMIT, REJECTED, Dataset, Shard, Split, is_committ
 from pipeline.errors import ConflictError, DatasetError, SourceError
 from pipeline.example import IMAGE_FEATURES
 from pipeline.plan import SPLITS, TRAIN, VALIDATION
-from pipeline.plan_files import Plan, RangePlan, load_plan, read_range, settings_of_bytes
+from pipeline.plan_files import Plan, RangePlan, load_plan, load_range, settings_of_bytes
 from pipeline.progress import Advance
 from pipeline.shard import ShardResult, load_result
 from pipeline.snapshot import load_snapshot
@@ -63,8 +63,7 @@ def commit(settings: Settings, plan_path: Path) -> Dataset:
 
 
 def _finished_shards(plan_path: Path) -> tuple[RangePlan, list[ShardResult]]:
-    with open(plan_path, "rb") as file:
-        range_plan = read_range(file)
+    range_plan = load_range(plan_path)
     return range_plan, list(_results(plan_path, range_plan))
 
 

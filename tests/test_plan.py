@@ -51,6 +51,20 @@ def test_ranges_never_exceed_airflows_map_limit(shards: int, per_task: int, size
 
 
 @pytest.mark.parametrize(
+    ("start", "end", "words"),
+    [
+        (0, 4, "train 0 to 3 of 10"),
+        (9, 10, "train 9 of 10"),
+        (8, 12, "train 8 of 10 to validation 1 of 3"),
+        (10, 13, "validation 0 to 2 of 3"),
+    ],
+)
+def test_ranges_in_words(start: int, end: int, words: str):
+    specs = plan.shard_specs({"train": 100, "validation": 30}, {"train": 10, "validation": 3})
+    assert plan.range_words(specs[start:end]) == words
+
+
+@pytest.mark.parametrize(
     ("total_bytes", "shards", "words"),
     [
         (30_000_000_000, 80, ""),  # 30 GB on 8 servers: 375 MB each

@@ -151,6 +151,15 @@ def test_the_form_shows_every_setting_with_its_words(dag: Any):
     assert unfolded == list(params)[:7]  # what people set first; all in sections would fold the whole form
 
 
+def test_a_file_of_settings_gives_the_forms_defaults(tmp_path: Path):
+    from dags.form import form
+    from pipeline.config import settings_of_command_line
+
+    (tmp_path / "settings.toml").write_text('source_uri = "/data/{date}"\nepochs = 7\n')
+    params = form(settings_of_command_line(tmp_path / "settings.toml", []))
+    assert (params["source_uri"].value, params["epochs"].value, params["seed"].value) == ("/data/{date}", 7, 0)
+
+
 def test_the_schedule_is_off_and_nothing_catches_up(dag: Any):
     assert type(dag.timetable).__name__ == "NullTimetable"
     assert dag.catchup is False
