@@ -1,7 +1,7 @@
-"""The loop's clock and its ends, with steps that take as long as they are told."""
+"""The loop's clock and its ends, on a clock that only the steps and the batches move."""
 
 import math
-import time
+from collections.abc import Iterator
 
 import pytest
 import tensorflow as tf
@@ -9,15 +9,27 @@ import tensorflow as tf
 from pipeline.errors import Preempted, TrainingError
 from pipeline.training.loop import EpochLoop
 
+Batch = tuple[tf.Tensor, tf.Tensor]
+
+
+class Clock:
+    """Seconds that pass only when somebody says so: on a busy machine a real one would make these tests fail."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
 
 class Steps:
-    """In place of a model, whose time on this machine would be left to chance."""
+    """In place of a model: a step takes as long as it is told."""
 
-    def __init__(self, seconds: float, loss: float = 0.5) -> None:
-        self._seconds, self._loss = seconds, loss
+    def __init__(self, clock: Clock, seconds: float = 0.0, loss: float = 0.5) -> None:
+        self._clock, self._seconds, self._loss = clock, seconds, loss
 
     def train(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[float, float]:
-        time.sleep(self._seconds)
+        self._clock.now += self._seconds
         return self._loss * len(labels), 1.0
 
     evaluate = train
@@ -33,53 +45,55 @@ class Recorder:
         self.batches.append(values)
 
 
-def batches(seconds: float, count: int = 10) -> tf.data.Dataset:
-    """Batches of two, one every so many seconds; the last one holds a single example."""
-
-    def made():
-        for number in range(count):
-            time.sleep(seconds)
-            size = 1 if number == count - 1 else 2
-            yield tf.zeros((size, 4, 4, 3), tf.uint8), tf.zeros((size,), tf.int32)
-
-    signature = (tf.TensorSpec((None, 4, 4, 3), tf.uint8), tf.TensorSpec((None,), tf.int32))
-    return tf.data.Dataset.from_generator(made, output_signature=signature)
+def batches(clock: Clock, seconds: float = 0.0, count: int = 10) -> Iterator[Batch]:
+    """Batches of two, each so many seconds late; the last one holds a single example."""
+    for number in range(count):
+        clock.now += seconds
+        size = 1 if number == count - 1 else 2
+        yield tf.zeros((size, 4, 4, 3), tf.uint8), tf.zeros((size,), tf.int32)
 
 
-def loop(steps: Steps, recorder: Recorder, stopping=lambda: False) -> EpochLoop:
-    return EpochLoop(steps, recorder, stopping)
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
 
 
-@pytest.mark.parametrize(("wait", "compute", "low", "high"), [(0.02, 0.0, 0.8, 1.0), (0.0, 0.02, 0.0, 0.2)])
-def test_the_wait_for_data_is_told_from_the_work(wait: float, compute: float, low: float, high: float):
-    recorder = Recorder()
-    sums = loop(Steps(compute), recorder).train(1, batches(wait), lambda _: None)
-    assert low <= sums.wait_fraction <= high
-    assert sum(each["wait_s"] for each in recorder.batches) == pytest.approx(sums.wait_s)
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder()
 
 
-def test_sums_are_those_of_the_examples():
-    recorder, counted = Recorder(), []
-    sums = loop(Steps(0), recorder).train(3, batches(0), counted.append)
+@pytest.mark.parametrize(("wait", "compute", "fraction"), [(0.5, 0.0, 1.0), (0.25, 0.75, 0.25), (0.0, 0.5, 0.0)])
+def test_the_wait_for_data_is_told_from_the_work(
+    clock: Clock, recorder: Recorder, wait: float, compute: float, fraction: float
+):
+    loop = EpochLoop(Steps(clock, compute), recorder, lambda: False, clock=clock)
+    sums = loop.train(1, batches(clock, wait), lambda _: None)
+    assert (sums.wait_fraction, sums.time_s) == (pytest.approx(fraction), pytest.approx(10 * (wait + compute)))
+    assert {(each["wait_s"], each["compute_s"]) for each in recorder.batches} == {(wait, compute)}
+
+
+def test_sums_are_those_of_the_examples(clock: Clock, recorder: Recorder):
+    counted: list[int] = []
+    sums = EpochLoop(Steps(clock), recorder, lambda: False).train(3, batches(clock), counted.append)
     assert (sums.examples, sums.mean_loss, sum(counted)) == (19, pytest.approx(0.5), 19)
     assert [each["step"] for each in recorder.batches] == list(range(1, 11))
     assert {each["epoch"] for each in recorder.batches} == {3}
 
 
-def test_validation_counts_the_last_small_batch():
-    sums = loop(Steps(0), Recorder()).evaluate(batches(0))
+def test_validation_counts_the_last_small_batch(clock: Clock, recorder: Recorder):
+    sums = EpochLoop(Steps(clock), recorder, lambda: False).evaluate(batches(clock))
     assert (sums.examples, sums.mean_loss, sums.accuracy) == (19, pytest.approx(0.5), pytest.approx(10 / 19))
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
-def test_a_loss_that_is_no_number_stops_the_training(loss: float):
-    recorder = Recorder()
+def test_a_loss_that_is_no_number_stops_the_training(clock: Clock, recorder: Recorder, loss: float):
     with pytest.raises(TrainingError, match="at step 1 of epoch 2"):
-        loop(Steps(0, loss), recorder).train(2, batches(0), lambda _: None)
+        EpochLoop(Steps(clock, loss=loss), recorder, lambda: False).train(2, batches(clock), lambda _: None)
 
 
-def test_it_stops_between_steps():
-    recorder = Recorder()
+def test_it_stops_between_steps(clock: Clock, recorder: Recorder):
+    loop = EpochLoop(Steps(clock), recorder, lambda: len(recorder.batches) == 3)
     with pytest.raises(Preempted, match="after step 3"):
-        loop(Steps(0), recorder, lambda: len(recorder.batches) == 3).train(1, batches(0), lambda _: None)
+        loop.train(1, batches(clock), lambda _: None)
     assert len(recorder.batches) == 3
