@@ -7,7 +7,9 @@ from airflow.sdk import Param
 
 from pipeline.config import Settings
 
+_MUST_BE_FILLED = frozenset({"source_uri"})
 _NOT_IN_THE_FORM = frozenset({"dataset"})  # the DAG makes its own data set
+_FILLED = {"type": "string", "minLength": 1}
 
 
 def form(defaults: Settings) -> dict[str, Param]:
@@ -17,7 +19,7 @@ def form(defaults: Settings) -> dict[str, Param]:
         name: Param(
             getattr(defaults, name),
             description=" ".join((field.description or "").split()),
-            schema=_schema(schemas[name]),
+            schema=_schema(schemas[name]) | (_FILLED if name in _MUST_BE_FILLED else {}),
         )
         for name, field in Settings.model_fields.items()
         if name not in _NOT_IN_THE_FORM

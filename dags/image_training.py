@@ -1,7 +1,7 @@
 """The DAG `image_training`: a folder of raw images becomes a published data set, a trained model and a report."""
 
 import os
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from airflow.sdk import dag, task_group
@@ -49,20 +49,21 @@ def image_training() -> None:
         return planned, stages.write.expand(plan_file=planned)
 
     @task_group
-    def upload(settings, planned, written):  # type: ignore[no-untyped-def]
+    def upload(planned, written):  # type: ignore[no-untyped-def]
         copied = stages.copy.expand(plan_file=planned)
-        committed = stages.commit(settings, planned["plan"])
+        committed = stages.commit(planned["plan"])
         written >> copied >> committed
         return committed
 
     planned, written = shard(extracted["settings"], extracted["snapshot"])
-    committed = upload(extracted["settings"], planned, written)
+    committed = upload(planned, written)
     trained = stages.TrainOperator(
         task_id="train",
         settings=extracted["settings"],
         dataset=committed["dataset"],
         pool=stages.GPU_POOL,
         multiple_outputs=True,
+        execution_timeout=timedelta(days=7),
     )
     stages.report(trained.output["run"])
 

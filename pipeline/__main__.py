@@ -28,7 +28,11 @@ def main(arguments: Sequence[str]) -> int:
     except TenfoldError as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return EXIT_BAD
+    except OSError as error:  # a full disk, a folder that went away
+        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        return EXIT_BAD
     except KeyboardInterrupt:
+        print("stopped: the same command goes on from here", file=sys.stderr)  # noqa: T201
         return 130
     print(json.dumps(result) if options.json else _words(result))  # noqa: T201
     return 0 if result.get("ok", True) else EXIT_BAD
@@ -52,7 +56,7 @@ def _shard(options: argparse.Namespace) -> dict[str, Any]:
 def _upload(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.build import publish
 
-    return publish(_settings(options), _file(options.plan))
+    return publish(_file(options.plan))
 
 
 def _build(options: argparse.Namespace) -> dict[str, Any]:
@@ -91,6 +95,10 @@ def _report(options: argparse.Namespace) -> dict[str, Any]:
 def _samples(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.samples import draw_samples
 
+    if Path(options.folder).exists():
+        raise SettingsError(f"{options.folder} exists already: name a new folder")
+    if options.count < 1:
+        raise SettingsError(f"--count must be at least 1, got {options.count}")
     draw_samples(Path(options.folder), options.count, options.seed)
     return {"folder": options.folder}
 
@@ -165,7 +173,15 @@ def _file(path: str) -> Path:
 
 
 def _words(result: dict[str, Any]) -> str:
-    return "\n".join(f"{name:>16}  {value}" for name, value in result.items())
+    return "\n".join(f"{name.replace('_', ' '):>16}  {_value_words(value)}" for name, value in result.items())
+
+
+def _value_words(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name.replace('_', ' ')} {number}" for name, number in value.items())
+    if isinstance(value, list):
+        return f"\n{'':18}".join(value) or "none"
+    return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import signal
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
@@ -13,6 +12,7 @@ from pipeline.dataset import Dataset
 from pipeline.extract import take_snapshot
 from pipeline.parallel import ordered_map
 from pipeline.plan_files import Plan, load_plan, load_range, make_plan
+from pipeline.process import start_worker
 from pipeline.progress import progress
 from pipeline.shard import write_range
 from pipeline.upload import commit, copy_range
@@ -23,7 +23,7 @@ COPIERS = 4
 def build(settings: Settings) -> dict[str, Any]:
     """Make the data set of `settings`, or find it complete; return what `python -m pipeline build --json` prints."""
     plan_path = write_shards(settings, take_snapshot(settings))
-    return publish(settings, plan_path)
+    return publish(plan_path)
 
 
 def write_shards(settings: Settings, snapshot_path: Path) -> Path:
@@ -34,11 +34,11 @@ def write_shards(settings: Settings, snapshot_path: Path) -> Path:
     return plan_path
 
 
-def publish(settings: Settings, plan_path: Path) -> dict[str, Any]:
+def publish(plan_path: Path) -> dict[str, Any]:
     """Upload the shards of a plan and commit the data set."""
     plan = load_plan(plan_path)
     _copy_all(plan.ranges)
-    return summary(plan, commit(settings, plan_path))
+    return summary(plan, commit(plan_path))
 
 
 def summary(plan: Plan, dataset: Dataset) -> dict[str, Any]:
@@ -71,9 +71,9 @@ def _write_all(ranges: Sequence[str]) -> None:
 
 
 def _pool(workers: int) -> ProcessPoolExecutor:
-    """Processes that are spawned, since a fork of a process with threads may hang, and leave Ctrl-C to their parent."""
+    """Processes that are spawned, since a fork of a process with threads may hang."""
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(workers, context, signal.signal, (signal.SIGINT, signal.SIG_IGN))
+    return ProcessPoolExecutor(workers, context, start_worker, (os.getpid(),))
 
 
 def _copy_all(ranges: Sequence[str]) -> None:

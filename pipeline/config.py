@@ -3,6 +3,7 @@
 Each field carries its documentation, its range and its room in the form; `Settings` refuses what it does not know.
 """
 
+import difflib
 import json
 import os
 import tomllib
@@ -11,12 +12,14 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.config import JsonDict
 
 from pipeline.errors import SettingsError
 
 SHARDS_PER_SERVER = 10
+SMALLEST_INPUT = {"InceptionResNetV2": 75}
+"""Sides in pixels, where Keras refuses smaller ones than our own 32."""
 
 ModelName = Literal[
     "small_cnn",
@@ -203,6 +206,13 @@ class Settings(BaseModel):
             raise ValueError("must be a local path (a bucket is not read yet: copy it with `gcloud storage cp -r`)")
         return os.path.abspath(os.path.expanduser(value)) if value else value  # noqa: PTH100, PTH111 - keeps {date}
 
+    @model_validator(mode="after")
+    def _large_enough(self) -> "Settings":
+        least = SMALLEST_INPUT.get(self.model, 32)
+        if self.image_size < least:
+            raise ValueError(f"image_size must be at least {least} for {self.model}, got {self.image_size}")
+        return self
+
     @field_validator("workspace")
     @classmethod
     def _not_empty(cls, value: str) -> str:
@@ -273,11 +283,17 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _sentence(problem: Any) -> str:
-    field = ".".join(str(part) for part in problem["loc"]) or "settings"
+    field = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        return f"{field} is not a setting: the settings are {', '.join(Settings.model_fields)}"
-    message = (
-        problem["msg"].removeprefix("Value error, ").removeprefix("Input should be ").replace("String should ", "must ")
-    )
+        return f"{field} is not a setting: {_suggestion(field)}"
+    message = problem["msg"].removeprefix("Value error, ")
+    if not field:  # it names the fields that do not go together
+        return str(message)
+    message = message.removeprefix("Input should be ").replace("String should ", "must ")
     message = message if message.startswith("must") else f"must be {message}"
     return f"{field} {message}, got {problem['input']!r}"
+
+
+def _suggestion(field: str) -> str:
+    close = difflib.get_close_matches(field, Settings.model_fields, n=1)
+    return f"did you mean {close[0]}?" if close else f"the settings are {', '.join(Settings.model_fields)}"

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from pipeline.errors import DatasetError
 COMMIT = "dataset.json"
 REJECTED = "rejected.jsonl"
 SCHEMA_VERSION = 1
+SAMPLED_RECORDS = 2000
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,8 @@ def load(folder: Path) -> Dataset:
 
     Raises DatasetError where there is none, or one that this version cannot read.
     """
+    if not folder.is_dir():
+        raise DatasetError(f"{folder} is no folder: name the folder of a version, which holds {COMMIT}")
     if not is_committed(folder):
         raise DatasetError(f"{folder} holds no data set: there is no {COMMIT}, which is written last")
     try:
@@ -74,34 +78,35 @@ def load(folder: Path) -> Dataset:
 
 
 def require_shards(folder: Path, dataset: Dataset) -> None:
-    """Refuse a data set of which a shard is missing or has another size than was committed.
+    """Refuse a data set of which a file is missing or has another size than was committed.
 
-    Raises DatasetError naming the shard. TensorFlow reads a cut shard as a clean end, so it cannot be left to it.
+    Raises DatasetError naming the file. TensorFlow reads a cut shard as a clean end, so it cannot be left to it.
     """
-    for split in dataset.splits.values():
-        for shard in split.shards:
-            size = _size(folder / shard.name)
-            if size != shard.bytes:
-                found = "missing" if size is None else f"{size} bytes"
-                raise DatasetError(
-                    f"{folder / shard.name} should hold {shard.bytes} bytes and is {found}: bring it "
-                    "back, or remove the data set's folder and build it again"
-                )
+    sizes = {shard.name: shard.bytes for split in dataset.splits.values() for shard in split.shards}
+    for name, size in {**sizes, dataset.rejected["file"]: dataset.rejected["bytes"]}.items():
+        found = _size(folder / name)
+        if found != size:
+            raise DatasetError(
+                f"{folder / name} should hold {size} bytes and {'is missing' if found is None else f'holds {found}'}: "
+                "bring it back, or remove the data set's folder and build it again"
+            )
 
 
-def sample_images(folder: Path, per_class: int) -> list[tuple[str, bytes]]:
-    """Up to `per_class` training images of each label as (label, encoded image), ordered by label."""
+def sample_images(folder: Path, most: int) -> list[tuple[str, bytes]]:
+    """Up to `most` training images as (label, encoded image), as many of each label as can be, ordered by label.
+
+    Reads the first records only: a rare class is not searched for through all the shards.
+    """
     dataset = load(folder)
-    found: dict[str, list[bytes]] = {
-        label: [] for label in dataset.labels if dataset.splits["train"].classes.get(label)
-    }
-    wanted = {label: min(per_class, dataset.splits["train"].classes[label]) for label in found}
-    for label, encoded in _training_images(folder, dataset):
-        if len(found[label]) < wanted[label]:
-            found[label].append(encoded)
-        if all(len(images) == wanted[name] for name, images in found.items()):
+    per_class = max(1, most // max(len(dataset.splits["train"].classes), 1))
+    found: dict[str, list[bytes]] = {}
+    for label, encoded in islice(_training_images(folder, dataset), SAMPLED_RECORDS):
+        images = found.setdefault(label, [])
+        if len(images) < per_class:
+            images.append(encoded)
+        if sum(map(len, found.values())) == most:
             break
-    return [(label, encoded) for label, images in found.items() for encoded in images]
+    return [(label, encoded) for label in sorted(found) for encoded in found[label]]
 
 
 def _training_images(folder: Path, dataset: Dataset) -> Iterator[tuple[str, bytes]]:
@@ -118,7 +123,9 @@ def _size(path: Path) -> int | None:
         return None
 
 
-def _parse(content: dict[str, Any]) -> Dataset:
+def _parse(content: Any) -> Dataset:
+    if not isinstance(content, dict):
+        raise ValueError("it holds no JSON object")
     if content.pop("format") != "tenfold" or content.pop("schema_version") != SCHEMA_VERSION:
         raise ValueError(f"it is not of schema version {SCHEMA_VERSION}")
     splits = {name: _parse_split(split) for name, split in content.pop("splits").items()}

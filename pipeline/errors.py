@@ -4,6 +4,10 @@
 class TenfoldError(Exception):
     """Anything that stops a stage and that a person can do something about."""
 
+    def __str__(self) -> str:
+        # A file name that is not UTF-8 must not lose the message: Airflow's log cannot hold it as it is.
+        return super().__str__().encode("utf-8", "backslashreplace").decode()
+
 
 class BadInput(TenfoldError):
     """Settings, a source or a data set that no retry will mend."""

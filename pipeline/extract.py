@@ -1,7 +1,6 @@
 """Source -> snapshot: a sorted, frozen list of the raw images with label, size and CRC32C."""
 
 import logging
-import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -11,8 +10,9 @@ import google_crc32c
 
 from pipeline import storage
 from pipeline.config import Settings
-from pipeline.errors import SettingsError, SourceError
+from pipeline.errors import SourceError
 from pipeline.parallel import ordered_map
+from pipeline.preflight import preflight
 from pipeline.progress import progress
 from pipeline.snapshot import Fingerprint, RawImage, Snapshot, save_snapshot, to_line
 from pipeline.sources import Listed, Skipped
@@ -22,36 +22,6 @@ from pipeline.workspace import place_hash, snapshots_folder
 READERS = 8
 CHUNK = 256
 _log = logging.getLogger(__name__)
-
-
-def preflight(settings: Settings) -> None:
-    """Refuse, before anything is written, a source that is not there and a workspace that cannot be used.
-
-    Raises SettingsError naming the field.
-    """
-    if not settings.source_uri:
-        raise SettingsError("source_uri is empty: name the folder of raw images")
-    if settings.dataset:
-        raise SettingsError(f"dataset must be empty where one is built from source_uri, got {settings.dataset!r}")
-    source, workspace = Path(settings.source_uri), Path(settings.workspace)
-    if not source.is_dir():
-        raise SettingsError(f"source_uri must be a folder that exists, got {str(source)!r}")
-    for field, folder in (("workspace", workspace), ("publish_uri", settings.datasets_folder)):
-        if folder.resolve().is_relative_to(source.resolve()):
-            raise SettingsError(f"{field} must lie outside source_uri, got {str(folder)!r} in {str(source)!r}")
-        _require_writable(field, folder)
-
-
-def _require_writable(field: str, folder: Path) -> None:
-    """The nearest folder that exists must be one we may write to; nothing is made yet."""
-    nearest = next(place for place in (folder, *folder.parents) if place.exists())
-    try:
-        with tempfile.TemporaryFile(dir=nearest):  # permissions alone do not tell a read-only file system
-            pass
-    except OSError as error:
-        raise SettingsError(
-            f"{field} must be a folder that can be written to, got {str(folder)!r} ({nearest}: {error.strerror})"
-        ) from error
 
 
 def take_snapshot(settings: Settings) -> Path:
@@ -116,7 +86,7 @@ class _Tally:
     def log(self) -> None:
         _log.info("%d images of %d classes, %.1f MB", self.listed, len(self.classes), self.bytes / 1e6)
         for reason, count in sorted(self.skipped.items()):
-            _log.warning("%d files skipped: %s", count, reason)
+            _log.warning("files skipped: %d %s", count, reason)
 
 
 def _rows(settings: Settings, tally: _Tally) -> Iterator[RawImage]:
@@ -145,7 +115,15 @@ def _only_images(found: Iterable[Listed | Skipped], tally: _Tally) -> Iterator[L
 
 
 def _checksummed(root: Path, images: list[Listed]) -> list[RawImage]:
-    return [RawImage(*image, crc32c=google_crc32c.value(read_raw(root, image.key))) for image in images]
+    return [RawImage(*image, crc32c=_crc32c(root, image)) for image in images]
+
+
+def _crc32c(root: Path, image: Listed) -> int:
+    encoded = read_raw(root, image.key)
+    if len(encoded) != image.size:
+        raise SourceError(f"{root / image.key} changed while it was listed: run again when the source is at rest")
+    crc: int = google_crc32c.value(encoded)
+    return crc
 
 
 def read_raw(root: Path, key: str) -> bytes:

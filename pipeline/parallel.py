@@ -17,9 +17,13 @@ def ordered_map(work: Callable[[Item], Result], items: Iterable[Item], threads: 
     """
     waiting: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(threads) as pool:
-        for item in items:
-            waiting.append(pool.submit(work, item))
-            if len(waiting) >= 4 * threads:
+        try:
+            for item in items:
+                waiting.append(pool.submit(work, item))
+                if len(waiting) >= 4 * threads:
+                    yield waiting.popleft().result()
+            while waiting:
                 yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise

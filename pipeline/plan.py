@@ -99,11 +99,6 @@ def _parts(name: str) -> tuple[str, int, int]:
     return split, int(index), int(shards)
 
 
-def steps_per_epoch(examples: int, batch_size: int) -> int:
-    """Steps that show every example once; the last one may be smaller."""
-    return -(-examples // batch_size)
-
-
 def size_advice(total_bytes: int, shards: int) -> str:
     """A sentence where training shards of `total_bytes` together would be too large or too small, else nothing."""
     fitting = max(10, round(total_bytes / BEST_SHARD_BYTES))

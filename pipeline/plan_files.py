@@ -9,7 +9,7 @@ import json
 import logging
 import mmap
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from pipeline import plan, storage
 from pipeline.config import Settings
 from pipeline.dataset import is_committed, load, require_shards
-from pipeline.errors import SourceError
+from pipeline.errors import SettingsError, SourceError
 from pipeline.plan import ShardSpec
 from pipeline.snapshot import Snapshot, from_line, key_bytes, load_snapshot
 from pipeline.workspace import dataset_folder, shards_folder, work_folder
@@ -34,12 +34,17 @@ class Plan:
     """What is to be written of a version, or that it stands already."""
 
     version: str
+    dataset_name: str
     dataset: str
     """Folder in which the version is published."""
+    written: str
+    """Folder in which shards are written; the same one where that lies in the workspace."""
     snapshot: str
+    settings: dict[str, Any]
+    """The settings that decided the bytes."""
     complete: bool
     """Whether the data set was committed before: then `ranges` is empty."""
-    ranges: list[str] = field(default_factory=list)
+    ranges: list[str]
     """Plan files, one a task."""
 
 
@@ -83,25 +88,40 @@ def make_plan(settings: Settings, snapshot_path: Path) -> Path:
         if is_committed(target):
             require_shards(target, load(target))
             _log.info("data set %s is complete already", target)
-            return save_plan(settings, Plan(version, str(target), str(snapshot_path), complete=True))
+            return _save_plan(settings, version, snapshot_path, complete=True, ranges=[])
         _advise(images, index.sizes[splits == 0].sum(), settings)
         ranges = plan.shard_ranges(plan.shard_specs(images, counts), settings.shards_per_task)
         order = np.concatenate([plan.split_order(splits, index.order_hashes, split) for split in counts])
         files = list(_write_plan_files(settings, snapshot, version, ranges, order, index, rows))
-    return save_plan(settings, Plan(version, str(target), str(snapshot_path), complete=False, ranges=files))
+    return _save_plan(settings, version, snapshot_path, complete=False, ranges=files)
 
 
-def save_plan(settings: Settings, made: Plan) -> Path:
-    """Write a plan beside its plan files."""
-    path = work_folder(settings, made.version) / "plan.json"
+def _save_plan(settings: Settings, version: str, snapshot_path: Path, *, complete: bool, ranges: list[str]) -> Path:
+    made = Plan(
+        version=version,
+        dataset_name=settings.dataset_name,
+        dataset=str(dataset_folder(settings, version)),
+        written=str(shards_folder(settings, version)),
+        snapshot=str(snapshot_path),
+        settings=settings_of_bytes(settings),
+        complete=complete,
+        ranges=ranges,
+    )
+    path = work_folder(settings, version) / "plan.json"
     with storage.write_whole(path) as file:
         file.write(json.dumps(asdict(made), indent=1).encode())
     return path
 
 
 def load_plan(path: Path) -> Plan:
-    """The plan that `make_plan` wrote to `path`."""
-    return Plan(**storage.read_json(path))
+    """The plan that `make_plan` wrote to `path`.
+
+    Raises SettingsError where the file holds none.
+    """
+    try:
+        return Plan(**storage.read_json(path))
+    except (ValueError, TypeError) as error:
+        raise SettingsError(f"{path} holds no plan: give the path that `shard` returned") from error
 
 
 def version_of(snapshot: Snapshot, settings: Settings, shard_counts: dict[str, int]) -> str:

@@ -8,14 +8,20 @@ import sys
 _PR_SET_PDEATHSIG = 1
 
 
-def end_with_parent(with_signal: signal.Signals) -> None:
-    """Have the kernel send this process `with_signal` when its parent dies, however it dies.
+def end_with_parent(parent: int, with_signal: signal.Signals) -> None:
+    """Have the kernel send this process `with_signal` when its parent, of process id `parent`, dies, however it dies.
 
-    Without it a trainer whose Airflow worker was killed holds its GPU until someone looks. Linux only.
+    Without it a trainer whose Airflow worker was killed holds its GPU until someone looks. Linux only. The kernel means
+    the thread that started this process: it must live as long as the parent.
     """
     if sys.platform != "linux":
         return
-    parent = os.getppid()
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, with_signal)
     if os.getppid() != parent:  # it died before the kernel was told
         os.kill(os.getpid(), with_signal)
+
+
+def start_worker(parent: int) -> None:
+    """A worker of a pool leaves Ctrl-C to its parent, and ends with it: else it would wait for work for ever."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    end_with_parent(parent, signal.SIGKILL)

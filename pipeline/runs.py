@@ -3,7 +3,8 @@
 run.json        what is trained: settings, data set, host, software
 record/         the local record of the monitor
 checkpoints/    to go on from
-model.keras     the best model so far
+best.json       the best epoch so far, and the file of its model
+model.keras     the best model, once the training is complete
 comet/          offline archives, a folder a try
 result.json     written last: the training is complete
 failure.json    why the last try failed
@@ -12,8 +13,9 @@ failure.json    why the last try failed
 import fcntl
 import hashlib
 import json
+import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,13 +23,15 @@ from typing import Any
 
 from pipeline import errors, storage
 from pipeline.config import Settings, settings_from
-from pipeline.errors import DatasetError, TenfoldError, TrainingError
+from pipeline.errors import DatasetError, Preempted, TenfoldError, TrainingError
 from pipeline.monitor import last_row, read
 from pipeline.monitor.diagnosis import summarize, verdict
+from pipeline.storage import crc32c_of_file
 from pipeline.workspace import run_folder
 
 EXIT_PREEMPTED = 75  # EX_TEMPFAIL of sysexits.h
 LOCK_WAIT_S = 60.0
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -53,8 +57,9 @@ def training_folder(settings: Settings, run_id: str, dataset_version: str) -> Pa
 
     A run that is cleared with other settings keeps its id; in one folder it would go on from a foreign checkpoint.
     """
-    names = ("model", "epochs", "batch_size", "learning_rate", "image_size", "weights", "shuffle_megabytes", "seed")
-    content = {"dataset": dataset_version, **{name: getattr(settings, name) for name in names}}
+    names = ("model", "epochs", "batch_size", "learning_rate", "image_size", "shuffle_megabytes", "seed")
+    weights = f"{crc32c_of_file(Path(settings.weights)):08x}" if settings.weights else ""
+    content = {"dataset": dataset_version, "weights": weights, **{name: getattr(settings, name) for name in names}}
     digest = hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=6).hexdigest()
     return run_folder(settings, run_id) / digest
 
@@ -77,20 +82,53 @@ def load_run(folder: Path) -> Run:
     return Run(**{**content, "folder": folder, "settings": settings_from(content["settings"])})
 
 
+@dataclass(frozen=True)
+class Best:
+    """The epoch (from 1) of the highest validation accuracy so far, its values, and the file of its model."""
+
+    epoch: int
+    model: str
+    metrics: dict[str, float]
+
+
+def save_best(run: Run, best: Best) -> None:
+    """Say which model is the best: from one rename on, its values and its file are the new ones together."""
+    _write(run.folder / "best.json", asdict(best))
+    for path in run.folder.glob("model-*.keras"):
+        if path.name != best.model:
+            path.unlink()
+
+
+def load_best(run: Run) -> Best | None:
+    """The best epoch so far, if one has ended."""
+    try:
+        return Best(**storage.read_json(run.folder / "best.json"))
+    except FileNotFoundError:
+        return None
+
+
 def save_result(run: Run, comet: str) -> None:
-    """Write `result.json`, from the local record alone: the training is complete from then on."""
-    epochs = read(run.folder / "record", "epochs")
-    best = epochs.iloc[int(epochs["val_accuracy"].to_numpy().argmax())]
-    names = ("loss", "accuracy", "val_loss", "val_accuracy")
+    """Give the best model its name and write `result.json`: the training is complete from then on."""
+    best = load_best(run)
+    if best is None:
+        raise TrainingError(f"{run.folder} holds no best.json although all epochs are done: remove it, and train again")
+    if (run.folder / best.model).exists():  # else a try that was killed here gave it its name
+        (run.folder / best.model).replace(run.model_path)
     result = {
         "run": str(run.folder),
-        "metrics": {"best_epoch": int(best["step"]), **{name: round(float(best[name]), 6) for name in names}},
+        "metrics": {"best_epoch": best.epoch, **{name: round(value, 6) for name, value in best.metrics.items()}},
         "model": str(run.model_path),
-        "comet": comet,
+        "comet": _archives(run, comet),
         "verdict": verdict(summarize(read(run.folder / "record", "batches"))),
-        "epochs": len(epochs),
+        "epochs": len(read(run.folder / "record", "epochs")),
     }
     _write(run.folder / "result.json", result)
+
+
+def _archives(run: Run, last: str) -> str:
+    """Where Comet's part lies: one archive, the folder of several where the training took several tries, or a URL."""
+    archives = list((run.folder / "comet").rglob("*.zip"))
+    return str(run.folder / "comet") if len(archives) > 1 else last
 
 
 def load_result(folder: Path) -> dict[str, Any] | None:
@@ -120,21 +158,25 @@ def take_failure(folder: Path) -> TenfoldError | None:
 
 
 @contextmanager
-def exclusive(folder: Path) -> Iterator[None]:
+def exclusive(folder: Path, stopping: Callable[[], bool]) -> Iterator[None]:
     """Hold the run's lock. The trainer of a killed task may still be writing its checkpoint when the retry starts.
 
-    Raises TrainingError where it does not leave within a minute.
+    Raises TrainingError where it does not leave within a minute, Preempted where `stopping` says so meanwhile.
     """
     with open(folder / "lock", "wb") as lock:
         deadline = time.monotonic() + LOCK_WAIT_S
+        if not _locked(lock.fileno()):
+            _log.info("waiting for another process that trains in %s", folder)
         while not _locked(lock.fileno()):
+            if stopping():
+                raise Preempted("asked to stop before the training began")
             if time.monotonic() > deadline:
                 raise TrainingError(f"another process has been training in {folder} for a minute: end it and run again")
             time.sleep(0.2)
         yield
 
 
-def progress(workspace: str, run_id: str) -> str:
+def training_words(workspace: str, run_id: str) -> str:
     """How far the newest training of a run is, in a few words; empty when there is nothing to say yet."""
     folders = run_folder(settings_from({"workspace": workspace}), run_id).glob("*/run.json")
     newest = max(folders, key=lambda path: path.stat().st_mtime, default=None)

@@ -6,12 +6,12 @@ UTF-8 through unchanged.
 
 import hashlib
 import json
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from pipeline import storage
+from pipeline.errors import SettingsError
 
 _dump = json.JSONEncoder(separators=(",", ":")).encode
 
@@ -59,13 +59,6 @@ def key_bytes(key: str) -> bytes:
     return key.encode("utf-8", "surrogateescape")
 
 
-def read_rows(path: Path) -> Iterator[RawImage]:
-    """All rows of a snapshot, one at a time."""
-    with open(path, "rb") as file:
-        for line in file:
-            yield from_line(line)
-
-
 def save_snapshot(snapshot: Snapshot) -> Path:
     """Write what stands beside the rows, as a .json file beside theirs."""
     path = Path(snapshot.rows).with_suffix(".json")
@@ -75,8 +68,14 @@ def save_snapshot(snapshot: Snapshot) -> Path:
 
 
 def load_snapshot(path: Path) -> Snapshot:
-    """The snapshot that `save_snapshot` wrote to `path`."""
-    return Snapshot(**storage.read_json(path))
+    """The snapshot that `save_snapshot` wrote to `path`.
+
+    Raises SettingsError where the file holds none.
+    """
+    try:
+        return Snapshot(**storage.read_json(path))
+    except (ValueError, TypeError) as error:
+        raise SettingsError(f"{path} holds no snapshot: give the path that `extract` returned") from error
 
 
 class Fingerprint:

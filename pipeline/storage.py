@@ -23,7 +23,7 @@ from pipeline.errors import ConflictError
 
 CHUNK_BYTES = 1 << 20
 ORPHAN_AGE_S = 86_400
-_TEMPORARY = re.compile(r"^\..+\.(?P<host>[^.]+)\.(?P<pid>\d+)\.[0-9a-f]{8}\.tmp$")
+_TEMPORARY = re.compile(r"^\..+\.(?P<host>[^.]+)\.(?P<pid>\d+)\.[0-9a-f]{8}\.tmp(\.keras)?$")
 
 
 def crc32c_of_file(path: Path) -> int:
@@ -36,11 +36,14 @@ def crc32c_of_file(path: Path) -> int:
 
 
 @contextmanager
-def temporary_beside(path: Path) -> Iterator[Path]:
-    """A name beside `path` for what is to become it, which says whose it is; gone at the end unless renamed."""
+def temporary_beside(path: Path, ending: str = ".tmp") -> Iterator[Path]:
+    """A name beside `path` for what is to become it, which says whose it is; gone at the end unless renamed.
+
+    Its `ending` may be ".tmp.keras", since Keras chooses the format of a model by the name's end.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     host = socket.gethostname().replace(".", "-") or "localhost"
-    temporary = path.with_name(f".{path.name}.{host}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
+    temporary = path.with_name(f".{path.name}.{host}.{os.getpid()}.{uuid.uuid4().hex[:8]}{ending}")
     try:
         yield temporary
     finally:
@@ -90,7 +93,7 @@ def sweep(folder: Path) -> int:
 
     A file of this host goes when its process is gone; any other only after a day, since a live twin may own it.
     """
-    orphans = [path for path in folder.rglob(".*.tmp") if _is_orphan(path)]
+    orphans = [path for path in folder.rglob(".*.tmp*") if _is_orphan(path)]
     for path in orphans:
         path.unlink(missing_ok=True)
     return len(orphans)

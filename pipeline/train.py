@@ -1,5 +1,6 @@
 """Data set -> trained model, in a process of its own: TensorFlow frees a GPU only when its process ends."""
 
+import logging
 import os
 import platform
 import signal
@@ -13,10 +14,12 @@ import psutil
 
 from pipeline import dataset as datasets
 from pipeline.config import Settings
-from pipeline.errors import Preempted, SettingsError, TrainingError
+from pipeline.errors import Preempted, TrainingError
+from pipeline.preflight import require_weights
 from pipeline.runs import EXIT_PREEMPTED, Run, load_result, save_run, take_failure, training_folder
 
 GRACE_S = 30.0
+_log = logging.getLogger(__name__)
 _SOFTWARE = ("tensorflow", "keras", "numpy", "pillow", "comet-ml")
 
 
@@ -40,8 +43,7 @@ def prepare_run(settings: Settings, dataset: Path, run_id: str) -> Run:
     """
     content = datasets.load(dataset)
     datasets.require_shards(dataset, content)
-    if settings.weights and not Path(settings.weights).is_file():
-        raise SettingsError(f"weights must be a file that exists, got {settings.weights!r}")
+    require_weights(settings)
     run = Run(
         folder=training_folder(settings, run_id, content.version),
         run_id=run_id,
@@ -51,7 +53,8 @@ def prepare_run(settings: Settings, dataset: Path, run_id: str) -> Run:
         host=_host(),
         software={name: installed_version(name) for name in _SOFTWARE},
     )
-    save_run(run)
+    if load_result(run.folder) is None:
+        save_run(run)
     return run
 
 
@@ -64,6 +67,10 @@ class TrainingProcess:
     def __init__(self, run: Run, output: int) -> None:
         self._folder = run.folder
         self._process = None if load_result(run.folder) else _start(run.folder, output)
+        if self._process is None:
+            _log.info(
+                "trained before, with the same data and settings: %s (another seed makes another one)", run.folder
+            )
 
     def wait(self) -> dict[str, Any]:
         """Wait for the end and return the result.
@@ -101,7 +108,7 @@ def _start(folder: Path, output: int) -> subprocess.Popen[bytes]:
     root = Path(__file__).resolve().parent.parent
     path = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
     return subprocess.Popen(
-        [sys.executable, "-m", "pipeline.training", str(folder)],
+        [sys.executable, "-m", "pipeline.training", str(folder), str(os.getpid())],
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,

@@ -2,24 +2,23 @@
 
 import json
 import logging
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from importlib.metadata import version as installed_version
 from pathlib import Path
 
+import google_crc32c
+
 from pipeline import storage
-from pipeline.config import Settings
 from pipeline.dataset import COMMIT, REJECTED, Dataset, Shard, Split, is_committed, load, to_json
 from pipeline.errors import ConflictError, DatasetError, SourceError
 from pipeline.example import IMAGE_FEATURES
 from pipeline.plan import SPLITS, TRAIN, VALIDATION
-from pipeline.plan_files import Plan, RangePlan, load_plan, load_range, settings_of_bytes
+from pipeline.plan_files import Plan, RangePlan, load_plan, load_range
 from pipeline.progress import Advance
 from pipeline.shard import ShardResult, load_result
 from pipeline.snapshot import load_snapshot
-from pipeline.workspace import shards_folder
 
 _log = logging.getLogger(__name__)
 
@@ -41,25 +40,29 @@ def copy_range(plan_path: Path, advance: Advance) -> None:
         advance(result.examples)
 
 
-def commit(settings: Settings, plan_path: Path) -> Dataset:
+def commit(plan_path: Path) -> Dataset:
     """Write `dataset.json` once every listed image is in one record or rejected, and return what it says.
 
     Does nothing where the data set is committed already. Raises DatasetError where the counts do not add up.
     """
     plan = load_plan(plan_path)
     folder = Path(plan.dataset)
-    if plan.complete or is_committed(folder):
-        return load(folder)
+    if not is_committed(folder):
+        _commit(plan, folder)
+    _remove_copied(plan)
+    return load(folder)
+
+
+def _commit(plan: Plan, folder: Path) -> None:
     results = [result for path in plan.ranges for result in _finished_shards(Path(path))[1]]
-    dataset = _describe(plan, settings, results)
+    rejected = b"".join(json.dumps(row).encode() + b"\n" for result in results for row in result.rejected)
+    dataset = _describe(plan, results, rejected)
     _require_examples(dataset)
     with storage.write_new(folder / REJECTED) as file:
-        file.writelines(json.dumps(row).encode() + b"\n" for result in results for row in result.rejected)
+        file.write(rejected)
     _commit_file(folder, dataset)
     storage.sweep(folder)
-    _remove_copied(settings, plan.version, folder)
     _log.info("data set %s: %s, %d rejected", folder, _count_words(dataset), dataset.rejected["count"])
-    return load(folder)
 
 
 def _finished_shards(plan_path: Path) -> tuple[RangePlan, list[ShardResult]]:
@@ -99,26 +102,26 @@ def _verify(path: Path, result: ShardResult) -> None:
         )
 
 
-def _describe(plan: Plan, settings: Settings, results: Sequence[ShardResult]) -> Dataset:
+def _describe(plan: Plan, results: Sequence[ShardResult], rejected: bytes) -> Dataset:
     snapshot = load_snapshot(Path(plan.snapshot))
-    rejected = sum(len(result.rejected) for result in results)
+    count = sum(len(result.rejected) for result in results)
     written = sum(result.examples for result in results)
-    if written + rejected != snapshot.listed:
-        raise DatasetError(f"{snapshot.listed} images were listed, {written} written and {rejected} rejected")
+    if written + count != snapshot.listed:
+        raise DatasetError(f"{snapshot.listed} images were listed, {written} written and {count} rejected")
     return Dataset(
-        name=settings.dataset_name,
+        name=plan.dataset_name,
         version=plan.version,
         labels=tuple(snapshot.classes),
         features=IMAGE_FEATURES,
         splits={split: made for split in SPLITS if (made := _split(split, results)).shards},
-        rejected={"count": rejected, "file": REJECTED},
+        rejected={"count": count, "file": REJECTED, "bytes": len(rejected), "crc32c": _crc32c(rejected)},
         source={
             "uri": snapshot.source_uri,
             "listed": snapshot.listed,
             "skipped": snapshot.skipped,
             "fingerprint": snapshot.fingerprint,
         },
-        settings=settings_of_bytes(settings),
+        settings=plan.settings,
         software={name: installed_version(name) for name in ("pillow", "google-crc32c")},
     )
 
@@ -157,11 +160,20 @@ def _commit_file(folder: Path, dataset: Dataset) -> None:
     storage.sync(folder / COMMIT)
 
 
-def _remove_copied(settings: Settings, version: str, published: Path) -> None:
-    written = shards_folder(settings, version)
-    if written != published:
-        with suppress(FileNotFoundError):
-            shutil.rmtree(written)
+def _remove_copied(plan: Plan) -> None:
+    """Remove the written shards that were copied elsewhere. A twin that is still writing keeps its temporary file."""
+    written = Path(plan.written)
+    if written == Path(plan.dataset):
+        return
+    for split in load(Path(plan.dataset)).splits.values():
+        for shard in split.shards:
+            (written / shard.name).unlink(missing_ok=True)
+    with suppress(OSError):  # not there, or not empty
+        written.rmdir()
+
+
+def _crc32c(data: bytes) -> str:
+    return f"{google_crc32c.value(data):08x}"
 
 
 def _count_words(dataset: Dataset) -> str:

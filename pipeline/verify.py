@@ -1,5 +1,6 @@
 """A deep check of a data set: every byte, every record, every example."""
 
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,18 @@ def verify(folder: Path) -> dict[str, Any]:
             problems += found
             records += shard.examples if not found else 0
             advance(shard.examples)
-    problems += _problems_of_counts(dataset)
+    problems += [*_problems_of_rejected(folder, dataset), *_problems_of_counts(dataset)]
     return {"ok": not problems, "records": records, "problems": problems}
+
+
+def first_damage(folder: Path, dataset: Dataset) -> str:
+    """A sentence with file and offset of the first record that cannot be read; empty where all can."""
+    for shard in _shards(dataset):
+        try:
+            deque(tfrecord.read_records(folder / shard.name), maxlen=0)
+        except DatasetError as error:
+            return str(error)
+    return ""
 
 
 def _shards(dataset: Dataset) -> Iterator[Shard]:
@@ -69,6 +80,14 @@ def _problem_of_example(record: bytes, dataset: Dataset) -> str:
     if not 0 <= label < len(dataset.labels):
         return f"has label {label}, outside 0 to {len(dataset.labels) - 1}"
     return ""
+
+
+def _problems_of_rejected(folder: Path, dataset: Dataset) -> Iterator[str]:
+    path = folder / dataset.rejected["file"]
+    if not path.exists():
+        yield f"{path} is missing"
+    elif f"{storage.crc32c_of_file(path):08x}" != dataset.rejected["crc32c"]:
+        yield f"{path} has another CRC32C than was committed"
 
 
 def _problems_of_counts(dataset: Dataset) -> Iterator[str]:

@@ -13,8 +13,8 @@ def snapshots_folder(settings: Settings) -> Path:
 
 
 def work_folder(settings: Settings, version: str) -> Path:
-    """Plans and the results of shards of one version, for one place to publish it in."""
-    place = place_hash(str(settings.datasets_folder))
+    """Plans and the results of shards of one version, from one source and for one place to publish it in."""
+    place = place_hash(f"{settings.source_uri}\0{settings.datasets_folder}")
     return Path(settings.workspace) / "work" / settings.dataset_name / f"{version}-{place}"
 
 

@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
+from PIL import Image
 
 from pipeline import example, tfrecord
 from pipeline.build import build, publish, write_shards
@@ -218,12 +220,82 @@ def test_only_missing_shards_are_written(settings: Settings):
     assert {path for path in written if again[path] != written[path]} == {victim}
 
 
-def test_two_runs_at_once_make_one_data_set(settings: Settings):
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_two_runs_at_once_make_one_data_set(settings: Settings, tmp_path: Path, elsewhere: bool):
+    settings = changed(settings, publish_uri=str(tmp_path / "published")) if elsewhere else settings
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.map(build, [settings, settings])
     assert first["dataset"] == second["dataset"]
+    assert [path.parent for path in tmp_path.rglob("train-00000-of-00010.tfrecord")] == [Path(first["dataset"])]
     assert verify(Path(first["dataset"]))["ok"]
     assert temporary_files(settings) == []
+
+
+def test_a_killed_build_leaves_no_process_behind(settings: Settings):
+    for number in range(2000):  # enough work for a while
+        (Path(settings.source_uri) / "cats" / f"more{number}.jpg").write_bytes(jpeg(number, (400, 300)))
+    command = [sys.executable, "-m", "pipeline", "build", "--set", f"source_uri={settings.source_uri}"]
+    command += ["--set", f"workspace={settings.workspace}"]
+    parent = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    workers: list[psutil.Process] = []
+    while not workers and parent.poll() is None:
+        workers = [
+            child for child in psutil.Process(parent.pid).children() if "spawn_main" in " ".join(child.cmdline())
+        ]
+    assert workers
+    parent.kill()  # the parent alone, not its group
+    parent.wait()
+    _, alive = psutil.wait_procs(workers, timeout=20)
+    assert not [process for process in alive if process.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_upload_touches_nothing_but_what_its_plan_names(settings: Settings, tmp_path: Path):
+    """The same version is published in two places: copying it to the second must leave the first alone."""
+    inside = Path(build(settings)["dataset"])
+    before = content(inside)
+    elsewhere = changed(settings, publish_uri=str(tmp_path / "published"), dataset_name="other")
+    publish(write_shards(elsewhere, take_snapshot(elsewhere)))
+    assert content(inside) == before
+    assert load(tmp_path / "published" / "other" / inside.name).name == "other"
+
+
+def test_what_a_kill_after_the_commit_left_is_removed_by_the_next_run(settings: Settings, tmp_path: Path):
+    elsewhere = changed(settings, publish_uri=str(tmp_path / "published"))
+    plan_path = write_shards(elsewhere, take_snapshot(elsewhere))
+    written = Path(load_plan(plan_path).written)
+    kept = {path: path.read_bytes() for path in written.iterdir()}
+    publish(plan_path)
+    written.mkdir()
+    for path, shard in kept.items():
+        path.write_bytes(shard)
+    assert build(elsewhere)["already_complete"] is True
+    assert not written.exists()
+
+
+def test_equal_images_in_two_places_share_no_plan(settings: Settings, tmp_path: Path):
+    shutil.copytree(settings.source_uri, tmp_path / "copy")
+    ours, theirs = planned(settings), planned(changed(settings, source_uri=str(tmp_path / "copy")))
+    assert set(ours).isdisjoint(theirs)
+
+
+def test_names_that_are_not_utf_8_go_all_the_way(settings: Settings):
+    label = os.fsdecode(b"caf\xe9")
+    folder = Path(settings.source_uri) / label
+    folder.mkdir()
+    for number in range(6):
+        (folder / os.fsdecode(b"\xff%d.jpg" % number)).write_bytes(jpeg(900 + number))
+    (folder / os.fsdecode(b"\xfe.jpg")).write_bytes(b"broken")
+    published = Path(build(settings)["dataset"])
+    assert label in load(published).labels
+    names = file_names(published, "train") | file_names(published, "validation")
+    assert {b"caf\xe9/\xff%d.jpg" % number for number in range(6)} < names
+    assert verify(published)["ok"]
+    (folder / os.fsdecode(b"\xfe2.jpg")).write_bytes(jpeg(3))
+    ranges = planned(settings)
+    (folder / os.fsdecode(b"\xfe2.jpg")).unlink()
+    with pytest.raises(SourceError) as caught:
+        list(map(write_range, ranges, [silently] * len(ranges)))
+    assert "\\udcfe2.jpg" in str(caught.value).encode("utf-8").decode()  # can be printed anywhere
 
 
 def test_a_foreign_file_at_a_shards_name_is_left_untouched(settings: Settings):
@@ -249,7 +321,7 @@ def test_a_shard_that_was_changed_before_the_commit_is_refused(settings: Setting
     damaged[20] ^= 1
     shard.write_bytes(damaged)
     with pytest.raises(ConflictError, match=shard.name):
-        publish(settings, plan_path)
+        publish(plan_path)
     assert not shard.with_name("dataset.json").exists()
 
 
@@ -258,7 +330,7 @@ def test_no_commit_before_all_shards_are_written(settings: Settings):
     write_range(ranges[0], silently)
     copy_range(ranges[0], silently)
     with pytest.raises(DatasetError, match="was not written"):
-        commit(settings, _plan_of(ranges))
+        commit(_plan_of(ranges))
 
 
 @pytest.mark.parametrize("change", [lambda path: path.unlink(), lambda path: path.write_bytes(jpeg(77))])
@@ -301,6 +373,18 @@ def test_verify_names_the_damage(settings: Settings, damage, words: str):
     assert found["ok"] is False
     assert words in "\n".join(found["problems"])
     assert shard.name in found["problems"][0]
+
+
+def test_the_list_of_the_rejected_belongs_to_the_data_set(settings: Settings):
+    (Path(settings.source_uri) / "cats" / "broken.jpg").write_bytes(b"broken")
+    folder = Path(build(settings)["dataset"])
+    rejected = folder / "rejected.jsonl"
+    rejected.write_text(rejected.read_text().replace("broken.jpg", "brokes.jpg"))
+    assert "rejected.jsonl has another CRC32C" in "\n".join(verify(folder)["problems"])
+    rejected.unlink()
+    assert verify(folder)["ok"] is False
+    with pytest.raises(DatasetError, match=r"rejected\.jsonl"):
+        require_shards(folder, load(folder))
 
 
 def test_verify_finds_two_records_in_each_others_place(settings: Settings):
@@ -350,6 +434,10 @@ def test_a_source_of_broken_images_makes_no_data_set(make_images: MakeImages, tm
         ({"workspace": "{source}/cats/000.jpg/work"}, "workspace must lie outside"),
         ({"workspace": "/proc/nowhere"}, "workspace must be a folder that can be written to"),
         ({"dataset": "{source}"}, "dataset must be empty"),
+        ({"weights": "/nowhere.keras"}, "weights must be a file that exists"),
+        ({"workspace": "/tmp/" + "x" * 300}, "workspace must be a folder that can be written to"),
+        ({"source_uri": "/" + "x" * 300}, "source_uri must be a folder that exists"),
+        ({"source_uri": "/a\0b"}, "source_uri must be a folder that exists"),
     ],
 )
 def test_bad_places_are_refused_before_anything_is_written(
@@ -380,6 +468,15 @@ def test_memory_of_a_shard_task_does_not_grow_with_the_images(make_images: MakeI
     [plan_path] = planned(settings)
     write = f"write_range(Path({str(plan_path)!r}), lambda _: None)"
     assert 0 <= _peak_mb(write) - _peak_mb("pass") < 20
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "I;16"])
+def test_memory_of_a_large_image_is_a_few_times_its_pixels(tmp_path: Path, mode: str):
+    """20 megapixels are 60 MB as RGB; the old and the new one are in memory together, and what lies between them."""
+    path = tmp_path / "large.png"
+    Image.new(mode, (5000, 4000)).save(path, compress_level=1)
+    examine = f"from pipeline.quality import examine; examine(Path({str(path)!r}).read_bytes(), 10**9)"
+    assert _peak_mb(examine) - _peak_mb("pass") < 260
 
 
 def _peak_mb(statement: str) -> float:

@@ -57,7 +57,12 @@ def test_every_field_says_what_it_is_for(field: str):
         ({"epochs": "3"}, "epochs must be a valid integer, got '3'"),
         ({"batch_size": 1.5}, "batch_size must be a valid integer, got 1.5"),
         ({"num_shards": True}, "num_shards must be a valid integer, got True"),
-        ({"epoch": 3}, "epoch is not a setting"),
+        ({"epoch": 3}, "epoch is not a setting: did you mean epochs?"),
+        ({"xyz": 3}, "xyz is not a setting: the settings are source_uri, "),
+        (
+            {"model": "InceptionResNetV2", "image_size": 64},
+            "image_size must be at least 75 for InceptionResNetV2, got 64",
+        ),
         ({"model": "VGG"}, "model must be 'small_cnn'"),
         ({"learning_rate": float("nan")}, "learning_rate must be a finite number"),
         ({"validation_fraction": 1.0}, "validation_fraction must be less than or equal to 0.9"),

@@ -87,11 +87,6 @@ def test_fewer_images_than_shards(images: int, shards: int, words: str):
     assert plan.fewer_images_advice(images, shards) == words
 
 
-@pytest.mark.parametrize(("examples", "batch", "steps"), [(64, 32, 2), (65, 32, 3), (1, 32, 1)])
-def test_steps_per_epoch(examples: int, batch: int, steps: int):
-    assert plan.steps_per_epoch(examples, batch) == steps
-
-
 def test_hashes_are_pinned():
     """The split and the order of every published data set hang on these numbers."""
     assert plan.hash_key(b"cats/000.jpg", 0) == (10118933517594884853, 4184705178746085930)

@@ -90,6 +90,21 @@ def test_16_bits_are_scaled_and_not_clipped():
     assert pixels_of(usable)[0, 0].tolist() == [155, 155, 155]  # 40,000 of 65,535
 
 
+@pytest.mark.parametrize("mode", ["F", "I"])
+def test_pixels_of_32_bits_are_rejected_and_not_made_black(mode: str):
+    rejection = examine(encoded(Image.new(mode, (4, 4), 1), "TIFF"), MAX_PIXELS)
+    assert isinstance(rejection, Rejection)
+    assert "no known range" in rejection.reason
+
+
+def test_odd_exif_stops_nothing():
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    exif[0x010E] = "words"
+    image = encoded(picture(), "JPEG", exif=exif).replace(b"words", b"\xff\xfe\xfd\xfc\xfb")
+    assert isinstance(examine(image, MAX_PIXELS), UsableImage)
+
+
 def test_what_is_transparent_becomes_white():
     usable = examine(encoded(Image.new("RGBA", (4, 4), (255, 0, 0, 0)), "PNG"), MAX_PIXELS)
     assert isinstance(usable, UsableImage)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 
 from pipeline.monitor.comet import CometOptions, CometSink
@@ -16,6 +17,8 @@ from pipeline.monitor.record import RecordSink, last_row, read
 from pipeline.monitor.reporter import Reporter
 from pipeline.monitor.row import KINDS, Row, Sink
 from pipeline.monitor.sampler import Sampler, Source
+
+PATIENT_S, HURRIED_S = 60.0, 8.0
 
 __all__ = ["KINDS", "CometOptions", "Monitor", "Row", "Sink", "last_row", "open_monitor", "read"]
 
@@ -79,7 +82,7 @@ def open_monitor(
     with ExitStack() as closing:  # closed last to first: sampler, queue, record, Comet
         tracker = CometSink(run_folder / "comet", comet) if comet else None
         if tracker:
-            closing.callback(tracker.close)
+            closing.push(partial(_close, tracker))
         record = RecordSink(run_folder / "record")
         closing.callback(record.close)
         reporter = Reporter([record, *([tracker] if tracker else []), *sinks])
@@ -88,3 +91,8 @@ def open_monitor(
         closing.callback(monitor.sampler.close)
         monitor.sampler.start()
         yield monitor
+
+
+def _close(tracker: CometSink, kind: type[BaseException] | None, *_: object) -> None:
+    """After an exception, a stop among them, a server that hangs gets no minute: somebody may be waiting to kill us."""
+    tracker.close(HURRIED_S if kind else PATIENT_S)

@@ -176,6 +176,7 @@ def _comet() -> Any:
     os.environ.setdefault("COMET_DISABLE_AUTO_LOGGING", "1")
     os.environ.setdefault("COMET_ERROR_TRACKING_ENABLE", "false")
     os.environ.setdefault("COMET_DISABLE_ANNOUNCEMENT", "1")
+    os.environ.setdefault("COMET_LOGGING_CONSOLE", "WARNING")  # the run ends with the place of the archive anyway
     os.environ.setdefault("COMET_TIMEOUT_CLEANING", "50")  # at the end it would else wait up to an hour for its server
     import comet_ml
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pipeline.storage import write_whole
 
-SAMPLES_A_CLASS = 6
+SAMPLES = 48
 
 
 def report_run(run_folder: Path) -> Path:
@@ -17,7 +17,7 @@ def report_run(run_folder: Path) -> Path:
     from pipeline.runs import load_run
 
     dataset = Path(load_run(run_folder).dataset)
-    return write_report(run_folder, sample_images(dataset, SAMPLES_A_CLASS))
+    return write_report(run_folder, sample_images(dataset, SAMPLES))
 
 
 def write_report(run_folder: Path, samples: Sequence[tuple[str, bytes]] = ()) -> Path:
@@ -31,5 +31,5 @@ def write_report(run_folder: Path, samples: Sequence[tuple[str, bytes]] = ()) ->
 
     path = run_folder / "report.html"
     with write_whole(path) as file:
-        file.write(render(load(run_folder), samples).encode())
+        file.write(render(load(run_folder), samples).encode("utf-8", "backslashreplace"))
     return path

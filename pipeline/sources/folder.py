@@ -13,7 +13,16 @@ from pipeline.errors import SourceError
 from pipeline.sources import Listed, Skipped
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff"})
-SPLITS = {"train": "train", "val": "validation", "valid": "validation", "validation": "validation", "test": "test"}
+SPLITS = {
+    "train": "train",
+    "training": "train",
+    "val": "validation",
+    "valid": "validation",
+    "validation": "validation",
+    "test": "test",
+    "testing": "test",
+}
+"""The split of a folder above the classes, by its name in lower case."""
 
 
 def list_images(root: Path) -> Iterator[Listed | Skipped]:
@@ -21,7 +30,10 @@ def list_images(root: Path) -> Iterator[Listed | Skipped]:
 
     Raises SourceError where `root` is no folder that can be read.
     """
-    has_splits = (root / "train").is_dir()
+    try:
+        has_splits = _has_splits(root)
+    except OSError as error:
+        raise SourceError(f"source_uri {root} cannot be read: {error.strerror}") from error
     for found in _walk(root, "", frozenset()):
         yield _classify(found, has_splits) if isinstance(found, Listed) else found
 
@@ -32,12 +44,34 @@ def _classify(found: Listed, has_splits: bool) -> Listed | Skipped:
         return Skipped(found.key, "hidden")
     if os.path.splitext(parts[-1])[1].lower() not in IMAGE_SUFFIXES:  # noqa: PTH122 - a key, not a path
         return Skipped(found.key, "not an image by its name")
-    if has_splits and parts[0] not in SPLITS:
+    if has_splits and parts[0].lower() not in SPLITS:
         return Skipped(found.key, "outside train/, validation/ and test/")
-    split = SPLITS[parts.pop(0)] if has_splits else ""
+    split = SPLITS[parts.pop(0).lower()] if has_splits else ""
     if len(parts) < 2:
         return Skipped(found.key, "not in a class folder")
     return found._replace(label=parts[0], split=split)
+
+
+def _has_splits(root: Path) -> bool:
+    """Whether the folders in `root` are splits above classes, and not classes, of which one may be called "train"."""
+    folders = [entry for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
+    splits = {SPLITS[folder.name.lower()] for folder in folders if folder.name.lower() in SPLITS}
+    above_classes = [
+        folder for folder in folders if SPLITS.get(folder.name.lower()) == "train" and _has_folders(folder)
+    ]
+    if not above_classes or (len(splits) == 1 and len(folders) == 1):
+        return bool(above_classes)
+    if len(splits) == 1:
+        others = ", ".join(sorted(folder.name for folder in folders if folder not in above_classes)[:5])
+        raise SourceError(
+            f"source_uri {str(root)!r} holds {above_classes[0].name}/ with folders in it, beside {others}: "
+            "either name the other splits validation/ and test/, or put all classes beside one another"
+        )
+    return True
+
+
+def _has_folders(folder: Path) -> bool:
+    return any(entry.is_dir() for entry in folder.iterdir())
 
 
 def _walk(folder: Path, prefix: str, above: frozenset[tuple[int, int]]) -> Iterator[Listed | Skipped]:
@@ -46,8 +80,6 @@ def _walk(folder: Path, prefix: str, above: frozenset[tuple[int, int]]) -> Itera
         status = folder.stat()
         entries = sorted(os.scandir(folder), key=_bucket_order)
     except OSError as error:
-        if not prefix:
-            raise SourceError(f"source_uri {folder} cannot be read: {error.strerror}") from error
         yield Skipped(prefix.rstrip("/"), f"unreadable folder: {error.strerror}")
         return
     identity = (status.st_dev, status.st_ino)

@@ -16,14 +16,12 @@ class Checkpoints:
     def __init__(self, folder: Path, model: keras.Model, optimizer: keras.Optimizer) -> None:
         self.epochs_done = tf.Variable(0, dtype=tf.int64)
         self.step = tf.Variable(0, dtype=tf.int64)
-        self.best_accuracy = tf.Variable(-1.0, dtype=tf.float64)
         optimizer.build(model.trainable_variables)  # its variables must exist before they can be restored
         state = tf.train.Checkpoint(
             model=model,
             optimizer=optimizer,
             epochs_done=self.epochs_done,
             step=self.step,
-            best_accuracy=self.best_accuracy,
         )
         self._manager = tf.train.CheckpointManager(state, str(folder), max_to_keep=KEPT, checkpoint_name="checkpoint")
 

@@ -11,17 +11,18 @@ import tensorflow as tf
 from pipeline import dataset as datasets
 from pipeline.config import Settings
 from pipeline.dataset import Dataset
-from pipeline.errors import BadInput, Preempted
+from pipeline.errors import BadInput, DatasetError, Preempted
 from pipeline.input import training_batches, validation_batches
 from pipeline.monitor import CometOptions, Monitor, open_monitor
 from pipeline.progress import progress
-from pipeline.runs import Run, save_result
+from pipeline.runs import Best, Run, load_best, save_best, save_result
 from pipeline.storage import temporary_beside
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.loop import EpochLoop, Sums
 from pipeline.training.models import build_model, with_probabilities
 from pipeline.training.quiet import stderr_held_back
 from pipeline.training.steps import Steps
+from pipeline.verify import first_damage
 
 _log = logging.getLogger(__name__)
 
@@ -84,6 +85,11 @@ class _Training:
         except Preempted:
             self._checkpoints.save(done, loop.step)
             raise
+        except tf.errors.DataLossError as error:
+            raise DatasetError(
+                f"{first_damage(self._folder, self._dataset) or error.message}: remove the data set's folder and build "
+                "it again; training then goes on from its last checkpoint"
+            ) from error
 
     def _epoch(self, epoch: int, loop: EpochLoop) -> None:
         trained = self._train(epoch, loop)
@@ -91,9 +97,9 @@ class _Training:
         values = _values(trained, validated)
         loop.monitor.epoch(epoch=epoch, step=loop.step, values=values)
         self._say(epoch, values)
-        if validated.accuracy > float(self._checkpoints.best_accuracy):
-            self._save_model()
-            self._checkpoints.best_accuracy.assign(validated.accuracy)
+        best = load_best(self._run)
+        if best is None or validated.accuracy > best.metrics["val_accuracy"]:
+            self._save_model(epoch, values)
         self._checkpoints.save(epoch, loop.step)
 
     def _train(self, epoch: int, loop: EpochLoop) -> Sums:
@@ -117,20 +123,18 @@ class _Training:
             self._folder, self._dataset, image_size=settings.image_size, batch_size=settings.batch_size
         )
 
-    def _save_model(self) -> None:
-        """Keras chooses the format by the name's end, so the temporary one must end alike."""
-        with temporary_beside(self._run.model_path) as temporary:
-            named = temporary.with_suffix(".keras")
-            try:
-                with_probabilities(self._model).save(named)
-                named.replace(self._run.model_path)
-            finally:
-                named.unlink(missing_ok=True)
+    def _save_model(self, epoch: int, values: dict[str, float]) -> None:
+        path = self._run.folder / f"model-{epoch:05d}.keras"
+        with temporary_beside(path, ending=".tmp.keras") as temporary:
+            with_probabilities(self._model).save(temporary)
+            temporary.replace(path)
+        metrics = {name: values[name] for name in ("loss", "accuracy", "val_loss", "val_accuracy")}
+        save_best(self._run, Best(epoch, path.name, metrics))
 
     def _say(self, epoch: int, values: dict[str, float]) -> None:
         _log.info(
             "epoch %d/%d: loss %.4f, accuracy %.1f%%; validation loss %.4f, accuracy %.1f%%; "
-            "%.1f s, %.1f%% of it waiting for data",
+            "%.1f s, %.1f%% of it waiting for data, the first batch included",
             epoch,
             self._settings.epochs,
             values["loss"],

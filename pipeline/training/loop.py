@@ -83,10 +83,7 @@ class EpochLoop:
         compute_s = self.clock() - start
         self.step += 1
         examples = int(labels.shape[0])
-        if not math.isfinite(loss):
-            raise TrainingError(
-                f"the loss became {loss} at step {self.step} of epoch {epoch}: lower learning_rate, or look at the data"
-            )
+        _require_number(loss, f"at step {self.step} of epoch {epoch}")
         self.monitor.batch(step=self.step, epoch=epoch, wait_s=wait_s, compute_s=compute_s, examples=examples)
         sums.examples += examples
         sums.loss += loss
@@ -101,8 +98,14 @@ class EpochLoop:
             if self.stopping():
                 raise Preempted(f"asked to stop in the validation after step {self.step}")
             loss, right = self.steps.evaluate(images, labels)
+            _require_number(float(loss), f"in the validation after step {self.step}")
             sums.examples += int(labels.shape[0])
             sums.loss += float(loss)
             sums.right += float(right)
         sums.time_s = self.clock() - start
         return sums
+
+
+def _require_number(loss: float, where: str) -> None:
+    if not math.isfinite(loss):
+        raise TrainingError(f"the loss became {loss} {where}: lower learning_rate, or look at the data")

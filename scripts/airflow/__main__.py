@@ -8,7 +8,7 @@ import httpx
 
 from scripts.airflow import commands
 from scripts.airflow.errors import Failed, Interrupted, Refused
-from scripts.airflow.request import check_settings, read_request
+from scripts.airflow.request import check_schedule, check_settings, read_request
 from scripts.airflow.settings import Layout, layout_from
 from scripts.airflow.signals import Signals
 
@@ -44,9 +44,10 @@ def _command(args: argparse.Namespace, layout: Layout, signals: Signals) -> int:
     if args.command == "run":
         conf = read_request(args.source, args.params)
         if args.dag == DAG:
-            check_settings(conf)
+            conf = check_settings(conf)
         return commands.run(layout, args.dag, conf, signals)
     if args.command == "up":
+        check_schedule(os.environ)
         return commands.up(layout, args.dag, signals)
     return commands.down(layout) if args.command == "down" else commands.status(layout)
 

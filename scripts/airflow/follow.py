@@ -18,6 +18,7 @@ from scripts.airflow.signals import Signals
 GPU_POOL = "gpu"
 POLL_S = 1.0
 START_LIMIT_S = 180.0
+SILENCE_LIMIT_S = 60.0
 _QUICK_POLL_S = 0.2
 
 
@@ -76,23 +77,27 @@ def follow(airflow: Embedded, client: Client, conf: Conf, display: Display, sign
 
 
 def _watch(airflow: Embedded, client: Client, run_id: str, workspace: str, display: Display, signals: Signals) -> None:
-    start = time.monotonic()
+    start = answered = time.monotonic()
     state = ""
     while state not in FINISHED:
         airflow.check()
-        state = client.state(run_id)
-        notes = {"train": training_note(workspace, run_id)}
-        display.show(stages_of(client.task_instances(run_id), notes), time.monotonic() - start)
+        try:
+            state = client.state(run_id)
+            tasks = client.task_instances(run_id)
+            answered = time.monotonic()
+            display.show(stages_of(tasks, {"train": training_note(workspace, run_id)}), answered - start)
+        except httpx.HTTPError:
+            # SQLite may be locked for a moment. One answer that fails must not end a training of hours.
+            if time.monotonic() - answered > SILENCE_LIMIT_S:
+                raise
         signals.pause(0 if state in FINISHED else POLL_S)
 
 
 def training_note(workspace: str, run_id: str) -> str:
     """How far the training is, from its record; empty before it has written any."""
-    try:
-        from pipeline.runs import progress
-    except ImportError:
-        return ""
-    return str(progress(workspace, run_id))
+    from pipeline.runs import training_words  # pydantic and psutil: not before they are needed
+
+    return training_words(workspace, run_id)
 
 
 def _give_up(client: Client, run_id: str) -> None:
@@ -122,6 +127,7 @@ def results(client: Client, run_id: str) -> list[str]:
     report = _returned(client, run_id, "report")
     rows = {
         "Data set": dataset.get("dataset"),
+        "Rejected": _rejected(dataset),
         "Model": train.get("model"),
         "Comet archive": train.get("comet"),
         "Report": report.get("report"),
@@ -129,6 +135,12 @@ def results(client: Client, run_id: str) -> list[str]:
         "Verdict": train.get("verdict"),
     }
     return [f"{name + ':':<15}{value}" for name, value in rows.items() if value]
+
+
+def _rejected(dataset: Json) -> str:
+    count = dataset.get("rejected")
+    listed = sum(dataset.get("examples", {}).values()) + (count or 0)
+    return f"{count} of {listed} images, see {dataset['dataset']}/rejected.jsonl" if count else ""
 
 
 def _returned(client: Client, run_id: str, task_id: str) -> Json:

@@ -106,7 +106,8 @@ def _begin(instance: Mapping[str, Any]) -> str:
 
 
 def _has_begun(instance: Mapping[str, Any]) -> bool:
-    return instance["state"] not in (None, "scheduled", "queued", "upstream_failed", "removed")
+    # Skipped: the data set was complete already, and nothing of this stage began.
+    return instance["state"] not in (None, "scheduled", "queued", "upstream_failed", "removed", "skipped")
 
 
 def _text(group: list[Mapping[str, Any]], note: str) -> str:

@@ -18,7 +18,7 @@ def task(task_id: str, state: str | None, begin: int | None = None, end: int | N
         ([task("extract", "queued")], []),
         ([task("extract", "running", 1)], ["running"]),
         ([task("extract", "success", 1, 4)], ["done, 3 s"]),
-        ([task("extract", "skipped", 1, 1)], ["done, 0 s"]),
+        ([task("extract", "skipped")], []),  # complete already: nothing of it began
         ([task("extract", "up_for_retry", 1, 2)], ["failed, will be tried again"]),
         ([task("extract", "failed", 1, 4), task("train", "upstream_failed")], ["failed, 3 s"]),
         (

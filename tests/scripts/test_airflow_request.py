@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from scripts.airflow.errors import Refused
-from scripts.airflow.request import check_settings, read_request, with_source
+from scripts.airflow.request import check_schedule, check_settings, read_request, with_source
 
 
 @pytest.mark.parametrize(
@@ -27,6 +27,47 @@ def test_params_that_are_no_object_are_refused_with_what_was_given(params: str, 
     with pytest.raises(Refused, match=what) as refusal:
         read_request("", params)
     assert repr(params) in str(refusal.value)
+
+
+def test_paths_become_absolute_for_a_task_runs_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "images").mkdir()
+    monkeypatch.chdir(tmp_path)
+    conf = check_settings({"source_uri": "images", "workspace": "work", "epochs": 3})
+    assert conf == {"source_uri": str(tmp_path / "images"), "workspace": str(tmp_path / "work"), "epochs": 3}
+
+
+@pytest.mark.parametrize(
+    ("environ", "what"),
+    [
+        ({"TENFOLD_SETTINGS": "{file}", "TENFOLD_SCHEDULE": "dayly"}, "TENFOLD_SCHEDULE must be .* got 'dayly'"),
+        ({"TENFOLD_SCHEDULE": "@daily"}, "needs a file of settings"),
+        ({"TENFOLD_SETTINGS": "/nowhere.toml"}, "TENFOLD_SETTINGS=/nowhere.toml: .* cannot be read"),
+        ({"TENFOLD_SETTINGS": "{bad}"}, "did you mean source_uri"),
+    ],
+)
+def test_a_schedule_that_cannot_work_is_refused(environ: dict[str, str], what: str, tmp_path: Path) -> None:
+    (tmp_path / "file.toml").write_text('source_uri = "/data/{date}"')
+    (tmp_path / "bad.toml").write_text('source_ur = "/data/{date}"')
+    places = {"file": tmp_path / "file.toml", "bad": tmp_path / "bad.toml"}
+    with pytest.raises(Refused, match=what):
+        check_schedule({name: value.format(**places) for name, value in environ.items()})
+
+
+@pytest.mark.parametrize("schedule", ["", "@daily", "0 3 * * *"])
+def test_a_schedule_with_its_settings(schedule: str, tmp_path: Path) -> None:
+    (tmp_path / "file.toml").write_text('source_uri = "/data/{date}"')
+    check_schedule({"TENFOLD_SCHEDULE": schedule, "TENFOLD_SETTINGS": str(tmp_path / "file.toml")})
+
+
+def test_a_source_given_twice_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Refused, match="give one of them"):
+        read_request(str(tmp_path), '{"source_uri": "/images"}')
+
+
+def test_a_source_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").touch()
+    with pytest.raises(Refused, match=r"a\.jpg is a file"):
+        read_request(str(tmp_path / "a.jpg"), "")
 
 
 @pytest.mark.parametrize(

@@ -33,15 +33,31 @@ def test_class_folders(tmp_path: Path):
     ]
 
 
-@pytest.mark.parametrize("name", ["val", "valid", "validation"])
-def test_splits_of_the_source(tmp_path: Path, name: str):
-    write(tmp_path, "train/cats/a.jpg", f"{name}/cats/b.jpg", "test/cats/c.jpg", "extra/cats/d.jpg")
-    assert sorted(listed(tmp_path)) == [
-        ("test/cats/c.jpg", "cats", "test"),
-        ("train/cats/a.jpg", "cats", "train"),
-        (f"{name}/cats/b.jpg", "cats", "validation"),
-    ]
+@pytest.mark.parametrize(("train", "name"), [("train", "val"), ("Train", "Valid"), ("training", "validation")])
+def test_splits_of_the_source(tmp_path: Path, train: str, name: str):
+    write(tmp_path, f"{train}/cats/a.jpg", f"{name}/cats/b.jpg", "test/cats/c.jpg", "extra/cats/d.jpg")
+    assert {(label, split) for _, label, split in listed(tmp_path)} == {
+        ("cats", "train"),
+        ("cats", "validation"),
+        ("cats", "test"),
+    }
     assert skipped(tmp_path) == {"extra/cats/d.jpg": "outside train/, validation/ and test/"}
+
+
+def test_a_class_called_train_is_a_class_among_others(tmp_path: Path):
+    write(tmp_path, "train/a.jpg", "car/b.jpg")
+    assert [label for _, label, _ in listed(tmp_path)] == ["car", "train"]
+
+
+def test_a_train_folder_alone_is_a_split(tmp_path: Path):
+    write(tmp_path, "train/cats/a.jpg", "train/dogs/b.jpg")
+    assert {(label, split) for _, label, split in listed(tmp_path)} == {("cats", "train"), ("dogs", "train")}
+
+
+def test_what_could_be_either_is_refused(tmp_path: Path):
+    write(tmp_path, "train/steam/a.jpg", "car/b.jpg", "plane/c.jpg")
+    with pytest.raises(SourceError, match=r"train/ with folders in it, beside car, plane"):
+        listed(tmp_path)
 
 
 def test_a_class_called_test_is_a_class_where_there_is_no_train_folder(tmp_path: Path):
@@ -62,7 +78,7 @@ def test_what_is_no_image_of_a_class_is_skipped_with_its_reason(tmp_path: Path):
     assert listed(tmp_path) == []
 
 
-def test_links_loops_and_pipes_neither_hang_nor_count_twice(tmp_path: Path):
+def test_a_linked_image_counts_and_loops_and_pipes_do_not_hang(tmp_path: Path):
     write(tmp_path, "cats/a.jpg")
     (tmp_path / "cats" / "loop").symlink_to(tmp_path)
     (tmp_path / "cats" / "gone.jpg").symlink_to(tmp_path / "nowhere")

@@ -1,7 +1,9 @@
 """Training of a tiny data set, in this process."""
 
 import json
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import keras
@@ -10,9 +12,9 @@ import pytest
 
 from pipeline.build import build
 from pipeline.config import Settings, settings_from
-from pipeline.errors import BadInput, Preempted
+from pipeline.errors import BadInput, DatasetError, Preempted
 from pipeline.monitor import read
-from pipeline.runs import Run, load_result
+from pipeline.runs import Run, load_best, load_result
 from pipeline.train import prepare_run
 from pipeline.training.job import run_job
 from tests.conftest import jpeg
@@ -77,7 +79,7 @@ def test_the_saved_model_gives_probabilities(run: Run):
     assert np.allclose(probabilities.sum(axis=1), 1, atol=1e-5)
 
 
-@pytest.mark.parametrize("steps", [2, 6])  # in the first epoch, and in the second
+@pytest.mark.parametrize("steps", [2, 10])  # in the first epoch, and in the second
 def test_asked_to_stop_it_leaves_a_checkpoint_and_a_rerun_goes_on(
     run: Run, steps: int, caplog: pytest.LogCaptureFixture
 ):
@@ -90,6 +92,7 @@ def test_asked_to_stop_it_leaves_a_checkpoint_and_a_rerun_goes_on(
     assert "going on after epoch" in caplog.text
     assert read(run.folder / "record", "epochs")["step"].tolist() == [1, 2]
     assert len({path.name for path in (run.folder / "comet").iterdir()}) == 2  # an archive a try, none overwritten
+    assert load_result(run.folder)["comet"] == str(run.folder / "comet")  # not the last one alone
 
 
 def test_a_rerun_after_the_last_epoch_only_writes_the_result(run: Run):
@@ -99,6 +102,33 @@ def test_a_rerun_after_the_last_epoch_only_writes_the_result(run: Run):
     run_job(run, never)
     assert load_result(run.folder) is not None
     assert len(read(run.folder / "record", "batches")) == len(before)
+
+
+def test_a_model_and_its_values_are_of_one_epoch_also_after_a_kill_between_them(run: Run):
+    """The model of a better epoch was saved, but the kill came before `best.json` said so."""
+    with pytest.raises(Preempted):
+        run_job(run, after(10))
+    best = load_best(run)
+    assert best is not None
+    (run.folder / "model-00002.keras").write_bytes(b"of a try that was killed here")
+    run_job(run, never)
+    result = load_result(run.folder)
+    assert result is not None
+    epochs = read(run.folder / "record", "epochs").set_index("step")
+    assert result["metrics"]["val_accuracy"] == pytest.approx(epochs["val_accuracy"].max())
+    assert keras.models.load_model(result["model"]) is not None
+    assert [path.name for path in run.folder.glob("model*.keras")] == ["model.keras"]
+
+
+def test_a_damaged_shard_stops_it_with_file_and_offset(run: Run, published: Path, tmp_path: Path):
+    copy = tmp_path / "copy"
+    shutil.copytree(published, copy)
+    shard = next(path for path in sorted(copy.glob("train-*")) if path.stat().st_size)
+    content = bytearray(shard.read_bytes())
+    content[40] ^= 1
+    shard.write_bytes(content)
+    with pytest.raises(DatasetError, match=rf"{shard.name}: the record at byte 0 is damaged"):
+        run_job(replace(run, dataset=str(copy)), never)
 
 
 def test_the_same_seed_gives_the_same_losses(settings: Settings, published: Path, tmp_path: Path):

@@ -18,7 +18,7 @@ from pipeline.build import build
 from pipeline.config import Settings, settings_from
 from pipeline.errors import BadInput, DatasetError, Preempted, SettingsError, TrainingError
 from pipeline.monitor import last_row, read
-from pipeline.runs import exclusive, load_result, progress, training_folder
+from pipeline.runs import exclusive, load_result, training_folder, training_words
 from pipeline.train import TrainingProcess, prepare_run, train
 from tests.conftest import MakeImages
 
@@ -46,7 +46,7 @@ def test_sigterm_means_checkpoint_and_leave_and_the_rerun_finishes(settings: Set
     run = prepare_run(settings, dataset, "run")
     process = TrainingProcess(run, output=1)
     wait_for(lambda: last_row(run.folder / "record", "epochs"))
-    assert "epoch " in progress(settings.workspace, "run")
+    assert "epoch " in training_words(settings.workspace, "run")
     process.ask_to_stop()
     with pytest.raises(Preempted):
         process.wait()
@@ -102,7 +102,7 @@ def test_a_process_that_dies_without_a_word(settings: Settings, dataset: Path):
 @pytest.mark.parametrize(
     ("values", "dataset_name", "kind", "words"),
     [
-        ({}, "nothing", DatasetError, "holds no data set"),
+        ({}, "nothing", DatasetError, "is no folder"),
         ({"weights": "/nowhere.keras"}, "", SettingsError, "weights must be"),
     ],
 )
@@ -116,13 +116,48 @@ def test_what_is_missing_is_said_before_a_process_starts(
 
 def test_two_trainers_never_share_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(runs, "LOCK_WAIT_S", 0.3)
-    with exclusive(tmp_path), pytest.raises(TrainingError, match="another process"), exclusive(tmp_path):
+    with exclusive(tmp_path, never), pytest.raises(TrainingError, match="another process"), exclusive(tmp_path, never):
         pass
-    with exclusive(tmp_path):
+    with exclusive(tmp_path, never), pytest.raises(Preempted), exclusive(tmp_path, lambda: True):
+        pass
+    with exclusive(tmp_path, never):
         pass
 
 
-@pytest.mark.parametrize("values", [{"epochs": 1}, {"learning_rate": 0.5}, {"model": "MobileNetV2"}, {"seed": 2}])
+def never() -> bool:
+    return False
+
+
+def test_a_trainer_whose_parent_died_at_once_ends_too(settings: Settings, dataset: Path):
+    """The kernel can only tell of a death that it was asked about: this one came before."""
+    run = prepare_run(settings, dataset, "run")
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    orphan = [sys.executable, "-m", "pipeline.training", str(run.folder), str(gone.pid)]
+    assert subprocess.run(orphan, timeout=60, check=False).returncode == runs.EXIT_PREEMPTED
+
+
+def test_other_weights_under_the_same_path_are_another_training(settings: Settings, tmp_path: Path):
+    weights = tmp_path / "some.keras"
+    folders = set()
+    for content in (b"one", b"two"):
+        weights.write_bytes(content)
+        folders.add(training_folder(settings_from({**settings.model_dump(), "weights": str(weights)}), "run", "1"))
+    assert len(folders) == 2
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"epochs": 1},
+        {"learning_rate": 0.5},
+        {"model": "MobileNetV2"},
+        {"seed": 2},
+        {"batch_size": 5},
+        {"image_size": 64},
+        {"shuffle_megabytes": 1},
+    ],
+)
 def test_other_settings_have_another_folder(settings: Settings, values: dict):
     """A run that is cleared with other settings keeps its id: it must not go on from a foreign checkpoint."""
     other = settings_from({**settings.model_dump(), **values})

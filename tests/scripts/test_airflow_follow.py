@@ -1,0 +1,100 @@
+"""Following a run over a real HTTP connection, from a server that does not always answer."""
+
+import io
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import httpx
+import pytest
+
+from scripts.airflow import follow
+from scripts.airflow.client import Client
+from scripts.airflow.progress import Lines
+from scripts.airflow.signals import Signals
+
+
+class Server(ThreadingHTTPServer):
+    """A run that is running until it was asked often enough; some answers in between are errors."""
+
+    answers: list[int]
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_POST(self) -> None:
+        self._answer(200, {"access_token": "t"})
+
+    def do_GET(self) -> None:
+        if self.path.endswith("/dagRuns/r"):
+            code = self.server.answers.pop(0)
+            self._answer(code, {"state": "running" if self.server.answers else "success"})
+        else:
+            self._answer(200, {"task_instances": [], "total_entries": 0})
+
+    def _answer(self, code: int, content: dict[str, Any]) -> None:
+        body = json.dumps(content).encode()
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None: ...
+
+
+class Alive:
+    """In place of an embedded Airflow whose processes all live."""
+
+    def check(self) -> None: ...
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = Server(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def watch(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "POLL_S", 0.01)
+    client = Client(f"http://127.0.0.1:{server.server_port}", "password", "dag")
+    try:
+        with Signals() as signals:
+            follow._watch(Alive(), client, "r", "/tmp", Lines(io.StringIO()), signals)  # type: ignore[arg-type]
+    finally:
+        client.close()
+
+
+def test_an_answer_that_fails_does_not_end_the_run(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.answers = [200, 500, 500, 200, 503, 200]
+    watch(server, monkeypatch)
+    assert server.answers == []
+
+
+def test_a_server_that_stays_silent_is_given_up(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.answers = [200, *[500] * 1000]
+    monkeypatch.setattr(follow, "SILENCE_LIMIT_S", 0.2)
+    with pytest.raises(httpx.HTTPStatusError):
+        watch(server, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "words"),
+    [
+        (
+            {"dataset": "/d", "rejected": 8, "examples": {"train": 100, "validation": 38}},
+            "8 of 146 images, see /d/rejected.jsonl",
+        ),
+        ({"dataset": "/d", "rejected": 0, "examples": {"train": 100}}, ""),
+        ({}, ""),
+    ],
+)
+def test_rejected_images_are_told_at_the_end(dataset: dict[str, Any], words: str) -> None:
+    assert follow._rejected(dataset) == words
