@@ -94,9 +94,7 @@ class Best:
 def save_best(run: Run, best: Best) -> None:
     """Say which model is the best: from one rename on, its values and its file are the new ones together."""
     _write(run.folder / "best.json", asdict(best))
-    for path in run.folder.glob("model-*.keras"):
-        if path.name != best.model:
-            path.unlink()
+    _remove_models(run, but=best.model)
 
 
 def load_best(run: Run) -> Best | None:
@@ -114,6 +112,7 @@ def save_result(run: Run, comet: str) -> None:
         raise TrainingError(f"{run.folder} holds no best.json although all epochs are done: remove it, and train again")
     if (run.folder / best.model).exists():  # else a try that was killed here gave it its name
         (run.folder / best.model).replace(run.model_path)
+    _remove_models(run, but="")
     result = {
         "run": str(run.folder),
         "metrics": {"best_epoch": best.epoch, **{name: round(value, 6) for name, value in best.metrics.items()}},
@@ -123,6 +122,13 @@ def save_result(run: Run, comet: str) -> None:
         "epochs": len(read(run.folder / "record", "epochs")),
     }
     _write(run.folder / "result.json", result)
+
+
+def _remove_models(run: Run, but: str) -> None:
+    """Remove the models of other epochs, those of a try that was killed before it could say so among them."""
+    for path in run.folder.glob("model-*.keras"):
+        if path.name != but:
+            path.unlink()
 
 
 def _archives(run: Run, last: str) -> str:
