@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import IO, Any
 
 import google_crc32c
+import psutil
 
 from pipeline.errors import ConflictError
 
 CHUNK_BYTES = 1 << 20
 ORPHAN_AGE_S = 86_400
+CLOCK_SLACK_S = 2.0  # a process's birth is counted in ticks since boot, a file's time by the wall clock
 _TEMPORARY = re.compile(r"^\..+\.(?P<host>[^.]+)\.(?P<pid>\d+)\.[0-9a-f]{8}\.tmp(\.keras)?$")
 
 
@@ -124,21 +126,22 @@ def _is_orphan(path: Path) -> bool:
     match = _TEMPORARY.match(path.name)
     if not match:
         return False
-    if match["host"] == socket.gethostname().replace(".", "-") and not _is_alive(int(match["pid"])):
-        return True
     with suppress(FileNotFoundError):
-        return time.time() - path.stat().st_mtime > ORPHAN_AGE_S
+        written = path.stat().st_mtime
+        if match["host"] == socket.gethostname().replace(".", "-") and not _is_alive(int(match["pid"]), written):
+            return True
+        return time.time() - written > ORPHAN_AGE_S
     return False
 
 
-def _is_alive(pid: int) -> bool:
+def _is_alive(pid: int, written: float) -> bool:
+    """Whether a process of this id lives that can have written at that time: ids are given again, and a killed process
+    keeps its own until its parent has asked for its end."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        process = psutil.Process(pid)
+        return process.status() != psutil.STATUS_ZOMBIE and process.create_time() <= written + CLOCK_SLACK_S
+    except psutil.NoSuchProcess:
         return False
-    except PermissionError:
-        return True
-    return True
 
 
 def read_json(path: Path) -> Any:

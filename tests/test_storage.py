@@ -5,6 +5,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from pipeline import storage
@@ -81,6 +82,21 @@ def test_sweep_removes_what_dead_processes_left_and_nothing_else(tmp_path: Path)
 
     assert storage.sweep(tmp_path) == 2
     assert left_over(tmp_path) == sorted(path.name for path in (ours, others_new, foreign))
+
+
+def test_a_process_that_nobody_asked_after_is_dead_and_an_id_given_again_is_another_process(tmp_path: Path):
+    host = socket.gethostname().replace(".", "-")
+    zombie = subprocess.Popen(["true"])
+    while psutil.Process(zombie.pid).status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.01)
+    of_zombie = tmp_path / f".a.{host}.{zombie.pid}.00000000.tmp"
+    of_earlier = tmp_path / f".b.{host}.{os.getpid()}.00000000.tmp"
+    for path in (of_zombie, of_earlier):
+        path.touch()
+    before_us = psutil.Process().create_time() - 60
+    os.utime(of_earlier, (before_us, before_us))
+    assert storage.sweep(tmp_path) == 2
+    zombie.wait()
 
 
 @pytest.mark.parametrize("size", [0, 1, storage.CHUNK_BYTES, storage.CHUNK_BYTES + 1])
