@@ -8,7 +8,7 @@ import hashlib
 import json
 import logging
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -72,28 +72,29 @@ def make_plan(settings: Settings, snapshot_path: Path) -> Path:
     """Decide the version, the split, the order and the shards, and write a plan file for each range of shards;
     return the file of the whole plan.
 
-    Raises SourceError where no image is left for training.
+    Raises SourceError where no image is left for training, DatasetError where the version stands but lost a shard.
     """
     snapshot = load_snapshot(snapshot_path)
     with open(snapshot.rows, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as rows:
         index = _index_rows(rows, snapshot.listed, settings.seed)
-        splits = plan.assign_splits(index.given, index.split_hashes, settings.validation_fraction)
-        images = {split: int((splits == number).sum()) for number, split in enumerate(plan.SPLITS)}
-        _require_training_images(images, settings)
-        counts = plan.shard_counts(images, settings.train_shards, settings.num_training_servers)
-        version = version_of(snapshot, settings, counts)
-        folder, target = work_folder(settings, version), dataset_folder(settings, version)
-        storage.sweep(folder)
-        storage.sweep(target)
-        if is_committed(target):
-            require_shards(target, load(target))
-            _log.info("data set %s is complete already", target)
+        arranged = _arrange(index, settings)
+        version = version_of(snapshot, settings, arranged.shards)
+        if _is_complete(settings, version):
             return _save_plan(settings, version, snapshot_path, complete=True, ranges=[])
-        _advise(images, index.sizes[splits == 0].sum(), settings)
-        ranges = plan.shard_ranges(plan.shard_specs(images, counts), settings.shards_per_task)
-        order = np.concatenate([plan.split_order(splits, index.order_hashes, split) for split in counts])
-        files = list(_write_plan_files(settings, snapshot, version, ranges, order, index, rows))
+        _advise(arranged, settings)
+        files = list(_write_plan_files(settings, snapshot, version, arranged, index.offsets, rows))
     return _save_plan(settings, version, snapshot_path, complete=False, ranges=files)
+
+
+def _is_complete(settings: Settings, version: str) -> bool:
+    folder = dataset_folder(settings, version)
+    storage.sweep(work_folder(settings, version))
+    storage.sweep(folder)
+    if not is_committed(folder):
+        return False
+    require_shards(folder, load(folder))
+    _log.info("data set %s is complete already", folder)
+    return True
 
 
 def _save_plan(settings: Settings, version: str, snapshot_path: Path, *, complete: bool, ranges: list[str]) -> Path:
@@ -157,6 +158,26 @@ class _RowIndex:
     sizes: NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class _Arranged:
+    """What was decided: images and shards of each split, training bytes, and the rows in the order of the shards."""
+
+    images: dict[str, int]
+    shards: dict[str, int]
+    train_bytes: int
+    order: NDArray[np.intp]
+
+
+def _arrange(index: _RowIndex, settings: Settings) -> _Arranged:
+    splits = plan.assign_splits(index.given, index.split_hashes, settings.validation_fraction)
+    images = {split: int((splits == number).sum()) for number, split in enumerate(plan.SPLITS)}
+    _require_training_images(images, settings)
+    shards = plan.shard_counts(images, settings.train_shards, settings.num_training_servers)
+    order = np.concatenate([plan.split_order(splits, index.order_hashes, split) for split in shards])
+    train_bytes = int(index.sizes[splits == plan.SPLITS.index(plan.TRAIN)].sum())
+    return _Arranged(images, shards, train_bytes, order)
+
+
 def _index_rows(rows: mmap.mmap, count: int, seed: int) -> _RowIndex:
     index = _RowIndex(
         np.zeros(count + 1, np.int64),
@@ -183,10 +204,10 @@ def _require_training_images(images: dict[str, int], settings: Settings) -> None
         )
 
 
-def _advise(images: dict[str, int], train_bytes: int, settings: Settings) -> None:
+def _advise(arranged: _Arranged, settings: Settings) -> None:
     for advice in (
-        plan.size_advice(int(train_bytes), settings.train_shards),
-        plan.fewer_images_advice(images[plan.TRAIN], settings.train_shards),
+        plan.size_advice(arranged.train_bytes, settings.train_shards),
+        plan.fewer_images_advice(arranged.images[plan.TRAIN], settings.train_shards),
     ):
         if advice:
             _log.warning(advice)
@@ -196,13 +217,13 @@ def _write_plan_files(
     settings: Settings,
     snapshot: Snapshot,
     version: str,
-    ranges: Sequence[Sequence[ShardSpec]],
-    order: NDArray[np.intp],
-    index: _RowIndex,
+    arranged: _Arranged,
+    offsets: NDArray[np.int64],
     rows: mmap.mmap,
 ) -> Iterator[str]:
+    specs_of_all = plan.shard_specs(arranged.images, arranged.shards)
     start = 0
-    for specs in ranges:
+    for specs in plan.shard_ranges(specs_of_all, settings.shards_per_task):
         header = RangePlan(
             version,
             snapshot.source_uri,
@@ -216,7 +237,7 @@ def _write_plan_files(
         path = work_folder(settings, version) / "plans" / f"{specs[0].name}--{specs[-1].name}.jsonl"
         with storage.write_whole(path) as file:
             file.write(json.dumps(asdict(header)).encode() + b"\n")
-            file.writelines(rows[index.offsets[i] : index.offsets[i + 1]] for i in order[start:end])
+            file.writelines(rows[offsets[i] : offsets[i + 1]] for i in arranged.order[start:end])
         yield str(path)
         start = end
 
