@@ -41,10 +41,10 @@ check: env-dev ## linter, format and types
 
 # uv of the PATH, or the one that `make env` got from pip.
 UV = $(or $(shell command -v uv),.tools/bin/uv)
-LOCK = $(UV) pip compile pyproject.toml --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+LOCK = $(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url --no-emit-find-links --quiet
 lock: ## compile the locks again from pyproject.toml (needs uv)
-	$(LOCK) -o requirements.txt
+	$(LOCK) pyproject.toml -o requirements.txt
 	$(LOCK) --group dev -c requirements.txt -o requirements-dev.txt
 
 clean: ## remove the environment and what the tools cached; data in workspace/ stays
