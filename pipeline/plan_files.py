@@ -81,7 +81,7 @@ def make_plan(settings: Settings, snapshot_path: Path) -> Path:
         version = version_of(snapshot, settings, arranged.shards)
         if _is_complete(settings, version):
             return _save_plan(settings, version, snapshot_path, complete=True, ranges=[])
-        _advise(arranged, settings)
+        _say(arranged, version, settings)
         files = list(_write_plan_files(settings, snapshot, version, arranged, index.offsets, rows))
     return _save_plan(settings, version, snapshot_path, complete=False, ranges=files)
 
@@ -204,7 +204,9 @@ def _require_training_images(images: dict[str, int], settings: Settings) -> None
         )
 
 
-def _advise(arranged: _Arranged, settings: Settings) -> None:
+def _say(arranged: _Arranged, version: str, settings: Settings) -> None:
+    for split, shards in arranged.shards.items():
+        _log.info("version %s: %d %s images into %d shards", version, arranged.images[split], split, shards)
     for advice in (
         plan.size_advice(arranged.train_bytes, settings.train_shards),
         plan.fewer_images_advice(arranged.images[plan.TRAIN], settings.train_shards),
