@@ -48,6 +48,10 @@ def temporary_beside(path: Path, ending: str = ".tmp") -> Iterator[Path]:
     temporary = path.with_name(f".{path.name}.{host}.{os.getpid()}.{uuid.uuid4().hex[:8]}{ending}")
     try:
         yield temporary
+    except OSError as error:
+        if error.filename is None:  # a write to a full disk does not say which file it was
+            error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 

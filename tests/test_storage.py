@@ -34,6 +34,17 @@ def test_an_error_leaves_nothing(tmp_path: Path, write):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("write", ["write_whole", "write_new"])
+def test_a_disk_that_takes_no_more_is_named_and_left_clean(tmp_path: Path, write: str):
+    """By the limit on a file's size, which fails in the middle of a write as a full disk does."""
+    script = "import resource; from pathlib import Path; from pipeline import storage\n"
+    script += "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"
+    script += f"with storage.{write}(Path({str(tmp_path / 'shard')!r})) as file: file.write(bytes(100_000))"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stderr.splitlines()[-1].endswith(f"File too large: '{tmp_path / 'shard'}'")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_write_whole_replaces(tmp_path: Path):
     for content in (b"old", b"new"):
         with storage.write_whole(tmp_path / "file") as file:
