@@ -6,6 +6,8 @@ Each field carries its documentation, its range and its room in the form; `Setti
 import difflib
 import json
 import os
+import pkgutil
+import re
 import tomllib
 from collections.abc import Mapping
 from datetime import UTC, date, datetime
@@ -15,6 +17,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.config import JsonDict
 
+from pipeline import sources
 from pipeline.errors import SettingsError
 
 SHARDS_PER_SERVER = 10
@@ -31,12 +34,21 @@ ModelName = Literal[
     "InceptionResNetV2",
 ]
 
+Action = Literal["continue", "ask", "fail"]
+
 
 # The rooms of the form. What people set first stands in none: Airflow shows it unfolded.
 PLACES: JsonDict = {"section": "Places"}
+SOURCE: JsonDict = {"section": "Source"}
 SHARDS: JsonDict = {"section": "Shards"}
+GATE: JsonDict = {"section": "Data gate"}
 TRAINING: JsonDict = {"section": "Training"}
 MONITORING: JsonDict = {"section": "Monitoring"}
+
+
+def source_kinds() -> list[str]:
+    """Names of the files in pipeline/sources: each is a kind of source."""
+    return sorted(module.name for module in pkgutil.iter_modules(sources.__path__))
 
 
 def _default_workspace() -> str:
@@ -53,7 +65,8 @@ class Settings(BaseModel):
         title="Images",
         examples=["/data/flowers", "/data/photos/{date}"],
         description="Folder of raw images, one sub-folder a class, with or without train/, validation/ and test/ "
-        "above them. {date} in it becomes the data date of the run.",
+        "above them; or a list of them (CSV, JSON lines, Parquet), or the folder of Stanford Cars or ImageNet. "
+        "{date} in it becomes the data date of the run.",
     )
 
     dataset_name: str = Field(
@@ -111,6 +124,68 @@ class Settings(BaseModel):
         description="YYYY-MM-DD that {date} stands for. Empty: the date of the run.",
     )
 
+    source_kind: str = Field(
+        "auto",
+        title="Kind of source",
+        json_schema_extra=SOURCE,
+        description="How the source is laid out: a file of pipeline/sources by its name. auto: found out.",
+    )
+
+    path_column: str = Field(
+        "",
+        title="Column of paths",
+        json_schema_extra=SOURCE,
+        description="In a list: the column of image paths, relative to the list's place. Empty: path, image, file, "
+        "filename or uri.",
+    )
+
+    label_column: str = Field(
+        "",
+        title="Column of labels",
+        json_schema_extra=SOURCE,
+        description="In a list: the column of labels; several labels of an image are separated by |. Empty: label, "
+        "class, category or labels.",
+    )
+
+    split_column: str = Field(
+        "",
+        title="Column of splits",
+        json_schema_extra=SOURCE,
+        description="In a list: the column that says train, validation or test. Empty: split, where there is one.",
+    )
+
+    group_column: str = Field(
+        "",
+        title="Column of groups",
+        json_schema_extra=SOURCE,
+        description="In a list: images of one group (a person, a scene) stay on one side of the split. Empty: group, "
+        "where there is one.",
+    )
+
+    group_pattern: str = Field(
+        "",
+        title="Pattern of groups",
+        examples=[r"^(.+?)_\d+$"],
+        json_schema_extra=SOURCE,
+        description="Regular expression on the file name without its ending: images that agree in its first group (or "
+        "match) stay on one side of the split. Empty: only equal images do.",
+    )
+
+    label_map: str = Field(
+        "",
+        title="Label map",
+        json_schema_extra=SOURCE,
+        description="File with one label a line: the first has id 0. Empty: ids are given once for a data set name, "
+        "and never move.",
+    )
+
+    crop_to_box: bool = Field(
+        False,
+        title="Crop to the box",
+        json_schema_extra=SOURCE,
+        description="Keep of each image what lies in its bounding box, where the source has one.",
+    )
+
     num_shards: int | None = Field(
         None,
         title="Training shards",
@@ -156,6 +231,128 @@ class Settings(BaseModel):
         description="An image of more megapixels is rejected from its header, before it can fill the memory.",
     )
 
+    check: Literal["strict", "header"] = Field(
+        "strict",
+        title="Check",
+        json_schema_extra=SHARDS,
+        description="strict decodes every image completely. header only walks the structure of JPEG and PNG files that "
+        "need no change: for collections that are known to be sound.",
+    )
+
+    prepare: Literal["keep", "resize", "raw"] = Field(
+        "keep",
+        title="Prepare",
+        json_schema_extra=SHARDS,
+        description="keep leaves images as they are. resize shrinks them once to prepare_size, for an input about 3 "
+        "times faster. raw stores their pixels (uint8), for one about 6 times faster, on more disk.",
+    )
+
+    prepare_size: int = Field(
+        256,
+        title="Prepared size",
+        ge=16,
+        le=4096,
+        json_schema_extra=SHARDS,
+        description="Shorter side of prepared images in pixels; smaller ones are left as they are.",
+    )
+
+    feature_keys: Literal["model_garden", "plain"] = Field(
+        "model_garden",
+        title="Feature keys",
+        json_schema_extra=SHARDS,
+        description="Names in a record: model_garden writes image/encoded, image/class/label and so on; plain writes "
+        "image, height, width, channels, class (the id) and label (the name).",
+    )
+
+    label_offset: int | None = Field(
+        None,
+        title="Label offset",
+        ge=0,
+        le=1,
+        json_schema_extra=SHARDS,
+        description="Id of the first label in the records. Empty: 1 for the ImageNet layout, as the Model Garden has "
+        "it, else 0.",
+    )
+
+    compression: Literal["none", "gzip"] = Field(
+        "none",
+        title="Compression",
+        json_schema_extra=SHARDS,
+        description="gzip shrinks raw shards; encoded images hardly.",
+    )
+
+    near_duplicates: bool = Field(
+        False,
+        title="Near-duplicates",
+        json_schema_extra=GATE,
+        description="Look for images that look alike (perceptual hash), beside those that are equal.",
+    )
+
+    on_rejected: Action = Field(
+        "fail",
+        title="Too many rejected",
+        json_schema_extra=GATE,
+        description="What happens when more images are rejected than the share below. ask asks a person.",
+    )
+
+    max_rejected_fraction: float = Field(
+        0.5,
+        title="Rejected share",
+        ge=0,
+        le=1,
+        json_schema_extra=GATE,
+        description="Share of the listed images that may be rejected.",
+    )
+
+    on_leak: Action = Field(
+        "fail",
+        title="Too many leaks",
+        json_schema_extra=GATE,
+        description="What happens when more validation or test images are also in training than the share below.",
+    )
+
+    max_leaked_fraction: float = Field(
+        0.01,
+        title="Leaked share",
+        ge=0,
+        le=1,
+        json_schema_extra=GATE,
+        description="Share of the validation and test images that may be in training too.",
+    )
+
+    on_imbalance: Action = Field(
+        "continue",
+        title="Classes out of balance",
+        json_schema_extra=GATE,
+        description="What happens when the largest class has more times the images of the smallest than the ratio below.",
+    )
+
+    max_imbalance: float = Field(
+        100.0,
+        title="Balance",
+        ge=1,
+        json_schema_extra=GATE,
+        allow_inf_nan=False,
+        description="Training images of the largest class over those of the smallest.",
+    )
+
+    on_drift: Action = Field(
+        "continue",
+        title="Drift",
+        json_schema_extra=GATE,
+        description="What happens when the images differ from those of the last version by more than the number below.",
+    )
+
+    max_drift: float = Field(
+        0.25,
+        title="Largest drift",
+        ge=0,
+        json_schema_extra=GATE,
+        allow_inf_nan=False,
+        description="Population stability index of sizes, brightness and class shares, the largest of them: 0.1 is "
+        "little, 0.25 is much.",
+    )
+
     image_size: int = Field(
         96,
         title="Image size",
@@ -199,7 +396,7 @@ class Settings(BaseModel):
         description="Project that the experiment is logged to.",
     )
 
-    @field_validator("source_uri", "workspace", "publish_uri", "dataset", "weights")
+    @field_validator("source_uri", "workspace", "publish_uri", "dataset", "weights", "label_map")
     @classmethod
     def _absolute(cls, value: str) -> str:
         if "://" in value:
@@ -228,6 +425,22 @@ class Settings(BaseModel):
                 return date.fromisoformat(value).isoformat()
             except ValueError:
                 raise ValueError("must be a date such as 2026-01-31") from None
+        return value
+
+    @field_validator("source_kind")
+    @classmethod
+    def _is_a_kind(cls, value: str) -> str:
+        if value not in ("auto", *source_kinds()):
+            raise ValueError(f"must be auto, {' or '.join(source_kinds())}")
+        return value
+
+    @field_validator("group_pattern")
+    @classmethod
+    def _is_a_pattern(cls, value: str) -> str:
+        try:
+            re.compile(value)
+        except re.error as error:
+            raise ValueError(f"must be a regular expression ({error})") from None
         return value
 
     @property

@@ -17,7 +17,7 @@ from pipeline.extract import read_raw
 from pipeline.plan import ShardSpec
 from pipeline.plan_files import RangePlan, read_range
 from pipeline.progress import Advance
-from pipeline.quality import Rejection, examine
+from pipeline.quality.examine import Rejection, examine
 from pipeline.snapshot import RawImage, from_line, key_bytes
 from pipeline.tfrecord import frame
 

@@ -475,7 +475,7 @@ def test_memory_of_a_large_image_is_a_few_times_its_pixels(tmp_path: Path, mode:
     """20 megapixels are 60 MB as RGB; the old and the new one are in memory together, and what lies between them."""
     path = tmp_path / "large.png"
     Image.new(mode, (5000, 4000)).save(path, compress_level=1)
-    examine = f"from pipeline.quality import examine; examine(Path({str(path)!r}).read_bytes(), 10**9)"
+    examine = f"from pipeline.quality.examine import examine; examine(Path({str(path)!r}).read_bytes(), 10**9)"
     assert _peak_mb(examine) - _peak_mb("pass") < 260
 
 

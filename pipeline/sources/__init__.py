@@ -1,15 +1,52 @@
-"""One file a kind of source. A source is a function that lists, in order, what it holds: `Listed` and `Skipped`."""
+"""One file a kind of source, named as `source_kind` names it.
 
+A source of your own is a file here with two functions, and nothing else:
+
+    def recognises(place: Path) -> bool:
+        return (place / "index.txt").is_file()
+
+    def list_images(place: Path, settings: Settings) -> Iterator[Found]:
+        for line in sorted((place / "index.txt").read_text().splitlines()):
+            key, label = line.split()
+            size, generation = measure(place / key)
+            yield Listed(key, (label,), "", size, generation)
+
+`list_images` yields what the source holds, images in the order of the bytes of their keys; a key is the path of the
+image below `place`, or below its folder where `place` is a file. `recognises` lets `source_kind: auto` find it.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
 from typing import NamedTuple
+
+MISSING = -1
+"""The size of an image that is listed and not there; it is rejected by name."""
+
+
+class Box(NamedTuple):
+    """A bounding box in pixels of the upright image, from the upper left corner; `label` may be empty."""
+
+    xmin: float
+    ymin: float
+    xmax: float
+    ymax: float
+    label: str = ""
 
 
 class Listed(NamedTuple):
-    """An image that the source holds: `key` is its path below the source, with slashes; `split` may be empty."""
+    """An image that the source holds: `key` is its path with slashes; `split` and `group` may be empty.
+
+    `generation` tells one content of the file from the next: for a file the time of its last change in nanoseconds.
+    Images of one `group` stay on one side of the split.
+    """
 
     key: str
-    label: str
+    labels: tuple[str, ...]
     split: str
     size: int
+    generation: int
+    group: str = ""
+    boxes: tuple[Box, ...] = ()
 
 
 class Skipped(NamedTuple):
@@ -17,3 +54,23 @@ class Skipped(NamedTuple):
 
     key: str
     reason: str
+
+
+class Classes(NamedTuple):
+    """What a source may say first: its labels in the order of their ids, and the words for people of some of them."""
+
+    names: tuple[str, ...]
+    texts: Mapping[str, str]
+
+
+Found = Listed | Skipped | Classes
+
+
+def measure(path: Path) -> tuple[int, int]:
+    """Size and generation of a local file; MISSING and 0 where there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return MISSING, 0
+    # Not the time of modification: copying with times kept, or setting them, would hide another content.
+    return status.st_size, status.st_ctime_ns

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from PIL import ExifTags, Image, UnidentifiedImageError
 
-from pipeline.wellformed import is_whole_jpeg, is_whole_png
+from pipeline.quality.wellformed import is_whole_jpeg, is_whole_png
 
 READABLE = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")
 JPEG_QUALITY = 95

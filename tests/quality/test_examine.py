@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline.quality import Rejection, UsableImage, examine
+from pipeline.quality.examine import Rejection, UsableImage, examine
 from tests.conftest import jpeg
 
 MAX_PIXELS = 1_000_000

@@ -8,8 +8,8 @@ import zlib
 import pytest
 from PIL import Image
 
-from pipeline.quality import UsableImage, examine
-from pipeline.wellformed import is_whole_jpeg, is_whole_png
+from pipeline.quality.examine import UsableImage, examine
+from pipeline.quality.wellformed import is_whole_jpeg, is_whole_png
 from tests.conftest import jpeg
 
 
