@@ -324,7 +324,7 @@ class Settings(BaseModel):
         "continue",
         title="Classes out of balance",
         json_schema_extra=GATE,
-        description="What happens when the largest class has more times the images of the smallest than the ratio below.",
+        description="What happens when the largest class has more times the images of the smallest than below.",
     )
 
     max_imbalance: float = Field(
