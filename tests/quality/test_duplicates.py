@@ -47,6 +47,7 @@ def groups_of(*groups: list[int]) -> list[np.ndarray]:
         "other size",
         "two",
         "in the order of the first",
+        "another between",
         "over 4 GiB",
         "empty or missing",
     ],
