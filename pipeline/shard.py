@@ -17,7 +17,7 @@ from pipeline.extract import read_raw
 from pipeline.plan import ShardSpec
 from pipeline.plan_files import RangePlan, read_range
 from pipeline.progress import Advance
-from pipeline.quality.examine import Rejection, examine
+from pipeline.quality.examine import Rejection, Rules, examine
 from pipeline.snapshot import RawImage, from_line, key_bytes
 from pipeline.tfrecord import frame
 
@@ -90,14 +90,14 @@ class _ShardWriter:
     def __init__(self, range_plan: RangePlan, file: IO[bytes]) -> None:
         self._root = Path(range_plan.source_uri)
         self._label_ids = {label: number for number, label in enumerate(range_plan.labels)}
-        self._max_pixels = range_plan.max_pixels
+        self._rules = Rules(max_pixels=range_plan.max_pixels)
         self._file = file
         self._bytes = self._crc = 0
         self._classes: Counter[str] = Counter()
         self._rejected: list[dict[str, str]] = []
 
     def add(self, row: RawImage) -> None:
-        image = examine(self._read(row), self._max_pixels)
+        image = examine(self._read(row), self._rules)
         if isinstance(image, Rejection):
             self._rejected.append({"path": row.key, "reason": image.reason, "advice": image.advice})
             return
