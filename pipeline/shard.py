@@ -2,22 +2,26 @@
 
 from collections import Counter, deque
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO
 
 import google_crc32c
 
 from pipeline import storage
 from pipeline.errors import SourceError
-from pipeline.example import encode_image
 from pipeline.extract import read_raw
 from pipeline.plan import ShardSpec
 from pipeline.plan_files import RangePlan, read_range
 from pipeline.progress import Advance
+from pipeline.quality.examine import Rejection, UsableImage, examine, is_misnamed
+from pipeline.quality.statistics import Statistics
+from pipeline.records import ImageEncoder
+from pipeline.results import ShardResult, load_result, results_folder, save_result
 from pipeline.snapshot import RawImage, from_line, key_bytes
-from pipeline.tfrecord import frame
+from pipeline.sources import MISSING, Box
+from pipeline.tfrecord import Writer, writer_of
+
+ABSENT = Rejection("the source lists it, and there is no such file", "bring the file, or take it off the list")
 
 
 def write_range(plan_path: Path, advance: Advance) -> None:
