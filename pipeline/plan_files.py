@@ -105,14 +105,14 @@ def make_plan(settings: Settings, snapshot_path: Path, ask: Ask | None = None) -
     if _is_complete(settings, version):
         return _save_plan(settings, made)
     quality, duplicates = planned_facts(snapshot, arranged, last_version(name_folder(settings), but=version))
+    with storage.write_whole(work_folder(settings, version) / DUPLICATES) as file:
+        file.write(duplicates)
     for notice in notices(quality):
         _log.warning(notice)
     decide(findings(quality, settings), ask)
     if not settings.label_map and label_map(name_folder(settings), needed) != labels:
         return make_plan(settings, snapshot_path, ask)  # another run added labels in between
     _say(snapshot, arranged, version, settings)
-    with storage.write_whole(work_folder(settings, version) / DUPLICATES) as file:
-        file.write(duplicates)
     ranges = list(_write_plan_files(settings, snapshot, version, labels, arranged))
     return _save_plan(settings, replace(made, complete=False, quality=quality, ranges=ranges))
 
