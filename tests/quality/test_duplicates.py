@@ -36,6 +36,7 @@ def groups_of(*groups: list[int]) -> list[np.ndarray]:
         ([5, 6], [7, 7], []),
         ([5, 5], [7, 7], [[0, 1]]),
         ([9, 5, 9, 5, 9], [1, 7, 1, 7, 1], [[0, 2, 4], [1, 3]]),
+        ([5, 5, 5], [7, 8, 7], [[0, 2]]),
         ([5, 2**32 + 5], [7, 7], []),
         ([0, 0, -1, -1], [0, 0, 0, 0], []),
     ],
@@ -46,6 +47,7 @@ def groups_of(*groups: list[int]) -> list[np.ndarray]:
         "other size",
         "two",
         "in the order of the first",
+        "another between",
         "over 4 GiB",
         "empty or missing",
     ],
@@ -102,6 +104,13 @@ def with_flips(hashes: np.ndarray, flips: int) -> np.ndarray:
     return np.concatenate((hashes, hashes ^ np.bitwise_xor.reduce(np.uint64(1) << turned)))
 
 
+def agreeing_in_two_bands() -> np.ndarray:
+    """Pairs of four bits apart, one in each of four bands of six; the other two are equal in most of the hashes."""
+    four_bands = np.uint64(sum(1 << bit for bit in range(64) if bit % 6 > 1))
+    alike = random_hashes(150) & four_bands
+    return np.concatenate((alike, alike ^ np.uint64(0b111100), random_hashes(200)))
+
+
 @pytest.mark.parametrize(
     ("hashes", "distance"),
     [
@@ -113,7 +122,7 @@ def with_flips(hashes: np.ndarray, flips: int) -> np.ndarray:
         (random_hashes(300, bits=24), 4),
         (random_hashes(300, bits=3), 4),
         (random_hashes(300, bits=40), 10),
-        (random_hashes(3000, bits=32), 1),
+        (agreeing_in_two_bands(), 4),
     ],
     ids=["none", "random", "4 bits", "5 bits", "equal", "dense", "few bits", "far", "large runs"],
 )
@@ -128,8 +137,8 @@ def test_near_groups_are_those_of_comparing_each_with_each(
 
 
 def test_near_groups_are_linked_over_steps():
-    assert as_lists(near_groups(np.array([0b1111, 9 << 40, 0, 0b11111111], np.uint64), 4)) == [[0, 1, 2, 3]]
-    assert as_lists(near_groups(np.array([0b1111, 0b11111 << 40, 0], np.uint64), 4)) == [[0, 2]]
+    assert as_lists(near_groups(np.array([0b1111, 9 << 40, 0, 0b11111111], np.uint64))) == [[0, 1, 2, 3]]
+    assert as_lists(near_groups(np.array([0b1111, 0b11111 << 40, 0], np.uint64))) == [[0, 2]]
 
 
 @pytest.mark.parametrize("distance", [-1, 11])
