@@ -102,7 +102,7 @@ def _rejected(quality: Mapping[str, Any], most: float) -> str:
 def _leaked(quality: Mapping[str, Any], most: float) -> str:
     leaks = quality.get("leaks") or {}
     leaked, of = leaks.get("images", 0), leaks.get("of", 0)
-    if not of or leaked <= most * of:
+    if leaked <= most * of:
         return ""
     return (
         f"{_share(leaked, of)} validation and test images are in training too, more than max_leaked_fraction={most:g}"
