@@ -218,8 +218,12 @@ def class_bars(dataset: Mapping[str, Any]) -> Bars:
 
 def _bars(head: tuple[str, ...], labels: Sequence[str], columns: Sequence[Sequence[int]]) -> Bars:
     """Bars of whole numbers, each column to the scale of its largest."""
-    drawn = [[(f"{count:,}", 100 * count / (max(column) or 1)) for count in column] for column in columns]
+    drawn = [_column(counts, max(counts, default=0) or 1) for counts in columns]
     return Bars(head, [(label, list(cells)) for label, *cells in zip(labels, *drawn, strict=True)])
+
+
+def _column(counts: Sequence[int], largest: int) -> list[tuple[str, float]]:
+    return [(f"{count:,}", 100 * count / largest) for count in counts]
 
 
 _HISTOGRAMS: Mapping[str, tuple[str, str, Callable[[float], str]]] = {
