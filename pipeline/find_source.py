@@ -51,6 +51,11 @@ def find_source(place: Path, kind: str) -> Source:
     raise SourceError(f"source_uri {place} is not what source_kind {kind!r} looks for ({looked_for})")
 
 
+def root_of(place: Path) -> Path:
+    """The folder that keys are relative to: `place`, or its folder where it is a list."""
+    return place.parent if place.is_file() else place
+
+
 def _source(kind: str) -> Source:
     return cast(Source, import_module(f"pipeline.sources.{kind}"))
 

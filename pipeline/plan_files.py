@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from pipeline import plan, storage
 from pipeline.config import Settings
-from pipeline.dataset import Dataset, is_committed, last_version, load, require_shards
+from pipeline.dataset import is_committed, last_version, load, require_shards
 from pipeline.errors import SettingsError, SourceError
+from pipeline.expected_size import expected_bytes, say_size
 from pipeline.labels import given_labels, label_map, proposed_labels
 from pipeline.plan import Arranged, ShardSpec
-from pipeline.expected_size import expected_bytes, say_size
 from pipeline.quality.examine import Rules
 from pipeline.quality.facts import DUPLICATES, planned_facts
 from pipeline.quality.gate import Ask, decide, findings, notices

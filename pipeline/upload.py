@@ -47,8 +47,8 @@ def copy_range(plan_path: Path, advance: Advance) -> None:
 def commit(plan_path: Path, settings: Settings, ask: Ask | None = None) -> Dataset:
     """Write `dataset.json` once every listed image is in one record or rejected, and return what it says.
 
-    Writes nothing where the data set is committed already. Raises DatasetError where the counts do not add up, GateError
-    where the data set is over a threshold of `settings`; `ask` asks a person where they say so.
+    Writes nothing where the data set is committed already. Raises DatasetError where the counts do not add up,
+    GateError where the data set is over a threshold of `settings`; `ask` asks a person where they say so.
     """
     plan = load_plan(plan_path)
     folder = Path(plan.dataset)
@@ -64,6 +64,7 @@ def _commit(plan: Plan, plan_path: Path, settings: Settings, ask: Ask | None) ->
     folder = Path(plan.dataset)
     results = [result for path in plan.ranges for result in _finished_shards(Path(path))[1]]
     quality, alike = written_facts(plan.quality, results, last_version(folder.parent, but=plan.version))
+    quality["findings"] = [finding.sentence for finding in findings(quality, settings)]
     lists = {
         REJECTED: to_lines(row for result in results for row in result.rejected),
         DUPLICATES: (plan_path.parent / DUPLICATES).read_bytes() + to_lines(alike),

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.dataset import Dataset
 from pipeline.extract import read_raw
 from pipeline.plan import SPLITS, TRAIN, VALIDATION, Arranged
 from pipeline.quality.duplicates import (
-    Group,
     candidates,
     confirm,
     duplicate_facts,
@@ -84,7 +84,11 @@ def _classes(snapshot: Snapshot, arranged: Arranged, split: str) -> dict[str, in
     """Images listed of each label in a split; of an image with several labels, the first."""
     members = arranged.splits == SPLITS.index(split)
     counts = np.bincount(arranged.columns["label"][members], minlength=len(snapshot.labels)).tolist()
-    return {label: count for label, count in sorted(zip(snapshot.labels, counts, strict=True)) if snapshot.classes.get(label)}
+    return {
+        label: count
+        for label, count in sorted(zip(snapshot.labels, counts, strict=True))
+        if snapshot.classes.get(label)
+    }
 
 
 def _missing(classes: Mapping[str, int]) -> list[str]:
@@ -120,5 +124,8 @@ def _near_facts(results: Sequence[ShardResult]) -> tuple[Quality | None, list[di
     return facts, rows
 
 
-def _group_row(kind: str, keys: Sequence[str], splits: Group) -> dict[str, Any]:
-    return {"kind": kind, "images": [{"path": key, "split": SPLITS[split]} for key, split in zip(keys, splits, strict=True)]}
+def _group_row(kind: str, keys: Sequence[str], splits: NDArray[np.int8]) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "images": [{"path": key, "split": SPLITS[split]} for key, split in zip(keys, splits, strict=True)],
+    }
