@@ -49,10 +49,10 @@ def clipped(box: Box, crop: Crop) -> Box | None:
 def around(box: Box, whole: Crop) -> Crop:
     """The whole pixels of an image that a box touches."""
     return Crop(
-        max(math.floor(box.xmin), whole.left),
-        max(math.floor(box.ymin), whole.top),
-        min(math.ceil(box.xmax), whole.right),
-        min(math.ceil(box.ymax), whole.bottom),
+        math.floor(max(box.xmin, whole.left)),
+        math.floor(max(box.ymin, whole.top)),
+        math.ceil(min(box.xmax, whole.right)),
+        math.ceil(min(box.ymax, whole.bottom)),
     )
 
 
