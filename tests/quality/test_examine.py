@@ -87,6 +87,15 @@ def test_a_rotated_photograph_is_turned_upright(form: str, rules: Rules):
     assert bottom[2] > 150 > 50 > bottom[0]
 
 
+@both_checks
+def test_a_photograph_on_its_head_is_turned_too(rules: Rules):
+    upright = usable(turned(picture(), 3), rules)
+    assert (upright.height, upright.width) == (8, 12)
+    left, right = decoded(upright)[4, 1], decoded(upright)[4, -2]
+    assert left[2] > 150 > 50 > left[0]
+    assert right[0] > 150 > 50 > right[2]
+
+
 def test_16_bits_are_scaled_and_not_clipped():
     assert decoded(usable(sixteen_bit(), STRICT))[0, 0].tolist() == [155, 155, 155]  # 40,000 of 65,535
 
@@ -171,6 +180,7 @@ def png_header(width: int, height: int) -> bytes:
         ("cats/a.JPEG", "JPEG", False),
         ("cats/a.jpg", "MPO", False),
         ("cats/a.jpg", "PNG", True),
+        ("cats/a.JPG", "PNG", True),
         ("cats/a.png", "JPEG", True),
         ("cats/a.tif", "TIFF", False),
         ("cats/a.webp", "WEBP", False),

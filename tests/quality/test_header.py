@@ -60,6 +60,8 @@ ODD = {
     "alpha": encoded(picture("RGBA"), "PNG"),
     "a transparent colour": encoded(picture(), "PNG", transparency=(0, 0, 0)),
     "16 bits": replaced(PNG, b"\x08\x02\0\0\0", b"\x10\x02\0\0\0"),
+    "unknown compression": replaced(PNG, b"\x08\x02\0\0\0", b"\x08\x02\1\0\0"),
+    "unknown interlacing": replaced(PNG, b"\x08\x02\0\0\0", b"\x08\x02\0\0\2"),
     "animated": encoded(picture(), "PNG", save_all=True, append_images=[Image.new("RGB", (12, 8))]),
 }
 TURNED = {
@@ -77,14 +79,18 @@ NONE = {
     "two frames": replaced(
         JPEG, b"\xff\xc0", b"\xff\xc0\0\x11\x08\0\x08\0\x0c\x03\x01\x11\0\x02\x11\x01\x03\x11\x01\xff\xc0"
     ),
+    "no height": replaced(JPEG, b"\x11\x08\0\x08", b"\x11\x08\0\0"),
+    "no width": replaced(PNG, b"IHDR\0\0\0\x0c", b"IHDR\0\0\0\0"),
     "no frame": replaced(JPEG, b"\xff\xc0", b"\xff\xfe"),
     "arithmetic coding": replaced(JPEG, b"\xff\xc0", b"\xff\xc9"),
-    "a segment of no length": JPEG[:2] + b"\xff\xfe\0\x00" + JPEG[2:],
+    "a segment of no length": JPEG[:2] + b"\xff\xfe\0\0" + JPEG[2:],
+    "a segment of length 1": JPEG[:2] + b"\xff\xfe\0\x01" + JPEG[2:],
     "junk between segments": JPEG[:2] + b"\0" + JPEG[2:],
     "cut in a segment": JPEG[:100],
     "cut in the header of the scan": JPEG[: JPEG.index(b"\xff\xda") + 6],
     "png without its end": PNG[:-12],
     "half its end": PNG[:-6],
+    "its end without a checksum": PNG[:-4],
     "cut in its data": PNG[:-20],
     "without data": PNG[:33] + PNG[-12:],
     "a critical chunk of another kind": PNG[:33] + b"\0\0\0\0ABCD\0\0\0\0" + PNG[33:],
