@@ -148,6 +148,7 @@ def _is_settled(header: Header, rules: Rules) -> bool:
     return (
         rules.check == "header"
         and not rules.perceptual_hash
+        and header.is_plain
         and not header.may_be_turned
         and header.height * header.width <= rules.max_pixels
     )

@@ -73,15 +73,15 @@ def _read_jpeg(encoded: bytes) -> Header | None:
             may_be_turned |= _asks_to_turn(encoded[offset + 4 : offset + 2 + length])
         elif code == _ADOBE:
             odd_colours |= encoded.startswith(b"Adobe", offset + 4) and encoded[offset + 15] > 1
-        if length < 2:
-            return None
-        offset += 2 + length
+        offset += 2 + length  # a length below 2 leads to what is no marker
     if not frame or offset + 2 + length > len(encoded):
         return None
     bits, height, width, components = _frame(encoded, frame)
-    plain = bits == 8 and components == 3 and height and width and not odd_colours
+    if not (height and width):
+        return None
+    plain = bits == 8 and components == 3 and not odd_colours
     plain = plain and _divides(encoded[frame + 7 : frame + 15 : 3])
-    return Header("JPEG", height, width, bool(plain), may_be_turned)
+    return Header("JPEG", height, width, plain, may_be_turned)
 
 
 @lru_cache(64)
@@ -110,10 +110,11 @@ def _exif_may_turn(tiff: bytes) -> bool:
 
 def _read_png(encoded: bytes) -> Header | None:
     length, kind = _chunk(encoded, 8)
-    width, height, bits, colours, *_ = struct.unpack_from(">IIBBBBB", encoded, 16)
-    if (length, kind) != (13, b"IHDR"):
+    width, height, *kinds, interlaced = struct.unpack_from(">IIBBBBB", encoded, 16)
+    if (length, kind) != (13, b"IHDR") or not (height and width):
         return None
-    plain, may_be_turned, has_data = (bits, colours) == (8, 2), False, False
+    # Bits, colours, compression and filter, of which the standard knows one each.
+    plain, may_be_turned, has_data = kinds == [8, 2, 0, 0] and interlaced <= 1, False, False
     offset = 33
     while True:
         length, kind = _chunk(encoded, offset)
