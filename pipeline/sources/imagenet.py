@@ -75,7 +75,7 @@ def _classify(found: Listed, prefix: str, lists: Lists) -> Listed | Skipped:
     split, stem = SPLITS[folder], PurePosixPath(name).stem
     solution = lists.solutions.get(stem, "")
     synset = between[0] if between and _SYNSET.fullmatch(between[0]) else ""
-    if not synset and split != "train":
+    if not synset:
         synset = lists.synsets.get(stem) or solution.partition(" ")[0]
     if not synset:
         return Skipped(found.key, NO_LABEL[split])

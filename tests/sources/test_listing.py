@@ -10,7 +10,7 @@ from pyarrow import parquet
 
 from pipeline.config import Settings
 from pipeline.errors import SourceError
-from pipeline.sources import MISSING, Box, Found, Listed, Skipped
+from pipeline.sources import MISSING, Box, Found, Listed, Skipped, listing
 from pipeline.sources.listing import list_images
 
 
@@ -69,6 +69,13 @@ def test_each_format_says_the_same(tmp_path: Path):
 )
 def test_csv_as_programs_write_it(text: bytes, key: str, label: str, tmp_path: Path):
     assert [(item.key, item.labels) for item in found(csv(tmp_path, text))] == [(key, (label,))]
+
+
+def test_a_quoted_newline_may_stand_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(listing, "_BLOCK", 100)  # so that few rows suffice to fall on the border of two
+    keys = [f"new\nline\n{number}\n.jpg" for number in range(100, 200)]
+    place = csv(tmp_path, "path,label\n" + "".join(f'"{key}",cat\n' for key in keys))
+    assert [image[0] for image in said(place)] == keys
 
 
 @pytest.mark.parametrize(
@@ -264,7 +271,9 @@ def test_a_box_in_a_csv_file_is_optional(tmp_path: Path):
     "row",
     [
         {"boxes": [[1, 2, 3]]},
-        {"boxes": [[10, 10, 5, 5]]},
+        {"boxes": [[10, 0, 5, 9]]},
+        {"boxes": [[0, 10, 9, 5]]},
+        {"boxes": [["-inf", "0", "5", "9"]]},
         {"boxes": [[1, 2, 3, None]]},
         {"boxes": [["a", "b", "c", "d"]]},
         {"boxes": [{"xmin": 1}]},
