@@ -32,9 +32,10 @@ def image_training() -> None:
     - `extract` checks the form and lists the images with label, size and CRC32C. A field or a source that is wrong is
       named by the error, and not retried.
     - `shard` plans, then writes ranges of shards in parallel; finished ones are skipped. Where an image changed while
-      the run was going on, trigger it again.
-    - `upload` copies to the published place, verifies every byte and commits `dataset.json` last. Where another file
-      stands at a shard's name, move it away.
+      the run was going on, trigger it again. The data gate stops here where validation images are in training too, or
+      classes are out of balance.
+    - `upload` copies to the published place, verifies every byte, asks the data gate about what was rejected and what
+      drifted, and commits `dataset.json` last. Where another file stands at a shard's name, move it away.
     - `train` trains in a process of its own, from the last checkpoint if there is one.
     - `report` draws the run from its local record.
 
@@ -49,14 +50,14 @@ def image_training() -> None:
         return planned, stages.write.expand(plan_file=planned)
 
     @task_group
-    def upload(planned, written):  # type: ignore[no-untyped-def]
+    def upload(planned, written, settings):  # type: ignore[no-untyped-def]
         copied = stages.copy.expand(plan_file=planned)
-        committed = stages.commit(planned["plan"])
+        committed = stages.commit(planned["plan"], settings)
         written >> copied >> committed
         return committed
 
     planned, written = shard(extracted["settings"], extracted["snapshot"])
-    committed = upload(planned, written)
+    committed = upload(planned, written, extracted["settings"])
     trained = stages.TrainOperator(
         task_id="train",
         settings=extracted["settings"],

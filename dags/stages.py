@@ -69,13 +69,13 @@ def copy(plan_file: str) -> None:
 
 # Nothing to write is no failure: the mapped tasks are then skipped, and the data set is found complete.
 @task(trigger_rule="none_failed", execution_timeout=timedelta(hours=2))
-def commit(plan_file: str) -> dict[str, Any]:
-    """Write `dataset.json`, last: from then on the data set exists."""
+def commit(plan_file: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Pass the data gate and write `dataset.json`, last: from then on the data set exists."""
     from pipeline.build import summary
     from pipeline.plan_files import load_plan
     from pipeline.upload import commit as commit_dataset
 
-    dataset = commit_dataset(Path(plan_file))
+    dataset = commit_dataset(Path(plan_file), settings_from(settings))
     return summary(load_plan(Path(plan_file)), dataset)
 
 

@@ -56,7 +56,7 @@ def _shard(options: argparse.Namespace) -> dict[str, Any]:
 def _upload(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.build import publish
 
-    return publish(_file(options.plan))
+    return publish(_file(options.plan), _settings(options))
 
 
 def _build(options: argparse.Namespace) -> dict[str, Any]:
@@ -117,7 +117,7 @@ def _trained(settings: Settings, dataset: Path) -> dict[str, Any]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m pipeline",
-        description="From a folder of raw images to a trained model, in one go or stage by stage.",
+        description="From a collection of raw images to a trained model, in one go or stage by stage.",
         epilog="Settings:\n" + _settings_help(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -2,17 +2,19 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from pipeline import example, storage, tfrecord
+from pipeline import storage, tfrecord
 from pipeline.errors import DatasetError
+from pipeline.records import RecordFormat, as_file, read_image
 
 COMMIT = "dataset.json"
 REJECTED = "rejected.jsonl"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 SAMPLED_RECORDS = 2000
 
 
@@ -43,10 +45,19 @@ class Dataset:
     name: str
     version: str
     labels: tuple[str, ...]
+    """Ordered by id, from 0."""
+    texts: Mapping[str, str]
+    """Words for people, of labels that are codes."""
+    records: RecordFormat
     features: Mapping[str, str]
     splits: Mapping[str, Split]
     rejected: Mapping[str, Any]
+    """The number of rejected images, and the file that names them with its size and CRC32C."""
+    duplicates: Mapping[str, Any]
+    """The same of groups of equal images, and of those that look alike where they were looked for."""
     source: Mapping[str, Any]
+    quality: Mapping[str, Any]
+    """What the data gate decides on, and what the data set card shows."""
     settings: Mapping[str, Any]
     software: Mapping[str, str]
 
@@ -83,7 +94,8 @@ def require_shards(folder: Path, dataset: Dataset) -> None:
     Raises DatasetError naming the file. TensorFlow reads a cut shard as a clean end, so it cannot be left to it.
     """
     sizes = {shard.name: shard.bytes for split in dataset.splits.values() for shard in split.shards}
-    for name, size in {**sizes, dataset.rejected["file"]: dataset.rejected["bytes"]}.items():
+    lists = {listed["file"]: listed["bytes"] for listed in (dataset.rejected, dataset.duplicates)}
+    for name, size in {**sizes, **lists}.items():
         found = _size(folder / name)
         if found != size:
             raise DatasetError(
@@ -92,12 +104,20 @@ def require_shards(folder: Path, dataset: Dataset) -> None:
             )
 
 
-def sample_images(folder: Path, most: int) -> list[tuple[str, bytes]]:
-    """Up to `most` training images as (label, encoded image), as many of each label as can be, ordered by label.
+def last_version(folder: Path, but: str) -> Dataset | None:
+    """The version of a data set name that was committed last, in the `folder` of that name, other than `but`."""
+    commits = [path for path in folder.glob(f"*/{COMMIT}") if path.parent.name != but]
+    for path in sorted(commits, key=lambda path: path.stat().st_mtime_ns, reverse=True):
+        with suppress(DatasetError):  # one of another schema
+            return load(path.parent)
+    return None
+
+
+def sample_images(folder: Path, dataset: Dataset, most: int) -> list[tuple[str, bytes]]:
+    """Up to `most` training images as (label, JPEG or PNG), as many of each label as can be, ordered by label.
 
     Reads the first records only: a rare class is not searched for through all the shards.
     """
-    dataset = load(folder)
     per_class = max(1, most // max(len(dataset.splits["train"].classes), 1))
     found: dict[str, list[bytes]] = {}
     for label, encoded in islice(_training_images(folder, dataset), SAMPLED_RECORDS):
@@ -112,8 +132,8 @@ def sample_images(folder: Path, most: int) -> list[tuple[str, bytes]]:
 def _training_images(folder: Path, dataset: Dataset) -> Iterator[tuple[str, bytes]]:
     for shard in dataset.splits["train"].shards:
         for record in tfrecord.read_records(folder / shard.name):
-            features = example.decode(record)
-            yield dataset.labels[features["image/class/label"][0]], features["image/encoded"][0]
+            image = read_image(record, dataset.records)
+            yield dataset.labels[image.labels[0]], as_file(image)
 
 
 def _size(path: Path) -> int | None:
@@ -129,7 +149,8 @@ def _parse(content: Any) -> Dataset:
     if content.pop("format") != "tenfold" or content.pop("schema_version") != SCHEMA_VERSION:
         raise ValueError(f"it is not of schema version {SCHEMA_VERSION}")
     splits = {name: _parse_split(split) for name, split in content.pop("splits").items()}
-    return Dataset(splits=splits, labels=tuple(content.pop("labels")), **content)
+    records = RecordFormat(**content.pop("records"))
+    return Dataset(splits=splits, labels=tuple(content.pop("labels")), records=records, **content)
 
 
 def _parse_split(content: dict[str, Any]) -> Split:

@@ -6,60 +6,41 @@ a tenth of what the protobuf runtime does, and a shard task need not import eith
     Example  { Features features = 1; }
     Features { map<string, Feature> feature = 1; }      an entry: key = 1, value = 2
     Feature  { BytesList = 1 | FloatList = 2 | Int64List = 3 }, each with repeated value = 1
-
-Keys are those of the TensorFlow Model Garden's ImageNet scripts, so that readers written by others work unchanged.
 """
 
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 Feature = bytes | int | float | Sequence[int] | Sequence[float] | Sequence[bytes]
 
-IMAGE_FEATURES: dict[str, str] = {
-    "image/encoded": "bytes",
-    "image/format": "bytes",
-    "image/height": "int64",
-    "image/width": "int64",
-    "image/channels": "int64",
-    "image/filename": "bytes",
-    "image/class/label": "int64",
-    "image/class/text": "bytes",
-}
-"""Each feature holds one value; `image/encoded` is an 8-bit RGB JPEG or PNG, height and width are in pixels."""
-
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3
-
-
-def encode_image(
-    *,
-    encoded: bytes,
-    image_format: str,
-    height: int,
-    width: int,
-    filename: bytes,
-    label: int,
-    text: str,
-) -> bytes:
-    """One image as a serialized tf.train.Example; `label` is the id from 0, `text` the name of the class."""
-    return encode(
-        {
-            "image/encoded": encoded,
-            "image/format": image_format.encode(),
-            "image/height": height,
-            "image/width": width,
-            "image/channels": 3,
-            "image/filename": filename,
-            "image/class/label": label,
-            "image/class/text": text.encode("utf-8", "surrogateescape"),
-        }
-    )
 
 
 def encode(features: Mapping[str, Feature]) -> bytes:
     """A serialized tf.train.Example. Features are ordered by key, so that equal features give equal bytes."""
-    entries = b"".join(_delimited(1, _entry(key, features[key])) for key in sorted(features))
-    return _delimited(1, entries)
+    return _delimited(1, encode_entries(features))
+
+
+def encode_entries(features: Mapping[str, Feature]) -> bytes:
+    """The entries of a map of features, which may be joined with others to be one map."""
+    return b"".join(_delimited(1, _entry(key, features[key])) for key in sorted(features))
+
+
+def before_bytes(entries: bytes, key: str, length: int) -> bytes:
+    """All of a serialized tf.train.Example that stands before the last feature's one value of `length` bytes."""
+    head = bytes_entry_head(key, length)
+    return b"".join((b"\n", _varint(len(entries) + len(head) + length), entries, head))
+
+
+@lru_cache(4096)
+def bytes_entry_head(key: str, length: int) -> bytes:
+    """All of an entry that stands before its one value of `length` bytes."""
+    item = b"\n" + _varint(length)  # field 1, of wire type 2
+    value = b"\n" + _varint(len(item) + length) + item
+    named = _delimited(1, key.encode()) + b"\x12" + _varint(len(value) + length) + value
+    return b"\n" + _varint(len(named) + length) + named
 
 
 def decode(serialized: bytes) -> dict[str, list[Any]]:

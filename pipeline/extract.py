@@ -1,124 +1,231 @@
-"""Source -> snapshot: a sorted, frozen list of the raw images with label, size and CRC32C."""
+"""Source -> snapshot: a sorted, frozen list of the raw images with labels, size and CRC32C."""
 
+import hashlib
 import logging
+import os
+import re
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
+from typing import IO, NamedTuple
 
 import google_crc32c
 
 from pipeline import storage
 from pipeline.config import Settings
-from pipeline.errors import SourceError
+from pipeline.errors import SettingsError, SourceError
+from pipeline.find_source import find_source, images_of, root_of
 from pipeline.parallel import ordered_map
 from pipeline.preflight import preflight
 from pipeline.progress import progress
-from pipeline.snapshot import Fingerprint, RawImage, Snapshot, save_snapshot, to_line
-from pipeline.sources import Listed, Skipped
-from pipeline.sources.folder import list_images
+from pipeline.snapshot import (
+    RawImage,
+    Snapshot,
+    columns_path,
+    content_of,
+    from_line,
+    key_bytes,
+    load_snapshot,
+    save_snapshot,
+    to_columns,
+)
+from pipeline.sources import MISSING, Classes, Found, Listed, Skipped
 from pipeline.workspace import place_hash, snapshots_folder
 
 READERS = 8
 CHUNK = 256
+CLOCK_SLACK_NS = 2_000_000_000  # a file may change twice within one tick of its file system's clock
 _log = logging.getLogger(__name__)
 
 
+class _Pending(NamedTuple):
+    """A listed image, and its checksum where the last snapshot of the same file knows it."""
+
+    image: Listed
+    crc32c: int | None
+
+
 def take_snapshot(settings: Settings) -> Path:
-    """List the source, read every image once for its CRC32C, and write the snapshot whole; return its file.
+    """List the source, read what is new in it once for its CRC32C, and write the snapshot whole; return its file.
 
     Raises SourceError where the source holds no image of a class.
     """
     preflight(settings)
     folder = snapshots_folder(settings)
     storage.sweep(folder)
-    tally = _Tally()
-    with storage.temporary_beside(folder / "snapshot.jsonl") as temporary:
-        with open(temporary, "wb") as file:
-            file.writelines(to_line(row) for row in _rows(settings, tally))
-        tally.require_images(settings.source_uri)
-        snapshot = tally.snapshot(settings.source_uri, folder)
-        temporary.replace(snapshot.rows)
-    tally.log()
+    sums = _Sums(settings)
+    with ExitStack() as stack:
+        rows = stack.enter_context(storage.temporary_beside(folder / "snapshot.jsonl"))
+        columns = stack.enter_context(storage.temporary_beside(folder / "snapshot.columns"))
+        with open(rows, "wb") as rows_file, open(columns, "wb") as columns_file:
+            _write_rows(settings, sums, rows_file, columns_file)
+        sums.require_images()
+        snapshot = sums.snapshot(folder)
+        columns.replace(columns_path(snapshot.rows))
+        rows.replace(snapshot.rows)
+    sums.log()
     return save_snapshot(snapshot)
 
 
-class _Tally:
+def _write_rows(settings: Settings, sums: "_Sums", rows_file: IO[bytes], columns_file: IO[bytes]) -> None:
+    offset = 0
+    for row in _rows(settings, sums):
+        content = content_of(row)
+        columns_file.write(to_columns(row, offset, sums.add(row, content)))
+        offset += rows_file.write(b"%b,%d]\n" % (content, row.generation))
+
+
+class _Sums:
     """Sums over the rows as they pass."""
 
-    def __init__(self) -> None:
-        self.fingerprint = Fingerprint()
-        self.listed = self.bytes = 0
-        self.classes: Counter[str] = Counter()
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._started_ns = time.time_ns()
+        self._fingerprint = hashlib.blake2b(digest_size=16)
+        self._label_ids: dict[str, int] = {}
+        self._stated = Classes((), {})
+        self._classes: Counter[str] = Counter()
+        self._multi_label = self._has_boxes = False
+        self._box_labels: set[str] = set()
+        self._bytes = 0
+        self._listed = self.known = 0
         self.skipped: Counter[str] = Counter()
 
-    def add(self, row: RawImage) -> None:
-        self.fingerprint.add(row)
-        self.listed += 1
-        self.bytes += row.size
-        self.classes[row.label] += 1
+    def state(self, classes: Classes) -> None:
+        self._stated = classes
+        self._label_ids = {name: number for number, name in enumerate(classes.names)}
 
-    def require_images(self, source_uri: str) -> None:
-        if not self.listed:
+    def add(self, row: RawImage, content: bytes) -> int:
+        """Take one row in; rows must come ordered by key. Returns the number of its first label."""
+        self._fingerprint.update(content)
+        self._listed += 1
+        self._bytes += max(row.size, 0)
+        self._classes.update(row.labels)
+        self._multi_label |= len(row.labels) != 1
+        self._has_boxes |= bool(row.boxes)
+        self._box_labels.update(box.label for box in row.boxes if box.label)
+        return [self._label_ids.setdefault(label, len(self._label_ids)) for label in row.labels][0]
+
+    def require_images(self) -> None:
+        source_uri = self._settings.source_uri
+        if not self._listed:
             others = "; ".join(f"{count} {reason}" for reason, count in sorted(self.skipped.items()))
             raise SourceError(
                 f"no images under source_uri {source_uri!r} ({others or 'it is empty'}): "
-                "it must hold one sub-folder a class, with JPEG or PNG files"
+                "it must hold one sub-folder a class, with JPEG or PNG files, or be a list of images"
             )
-        if len(self.classes) < 2:
+        if len(self._classes) < 2:
             raise SourceError(
-                f"only one class, {next(iter(self.classes))!r}, under source_uri {source_uri!r}: "
-                "it must hold one sub-folder a class, for two classes at least"
+                f"only one class, {next(iter(self._classes))!r}, under source_uri {source_uri!r}: "
+                "two classes at least must hold images"
             )
 
-    def snapshot(self, source_uri: str, folder: Path) -> Snapshot:
-        fingerprint = self.fingerprint.hexdigest()
+    def snapshot(self, folder: Path) -> Snapshot:
+        source_uri = self._settings.source_uri
+        fingerprint = self._fingerprint.hexdigest()
         return Snapshot(
             source_uri=source_uri,
+            root=str(root_of(Path(source_uri))),
+            kind=find_source(Path(source_uri), self._settings.source_kind).__name__.rpartition(".")[2],
             rows=str(folder / f"{fingerprint}-{place_hash(source_uri)}.jsonl"),
+            started_ns=self._started_ns,
             fingerprint=fingerprint,
-            listed=self.listed,
-            bytes=self.bytes,
-            classes=dict(sorted(self.classes.items())),
+            listed=self._listed,
+            bytes=self._bytes,
+            labels=list(self._label_ids),
+            ordered=bool(self._stated.names),
+            texts=dict(self._stated.texts),
+            classes=dict(sorted(self._classes.items())),
+            multi_label=self._multi_label,
+            has_boxes=self._has_boxes,
+            box_labels=sorted(self._box_labels - set(self._label_ids)),
             skipped=dict(sorted(self.skipped.items())),
         )
 
     def log(self) -> None:
-        _log.info("%d images of %d classes, %.1f MB", self.listed, len(self.classes), self.bytes / 1e6)
+        _log.info("%d images of %d classes, %.1f MB", self._listed, len(self._classes), self._bytes / 1e6)
+        if self.known:
+            _log.info("%d of them are unchanged since the last snapshot and were not read again", self.known)
         for reason, count in sorted(self.skipped.items()):
             _log.warning("files skipped: %d %s", count, reason)
 
 
-def _rows(settings: Settings, tally: _Tally) -> Iterator[RawImage]:
+def _rows(settings: Settings, sums: _Sums) -> Iterator[RawImage]:
     """Every listed image with its checksum, in order; what is skipped is counted."""
-    root = Path(settings.source_uri)
+    root = root_of(Path(settings.source_uri))
+    pending = _look_up(_only_images(images_of(settings), settings, sums), _last_rows(settings), sums)
     with progress("extract", 0) as advance:
-        for rows in ordered_map(lambda chunk: _checksummed(root, chunk), _chunks(root, tally), READERS):
-            for row in rows:
-                tally.add(row)
-                yield row
+        for rows in ordered_map(lambda chunk: [_row(root, each) for each in chunk], _chunks(pending), READERS):
+            yield from rows
             advance(len(rows))
 
 
-def _chunks(root: Path, tally: _Tally) -> Iterator[list[Listed]]:
-    images = _only_images(list_images(root), tally)
-    while chunk := list(islice(images, CHUNK)):
+def _chunks(pending: Iterator[_Pending]) -> Iterator[list[_Pending]]:
+    while chunk := list(islice(pending, CHUNK)):
         yield chunk
 
 
-def _only_images(found: Iterable[Listed | Skipped], tally: _Tally) -> Iterator[Listed]:
+def _only_images(found: Iterable[Found], settings: Settings, sums: _Sums) -> Iterator[Listed]:
+    pattern = re.compile(settings.group_pattern) if settings.group_pattern else None
     for item in found:
         if isinstance(item, Listed):
-            yield item
+            yield item._replace(group=_group(item.key, pattern)) if pattern and not item.group else item
+        elif isinstance(item, Skipped):
+            sums.skipped[item.reason] += 1
         else:
-            tally.skipped[item.reason] += 1
+            sums.state(item)
 
 
-def _checksummed(root: Path, images: list[Listed]) -> list[RawImage]:
-    return [RawImage(*image, crc32c=_crc32c(root, image)) for image in images]
+def _group(key: str, pattern: re.Pattern[str]) -> str:
+    stem = os.path.splitext(key.rpartition("/")[2])[0]  # noqa: PTH122 - a key, not a path
+    match = pattern.search(stem)
+    return (match[1] if pattern.groups else match[0]) or "" if match else ""
+
+
+def _look_up(images: Iterable[Listed], known: Iterator[RawImage], sums: _Sums) -> Iterator[_Pending]:
+    """Both come ordered by key, so that a step forward in one or the other finds every pair, with no row kept."""
+    last = next(known, None)
+    for image in images:
+        key = key_bytes(image.key)
+        while last and key_bytes(last.key) < key:
+            last = next(known, None)
+        same = last and last[0] == image.key and (last.size, last.generation) == (image.size, image.generation)
+        sums.known += bool(same)
+        yield _Pending(image, last.crc32c if last and same else None)
+
+
+def _last_rows(settings: Settings) -> Iterator[RawImage]:
+    """Rows of the last snapshot of this source whose files had been at rest when it was taken."""
+    place = place_hash(settings.source_uri)
+    found = snapshots_folder(settings).glob(f"*-{place}.json")
+    newest = max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
+    if newest is None:
+        return
+    try:
+        last = load_snapshot(newest)
+    except SettingsError:  # of another version of this program: everything is read again
+        return
+    with open(last.rows, "rb") as rows:
+        for row in map(from_line, rows):
+            if row.size != MISSING and row.generation < last.started_ns - CLOCK_SLACK_NS:
+                yield row
+
+
+def _row(root: Path, pending: _Pending) -> RawImage:
+    image, crc32c = pending
+    if crc32c is None:
+        crc32c = _crc32c(root, image)
+    return RawImage(
+        image.key, image.labels, image.split, image.size, crc32c, image.group, image.boxes, image.generation
+    )
 
 
 def _crc32c(root: Path, image: Listed) -> int:
+    if image.size == MISSING:
+        return 0
     encoded = read_raw(root, image.key)
     if len(encoded) != image.size:
         raise SourceError(f"{root / image.key} changed while it was listed: run again when the source is at rest")
@@ -132,7 +239,13 @@ def read_raw(root: Path, key: str) -> bytes:
     Raises SourceError where it cannot be read: a file that vanished is not the same as one that is broken.
     """
     try:
-        return (root / key).read_bytes()
+        # Not through Path and a file object, which cost as much again as reading a small file.
+        descriptor = os.open(key if key.startswith("/") else f"{root}/{key}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            # Exactly as much as there is: a larger buffer is mapped and unmapped for each file.
+            return os.read(descriptor, os.fstat(descriptor).st_size)
+        finally:
+            os.close(descriptor)
     except OSError as error:
         raise SourceError(
             f"{root / key} was listed but cannot be read ({error.strerror}): mend it and run again"

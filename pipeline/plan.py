@@ -1,6 +1,6 @@
 """The plan, as pure functions: which image goes to which split, into which shard, at which place.
 
-Order and split come from a salted hash of the image's key, never from a random generator or the order of a listing:
+Order comes from a salted hash of the image's key, its split from one of its group, never from a random generator or the order of a listing:
 the same images give the same shards anywhere, and neither more images nor more classes move one to the other side.
 The rejected alternative, shuffling in the reader, mixes shards sorted by class badly even with a buffer of 8,192.
 """
@@ -28,17 +28,37 @@ class ShardSpec:
     images: int
 
 
-def hash_key(key: bytes, seed: int) -> tuple[int, int]:
-    """Two independent 64-bit numbers of a key: the first decides its split, the second its place."""
-    digest = hashlib.blake2b(key, digest_size=16, salt=seed.to_bytes(8, "little")).digest()
-    return int.from_bytes(digest[:8], "little"), int.from_bytes(digest[8:], "little")
+@dataclass(frozen=True)
+class Arranged:
+    """What was decided of all images; their numbers are those of the snapshot's rows."""
+
+    columns: NDArray[np.void]
+    splits: NDArray[np.int8]
+    """Index in SPLITS of each image."""
+    images: dict[str, int]
+    shards: dict[str, int]
+    order: NDArray[np.intp]
+    """Numbers of the images in the order of the shards."""
+
+
+def salted(hashes: NDArray[np.uint64], purpose: str, seed: int) -> NDArray[np.uint64]:
+    """Other 64-bit hashes of the same things, for one purpose and seed: the salt, then the finalizer of SplitMix64.
+
+    Source: Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014.
+    """
+    salt = hashlib.blake2b(f"{purpose}/{seed}".encode(), digest_size=8).digest()
+    mixed = hashes ^ np.frombuffer(salt, "<u8")[0]
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
 
 
 def assign_splits(given: NDArray[np.int8], split_hashes: NDArray[np.uint64], fraction: float) -> NDArray[np.int8]:
     """The split of every image, as its index in SPLITS.
 
-    `given` holds the split that the source's folders state, or -1. Where the source holds validation images, the
-    others are for training; else a share of those that are not for testing is held back by hash, one at least.
+    `given` holds the split that the source states, or -1. Where the source holds validation images, the others are for
+    training; else a share of those that are not for testing is held back by the hash of their group, one group at
+    least. Images of one group have one hash, and stay together.
     """
     free = given != SPLITS.index(TEST)
     splits = np.where(free & (given < 0), 0, given).astype(np.int8)
@@ -46,7 +66,7 @@ def assign_splits(given: NDArray[np.int8], split_hashes: NDArray[np.uint64], fra
         return splits
     held = free & (split_hashes < np.uint64(min(fraction * 2**64, 2**64 - 1)))
     if not held.any():
-        held[np.flatnonzero(free)[np.argmin(split_hashes[free])]] = True
+        held = free & (split_hashes == split_hashes[free].min())
     splits[held] = SPLITS.index(VALIDATION)
     return splits
 
@@ -67,11 +87,11 @@ def shard_counts(images: Mapping[str, int], train_shards: int, servers: int) -> 
     return counts
 
 
-def shard_specs(images: Mapping[str, int], counts: Mapping[str, int]) -> list[ShardSpec]:
-    """All shards in order. The counts of images within a split differ by one at most; a shard may hold none."""
+def shard_specs(images: Mapping[str, int], counts: Mapping[str, int], ending: str) -> list[ShardSpec]:
+    """All shards in order, their names with `ending` (".tfrecord"). The counts of images within a split differ by one at most; a shard may hold none."""
     return [
         ShardSpec(
-            name=f"{split}-{index:05d}-of-{shards:05d}.tfrecord",
+            name=f"{split}-{index:05d}-of-{shards:05d}{ending}",
             split=split,
             images=images[split] * (index + 1) // shards - images[split] * index // shards,
         )
@@ -95,7 +115,7 @@ def range_words(specs: Sequence[ShardSpec]) -> str:
 
 
 def _parts(name: str) -> tuple[str, int, int]:
-    split, index, _, shards = name.removesuffix(".tfrecord").split("-")
+    split, index, _, shards = name.partition(".")[0].split("-")
     return split, int(index), int(shards)
 
 

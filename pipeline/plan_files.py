@@ -7,9 +7,9 @@ snapshot in the very order in which the shards hold them, so that a task streams
 import hashlib
 import json
 import logging
-import mmap
+import zlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -19,13 +19,28 @@ from numpy.typing import NDArray
 
 from pipeline import plan, storage
 from pipeline.config import Settings
-from pipeline.dataset import is_committed, load, require_shards
+from pipeline.dataset import Dataset, is_committed, last_version, load, require_shards
 from pipeline.errors import SettingsError, SourceError
-from pipeline.plan import ShardSpec
-from pipeline.snapshot import Snapshot, from_line, key_bytes, load_snapshot
-from pipeline.workspace import dataset_folder, shards_folder, work_folder
+from pipeline.labels import given_labels, label_map, proposed_labels
+from pipeline.plan import Arranged, ShardSpec
+from pipeline.expected_size import expected_bytes, say_size
+from pipeline.quality.examine import Rules
+from pipeline.quality.facts import DUPLICATES, planned_facts
+from pipeline.quality.gate import Ask, decide, findings, notices
+from pipeline.records import RecordFormat, record_format
+from pipeline.snapshot import Snapshot, SnapshotRows, load_columns, load_snapshot
+from pipeline.workspace import dataset_folder, name_folder, shards_folder, work_folder
 
-WRITER_VERSION = 1  # goes up whenever the same images would give other bytes
+WRITER_VERSION = 2  # goes up whenever the same images would give other bytes
+_SETTINGS_OF_BYTES = (
+    "seed",
+    "validation_fraction",
+    "max_megapixels",
+    "check",
+    "crop_to_box",
+    "prepare",
+    "near_duplicates",
+)
 _log = logging.getLogger(__name__)
 
 
@@ -40,8 +55,12 @@ class Plan:
     written: str
     """Folder in which shards are written; the same one where that lies in the workspace."""
     snapshot: str
+    labels: list[str]
+    records: RecordFormat
     settings: dict[str, Any]
     """The settings that decided the bytes."""
+    quality: dict[str, Any]
+    """What is known of all images together before one is written."""
     complete: bool
     """Whether the data set was committed before: then `ranges` is empty."""
     ranges: list[str]
@@ -53,9 +72,11 @@ class RangePlan:
     """The first line of a plan file."""
 
     version: str
-    source_uri: str
+    root: str
     labels: list[str]
-    max_pixels: int
+    texts: dict[str, str]
+    records: RecordFormat
+    rules: Rules
     shards: list[ShardSpec]
     written: str
     """Folder in which shards are written."""
@@ -68,22 +89,44 @@ class RangePlan:
         return sum(spec.images for spec in self.shards)
 
 
-def make_plan(settings: Settings, snapshot_path: Path) -> Path:
+def make_plan(settings: Settings, snapshot_path: Path, ask: Ask | None = None) -> Path:
     """Decide the version, the split, the order and the shards, and write a plan file for each range of shards;
-    return the file of the whole plan.
+    return the file of the whole plan. `ask` asks a person where the data gate is told to.
 
-    Raises SourceError where no image is left for training, DatasetError where the version stands but lost a shard.
+    Raises SourceError where no image is left for training, GateError where the images are over a threshold,
+    DatasetError where the version stands but lost a shard.
     """
     snapshot = load_snapshot(snapshot_path)
-    with open(snapshot.rows, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as rows:
-        index = _index_rows(rows, snapshot.listed, settings.seed)
-        arranged = _arrange(index, settings)
-        version = version_of(snapshot, settings, arranged.shards)
-        if _is_complete(settings, version):
-            return _save_plan(settings, version, snapshot_path, complete=True, ranges=[])
-        _say(arranged, version, settings)
-        files = list(_write_plan_files(settings, snapshot, version, arranged, index.offsets, rows))
-    return _save_plan(settings, version, snapshot_path, complete=False, ranges=files)
+    arranged = _arrange(load_columns(snapshot), settings)
+    needed = _needed_labels(snapshot)
+    labels = _labels(settings, needed)
+    version = version_of(snapshot, settings, labels, arranged.shards)
+    made = _plan(settings, snapshot, snapshot_path, version, labels)
+    if _is_complete(settings, version):
+        return _save_plan(settings, made)
+    quality, duplicates = planned_facts(snapshot, arranged, last_version(name_folder(settings), but=version))
+    for notice in notices(quality):
+        _log.warning(notice)
+    decide(findings(quality, settings), ask)
+    if not settings.label_map and label_map(name_folder(settings), needed) != labels:
+        return make_plan(settings, snapshot_path, ask)  # another run added labels in between
+    _say(snapshot, arranged, version, settings)
+    with storage.write_whole(work_folder(settings, version) / DUPLICATES) as file:
+        file.write(duplicates)
+    ranges = list(_write_plan_files(settings, snapshot, version, labels, arranged))
+    return _save_plan(settings, replace(made, complete=False, quality=quality, ranges=ranges))
+
+
+def _needed_labels(snapshot: Snapshot) -> list[str]:
+    """In the source's own order where it states one, else ordered by name; labels that only boxes have come last."""
+    ordered = snapshot.labels if snapshot.ordered else sorted(snapshot.labels)
+    return [*ordered, *snapshot.box_labels]
+
+
+def _labels(settings: Settings, needed: list[str]) -> list[str]:
+    if settings.label_map:
+        return given_labels(Path(settings.label_map), needed)
+    return proposed_labels(name_folder(settings), needed)
 
 
 def _is_complete(settings: Settings, version: str) -> bool:
@@ -97,18 +140,25 @@ def _is_complete(settings: Settings, version: str) -> bool:
     return True
 
 
-def _save_plan(settings: Settings, version: str, snapshot_path: Path, *, complete: bool, ranges: list[str]) -> Path:
-    made = Plan(
+def _plan(settings: Settings, snapshot: Snapshot, snapshot_path: Path, version: str, labels: list[str]) -> Plan:
+    """The plan of a data set that is complete."""
+    return Plan(
         version=version,
         dataset_name=settings.dataset_name,
         dataset=str(dataset_folder(settings, version)),
         written=str(shards_folder(settings, version)),
         snapshot=str(snapshot_path),
+        labels=labels,
+        records=record_format(settings, snapshot),
         settings=settings_of_bytes(settings),
-        complete=complete,
-        ranges=ranges,
+        quality={},
+        complete=True,
+        ranges=[],
     )
-    path = work_folder(settings, version) / "plan.json"
+
+
+def _save_plan(settings: Settings, made: Plan) -> Path:
+    path = work_folder(settings, made.version) / "plan.json"
     with storage.write_whole(path) as file:
         file.write(json.dumps(asdict(made), indent=1).encode())
     return path
@@ -120,80 +170,47 @@ def load_plan(path: Path) -> Plan:
     Raises SettingsError where the file holds none.
     """
     try:
-        return Plan(**storage.read_json(path))
-    except (ValueError, TypeError) as error:
+        content = storage.read_json(path)
+        return Plan(**{**content, "records": RecordFormat(**content["records"])})
+    except (ValueError, TypeError, KeyError) as error:
         raise SettingsError(f"{path} holds no plan: give the path that `shard` returned") from error
 
 
-def version_of(snapshot: Snapshot, settings: Settings, shard_counts: dict[str, int]) -> str:
+def version_of(snapshot: Snapshot, settings: Settings, labels: list[str], shard_counts: dict[str, int]) -> str:
     """Fingerprint of everything that decides the bytes of a data set, as 16 hexadecimal digits.
 
-    Pillow is part of it, since it decides what is rejected and encodes what is not 8-bit RGB.
+    Pillow is part of it, since it decides what is rejected and encodes what is not 8-bit RGB; zlib where it compresses.
     """
     content = {
         "snapshot": snapshot.fingerprint,
-        "labels": list(snapshot.classes),
+        "labels": labels,
+        "texts": snapshot.texts,
+        "records": asdict(record_format(settings, snapshot)),
         "shards": shard_counts,
         **settings_of_bytes(settings),
         "writer": WRITER_VERSION,
         "pillow": PIL.__version__,
+        "zlib": zlib.ZLIB_RUNTIME_VERSION if settings.compression == "gzip" else "",
     }
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def settings_of_bytes(settings: Settings) -> dict[str, Any]:
     """The settings that decide the bytes of a data set, beside the number of shards."""
-    names = ("seed", "validation_fraction", "max_megapixels")
-    return {name: getattr(settings, name) for name in names}
+    chosen = {name: getattr(settings, name) for name in _SETTINGS_OF_BYTES}
+    return chosen if settings.prepare == "keep" else chosen | {"prepare_size": settings.prepare_size}
 
 
-@dataclass(frozen=True)
-class _RowIndex:
-    """Columns over the rows of a snapshot: where each line lies, its hashes, its stated split and its size in bytes."""
-
-    offsets: NDArray[np.int64]
-    split_hashes: NDArray[np.uint64]
-    order_hashes: NDArray[np.uint64]
-    given: NDArray[np.int8]
-    sizes: NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class _Arranged:
-    """What was decided: images and shards of each split, training bytes, and the rows in the order of the shards."""
-
-    images: dict[str, int]
-    shards: dict[str, int]
-    train_bytes: int
-    order: NDArray[np.intp]
-
-
-def _arrange(index: _RowIndex, settings: Settings) -> _Arranged:
-    splits = plan.assign_splits(index.given, index.split_hashes, settings.validation_fraction)
+def _arrange(columns: NDArray[np.void], settings: Settings) -> Arranged:
+    splits = plan.assign_splits(
+        columns["split"], plan.salted(columns["group"], "split", settings.seed), settings.validation_fraction
+    )
     images = {split: int((splits == number).sum()) for number, split in enumerate(plan.SPLITS)}
     _require_training_images(images, settings)
     shards = plan.shard_counts(images, settings.train_shards, settings.num_training_servers)
-    order = np.concatenate([plan.split_order(splits, index.order_hashes, split) for split in shards])
-    train_bytes = int(index.sizes[splits == plan.SPLITS.index(plan.TRAIN)].sum())
-    return _Arranged(images, shards, train_bytes, order)
-
-
-def _index_rows(rows: mmap.mmap, count: int, seed: int) -> _RowIndex:
-    index = _RowIndex(
-        np.zeros(count + 1, np.int64),
-        np.zeros(count, np.uint64),
-        np.zeros(count, np.uint64),
-        np.full(count, -1, np.int8),
-        np.zeros(count, np.int64),
-    )
-    stated = {split: number for number, split in enumerate(plan.SPLITS)}
-    for number, line in enumerate(iter(rows.readline, b"")):
-        row = from_line(line)
-        index.offsets[number + 1] = index.offsets[number] + len(line)
-        index.split_hashes[number], index.order_hashes[number] = plan.hash_key(key_bytes(row.key), seed)
-        index.given[number] = stated.get(row.split, -1)
-        index.sizes[number] = row.size
-    return index
+    hashes = plan.salted(columns["key"], "order", settings.seed)
+    order = np.concatenate([plan.split_order(splits, hashes, split) for split in shards])
+    return Arranged(columns, splits, images, shards, order)
 
 
 def _require_training_images(images: dict[str, int], settings: Settings) -> None:
@@ -204,11 +221,14 @@ def _require_training_images(images: dict[str, int], settings: Settings) -> None
         )
 
 
-def _say(arranged: _Arranged, version: str, settings: Settings) -> None:
+def _say(snapshot: Snapshot, arranged: Arranged, version: str, settings: Settings) -> None:
     for split, shards in arranged.shards.items():
         _log.info("version %s: %d %s images into %d shards", version, arranged.images[split], split, shards)
+    total = expected_bytes(snapshot, arranged.order, rules_of(settings))
+    say_size(total, snapshot, shards_folder(settings, version), settings.prepare)
+    train_bytes = total * arranged.images[plan.TRAIN] // snapshot.listed
     for advice in (
-        plan.size_advice(arranged.train_bytes, settings.train_shards),
+        plan.size_advice(train_bytes, settings.train_shards),
         plan.fewer_images_advice(arranged.images[plan.TRAIN], settings.train_shards),
     ):
         if advice:
@@ -216,32 +236,43 @@ def _say(arranged: _Arranged, version: str, settings: Settings) -> None:
 
 
 def _write_plan_files(
-    settings: Settings,
-    snapshot: Snapshot,
-    version: str,
-    arranged: _Arranged,
-    offsets: NDArray[np.int64],
-    rows: mmap.mmap,
+    settings: Settings, snapshot: Snapshot, version: str, labels: list[str], arranged: Arranged
 ) -> Iterator[str]:
-    specs_of_all = plan.shard_specs(arranged.images, arranged.shards)
-    start = 0
-    for specs in plan.shard_ranges(specs_of_all, settings.shards_per_task):
-        header = RangePlan(
-            version,
-            snapshot.source_uri,
-            list(snapshot.classes),
-            int(settings.max_megapixels * 1e6),
-            list(specs),
-            str(shards_folder(settings, version)),
-            str(dataset_folder(settings, version)),
-        )
-        end = start + sum(spec.images for spec in specs)
-        path = work_folder(settings, version) / "plans" / f"{specs[0].name}--{specs[-1].name}.jsonl"
-        with storage.write_whole(path) as file:
-            file.write(json.dumps(asdict(header)).encode() + b"\n")
-            file.writelines(rows[offsets[i] : offsets[i + 1]] for i in arranged.order[start:end])
-        yield str(path)
-        start = end
+    form = record_format(settings, snapshot)
+    specs_of_all = plan.shard_specs(arranged.images, arranged.shards, form.ending)
+    with SnapshotRows(snapshot, arranged.columns) as rows:
+        start = 0
+        for specs in plan.shard_ranges(specs_of_all, settings.shards_per_task):
+            header = RangePlan(
+                version=version,
+                root=snapshot.root,
+                labels=labels,
+                texts=snapshot.texts,
+                records=form,
+                rules=rules_of(settings),
+                shards=list(specs),
+                written=str(shards_folder(settings, version)),
+                published=str(dataset_folder(settings, version)),
+            )
+            end = start + header.images
+            path = work_folder(settings, version) / "plans" / f"{specs[0].name}--{specs[-1].name}.jsonl"
+            with storage.write_whole(path) as file:
+                file.write(json.dumps(asdict(header)).encode() + b"\n")
+                file.writelines(rows.lines(arranged.order[start:end]))
+            yield str(path)
+            start = end
+
+
+def rules_of(settings: Settings) -> Rules:
+    """What the settings ask of each image."""
+    return Rules(
+        check=settings.check,
+        max_pixels=int(settings.max_megapixels * 1e6),
+        prepare=settings.prepare,
+        prepare_size=settings.prepare_size,
+        crop_to_box=settings.crop_to_box,
+        perceptual_hash=settings.near_duplicates,
+    )
 
 
 def load_range(path: Path) -> RangePlan:
@@ -254,4 +285,5 @@ def read_range(file: IO[bytes]) -> RangePlan:
     """The first line of a plan file; the rows follow."""
     content = json.loads(file.readline())
     content["shards"] = [ShardSpec(**spec) for spec in content["shards"]]
+    content["records"], content["rules"] = RecordFormat(**content["records"]), Rules(**content["rules"])
     return RangePlan(**content)

@@ -14,12 +14,14 @@ def preflight(settings: Settings) -> None:
     Raises SettingsError naming the field.
     """
     if not settings.source_uri:
-        raise SettingsError("source_uri is empty: name the folder of raw images")
+        raise SettingsError("source_uri is empty: name the folder of raw images, or a list of them")
     if settings.dataset:
         raise SettingsError(f"dataset must be empty where one is built from source_uri, got {settings.dataset!r}")
     source = Path(settings.source_uri)
-    _require("source_uri", source.is_dir, source, "a folder that exists")
+    _require("source_uri", lambda: source.is_dir() or source.is_file(), source, "a folder or list that exists")
     require_weights(settings)
+    if settings.label_map:
+        _require("label_map", Path(settings.label_map).is_file, Path(settings.label_map), "a file that exists")
     for field, folder in (("workspace", Path(settings.workspace)), ("publish_uri", settings.datasets_folder)):
         _require_outside(field, folder, source)
         _require_writable(field, folder)

@@ -1,38 +1,27 @@
 """Plan file -> shards. Each image is read, examined and written in turn; a task keeps one in memory at a time."""
 
-import json
 from collections import Counter, deque
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from itertools import islice
 from pathlib import Path
-from typing import IO
 
 import google_crc32c
 
 from pipeline import storage
 from pipeline.errors import SourceError
-from pipeline.example import encode_image
 from pipeline.extract import read_raw
 from pipeline.plan import ShardSpec
 from pipeline.plan_files import RangePlan, read_range
 from pipeline.progress import Advance
-from pipeline.quality.examine import Rejection, examine
+from pipeline.quality.examine import Rejection, UsableImage, examine, is_misnamed
+from pipeline.quality.statistics import Statistics
+from pipeline.records import ImageEncoder
+from pipeline.results import ShardResult, load_result, results_folder, save_result
 from pipeline.snapshot import RawImage, from_line, key_bytes
-from pipeline.tfrecord import frame
+from pipeline.sources import MISSING, Box
+from pipeline.tfrecord import Writer, writer_of
 
-
-@dataclass(frozen=True)
-class ShardResult:
-    """What was written of one shard; its file marks the shard as finished."""
-
-    name: str
-    split: str
-    examples: int
-    bytes: int
-    crc32c: str
-    classes: dict[str, int]
-    rejected: list[dict[str, str]]
+ABSENT = Rejection("the source lists it, and there is no such file", "bring the file, or take it off the list")
 
 
 def write_range(plan_path: Path, advance: Advance) -> None:
@@ -53,19 +42,6 @@ def write_range(plan_path: Path, advance: Advance) -> None:
                 _write_shard(plan_path, range_plan, spec, map(from_line, lines), advance)
 
 
-def results_folder(plan_path: Path) -> Path:
-    """Where the results of shards are kept, beside the plans."""
-    return plan_path.parent.parent / "results"
-
-
-def load_result(plan_path: Path, shard: str) -> ShardResult | None:
-    """What was written of a shard, if it was finished."""
-    try:
-        return ShardResult(**storage.read_json(results_folder(plan_path) / f"{shard}.json"))
-    except FileNotFoundError:
-        return None
-
-
 def _is_finished(plan_path: Path, range_plan: RangePlan, spec: ShardSpec) -> bool:
     result = load_result(plan_path, spec.name)
     places = (Path(folder) / spec.name for folder in (range_plan.written, range_plan.published))
@@ -75,55 +51,45 @@ def _is_finished(plan_path: Path, range_plan: RangePlan, spec: ShardSpec) -> boo
 def _write_shard(
     plan_path: Path, range_plan: RangePlan, spec: ShardSpec, rows: Iterator[RawImage], advance: Advance
 ) -> None:
-    with storage.write_new(Path(range_plan.written) / spec.name) as file:
-        writer = _ShardWriter(range_plan, file)
+    path = Path(range_plan.written) / spec.name
+    with storage.write_new(path) as file:
+        records = writer_of(path, file)
+        shard = _ShardWriter(range_plan, records)
         for row in rows:
-            writer.add(row)
+            shard.add(row)
             advance(1)
-    with storage.write_whole(results_folder(plan_path) / f"{spec.name}.json") as file:
-        file.write(json.dumps(asdict(writer.result(spec))).encode())
+        records.close()
+    save_result(plan_path, shard.result(spec))
 
 
 class _ShardWriter:
     """Turns raw images into records of one file, and keeps the sums over them."""
 
-    def __init__(self, range_plan: RangePlan, file: IO[bytes]) -> None:
-        self._root = Path(range_plan.source_uri)
-        self._label_ids = {label: number for number, label in enumerate(range_plan.labels)}
-        self._max_pixels = range_plan.max_pixels
-        self._file = file
-        self._bytes = self._crc = 0
+    def __init__(self, range_plan: RangePlan, records: Writer) -> None:
+        self._root = Path(range_plan.root)
+        self._rules = range_plan.rules
+        self._encoder = ImageEncoder(range_plan.records, range_plan.labels, range_plan.texts)
+        self._records = records
         self._classes: Counter[str] = Counter()
+        self._examples = self._misnamed = 0
+        self._statistics = Statistics()
         self._rejected: list[dict[str, str]] = []
+        self._perceptual_hashes: list[tuple[str, int]] = []
 
     def add(self, row: RawImage) -> None:
-        image = examine(self._read(row), self._max_pixels)
-        if isinstance(image, Rejection):
-            self._rejected.append({"path": row.key, "reason": image.reason, "advice": image.advice})
+        if row.size == MISSING:
+            self._reject(row, ABSENT)
             return
-        self._append(
-            encode_image(
-                encoded=image.encoded,
-                image_format=image.format,
-                height=image.height,
-                width=image.width,
-                filename=key_bytes(row.key),
-                label=self._label_ids[row.label],
-                text=row.label,
-            )
-        )
-        self._classes[row.label] += 1
+        raw = self._read(row)
+        image = examine(raw, self._rules, [Box(*box) for box in row.boxes])
+        if isinstance(image, Rejection):
+            self._reject(row, image)
+        else:
+            kept = image.encoded is raw
+            self._append(row, image, row.crc32c if kept else google_crc32c.value(image.encoded))
 
-    def result(self, spec: ShardSpec) -> ShardResult:
-        return ShardResult(
-            name=spec.name,
-            split=spec.split,
-            examples=self._classes.total(),
-            bytes=self._bytes,
-            crc32c=f"{self._crc:08x}",
-            classes=dict(self._classes),
-            rejected=self._rejected,
-        )
+    def _reject(self, row: RawImage, rejection: Rejection) -> None:
+        self._rejected.append({"path": row.key, "reason": rejection.reason, "advice": rejection.advice})
 
     def _read(self, row: RawImage) -> bytes:
         encoded = read_raw(self._root, row.key)
@@ -132,8 +98,26 @@ class _ShardWriter:
             raise SourceError(f"{self._root / row.key} changed after it was listed: run again, for a new version")
         return encoded
 
-    def _append(self, data: bytes) -> None:
-        record = frame(data)
-        self._file.write(record)
-        self._bytes += len(record)
-        self._crc = google_crc32c.extend(self._crc, record)
+    def _append(self, row: RawImage, image: UsableImage, crc32c: int) -> None:
+        labels = tuple(row.labels)
+        self._records.write(self._encoder.encode(image, labels, key_bytes(row.key)), image.encoded, crc32c)
+        self._examples += 1
+        self._classes.update(labels)
+        self._misnamed += is_misnamed(row.key, image.found)
+        self._statistics.add(image.height, image.width, len(image.encoded), image.brightness)
+        if image.perceptual_hash is not None:
+            self._perceptual_hashes.append((row.key, image.perceptual_hash))
+
+    def result(self, spec: ShardSpec) -> ShardResult:
+        return ShardResult(
+            name=spec.name,
+            split=spec.split,
+            examples=self._examples,
+            bytes=self._records.bytes,
+            crc32c=f"{self._records.crc32c:08x}",
+            classes=dict(self._classes),
+            rejected=self._rejected,
+            misnamed=self._misnamed,
+            statistics=self._statistics.to_json(),
+            perceptual_hashes=self._perceptual_hashes,
+        )

@@ -1,62 +1,129 @@
-"""The snapshot: what the source held, and when. One compact JSON array a line, ordered by key, read as a stream.
+"""The snapshot: what the source held, and when.
 
-Made for ten million rows: nothing here keeps an object a row. ASCII escapes carry newlines and names that are not
-UTF-8 through unchanged.
+Two files hold it, both read as streams and made for ten million images: rows, one compact JSON array a line, ordered by
+key; and columns, the same rows as numbers of fixed width, from which all is planned without parsing a line. ASCII
+escapes carry newlines and names that are not UTF-8 through unchanged.
 """
 
 import hashlib
 import json
+import os
+import struct
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pipeline import storage
 from pipeline.errors import SettingsError
+from pipeline.plan import SPLITS
+from pipeline.sources import Box
 
 _dump = json.JSONEncoder(separators=(",", ":")).encode
 
+COLUMNS = np.dtype(
+    [
+        ("offset", "<u8"),  # of the row's line in the file of rows
+        ("key", "<u8"),  # hash of the key
+        ("group", "<u8"),  # hash of the group; of the content where the row names none
+        ("size", "<i8"),
+        ("crc32c", "<u4"),
+        ("split", "i1"),  # index in SPLITS, or -1 where the source states none
+        ("label", "<i4"),  # index of the first label in `Snapshot.labels`
+    ]
+)
+CHUNK = 65_536
+_COLUMN_FORMAT = struct.Struct("<QQQqIbi")
+
 
 class RawImage(NamedTuple):
-    """A row. `key` is relative to the source, `split` may be empty, `size` is in bytes, `generation` is a bucket's."""
+    """A row. `key` is relative to the source's root, `split` and `group` may be empty, `size` is in bytes.
+
+    `generation` is a bucket's, or the time of a file's last change; it is no part of what the image is.
+    """
 
     key: str
-    label: str
+    labels: Sequence[str]
     split: str
     size: int
     crc32c: int
-    generation: int = 0
+    group: str
+    boxes: Sequence[Box]
+    generation: int
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What stands beside the rows: their file, where they came from, and the sums over them."""
+    """What stands beside the rows: their files, where they came from, and the sums over them."""
 
     source_uri: str
+    root: str
+    """Folder that the keys are relative to."""
+    kind: str
     rows: str
-    """Path of the file of rows."""
+    """Path of the file of rows; that of the columns ends in .columns."""
+    started_ns: int
+    """When the listing began, by the clock of this machine, in nanoseconds since 1970."""
     fingerprint: str
-    """Hash of every row's content: key, label, split, size and CRC32C; not of where the images lie."""
+    """Hash of every row's content: key, labels, split, size, CRC32C, group and boxes; not of where the images lie."""
     listed: int
     bytes: int
+    labels: list[str]
+    """Labels as the columns number them: in the source's own order where it states one, else as they came."""
+    ordered: bool
+    """Whether the source states the order of its labels."""
+    texts: dict[str, str]
+    """Words for people, of labels that are codes."""
     classes: dict[str, int]
     """Images listed of each label, ordered by label."""
+    multi_label: bool
+    has_boxes: bool
+    box_labels: list[str]
+    """Labels that only boxes have, ordered."""
     skipped: dict[str, int]
     """Files that are no images of a class, by reason."""
 
 
+def content_of(row: RawImage) -> bytes:
+    """What the row says of the image itself, without its generation and the closing bracket."""
+    return _dump(row[:-1])[:-1].encode("ascii")
+
+
 def to_line(row: RawImage) -> bytes:
     """A row as one line, newline included."""
-    return _dump(row).encode("ascii") + b"\n"
+    return b"%b,%d]\n" % (content_of(row), row.generation)
 
 
 def from_line(line: bytes) -> RawImage:
     """The row of one line."""
-    return RawImage(*json.loads(line))
+    row: RawImage = RawImage._make(json.loads(line))
+    return row
 
 
 def key_bytes(key: str) -> bytes:
     """A key as the bytes that the file system or bucket knows it by, UTF-8 or not."""
     return key.encode("utf-8", "surrogateescape")
+
+
+def hash_text(text: str) -> int:
+    """64 bits of a key or a group, from 1: 0 stands for none."""
+    digest = hashlib.blake2b(key_bytes(text), digest_size=8).digest()
+    return int.from_bytes(digest, "little") or 1
+
+
+def to_columns(row: RawImage, offset: int, label: int) -> bytes:
+    """A row as one element of COLUMNS."""
+    group = hash_text(row.group) if row.group else content_hash(row.size, row.crc32c)
+    split = SPLITS.index(row.split) if row.split else -1
+    return _COLUMN_FORMAT.pack(offset, hash_text(row.key), group, row.size, row.crc32c, split, label)
+
+
+def content_hash(size: int, crc32c: int) -> int:
+    """64 bits that equal files share, at hand without reading them."""
+    return (size << 32 | crc32c) & 0xFFFFFFFFFFFFFFFF or 1
 
 
 def save_snapshot(snapshot: Snapshot) -> Path:
@@ -78,16 +145,38 @@ def load_snapshot(path: Path) -> Snapshot:
         raise SettingsError(f"{path} holds no snapshot: give the path that `extract` returned") from error
 
 
-class Fingerprint:
-    """Hash over rows as they come, of what they are and not of where they lie."""
+def load_columns(snapshot: Snapshot) -> NDArray[np.void]:
+    """The columns of a snapshot, one element of type COLUMNS a row, mapped and not read."""
+    return np.memmap(columns_path(snapshot.rows), COLUMNS, mode="r", shape=(snapshot.listed,))
 
-    def __init__(self) -> None:
-        self._hash = hashlib.blake2b(digest_size=16)
 
-    def add(self, row: RawImage) -> None:
-        """Take one row in; rows must come ordered by key."""
-        self._hash.update(_dump(row[:5]).encode("ascii"))
+def columns_path(rows: str) -> Path:
+    """Where the columns of a file of rows lie."""
+    return Path(rows).with_suffix(".columns")
 
-    def hexdigest(self) -> str:
-        """The hash so far, as 32 hexadecimal digits."""
-        return self._hash.hexdigest()
+
+class SnapshotRows:
+    """The rows of a snapshot in any order, as a context. Read and not mapped: a gigabyte of rows is not kept."""
+
+    def __init__(self, snapshot: Snapshot, columns: NDArray[np.void]) -> None:
+        self._path = snapshot.rows
+        self._offsets = np.append(columns["offset"], np.uint64(Path(snapshot.rows).stat().st_size))
+
+    def __enter__(self) -> "SnapshotRows":
+        self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._descriptor)
+
+    def lines(self, numbers: NDArray[np.intp]) -> Iterator[bytes]:
+        """The lines of some rows, in the order of `numbers`."""
+        for start in range(0, len(numbers), CHUNK):
+            chunk = numbers[start : start + CHUNK]
+            begins = self._offsets[chunk]
+            lengths = self._offsets[chunk + 1] - begins
+            for begin, length in zip(begins.tolist(), lengths.tolist(), strict=True):
+                yield os.pread(self._descriptor, length, begin)
+
+    def __getitem__(self, number: int) -> RawImage:
+        return from_line(next(self.lines(np.array([number]))))

@@ -14,7 +14,7 @@ import psutil
 
 from pipeline import dataset as datasets
 from pipeline.config import Settings
-from pipeline.errors import Preempted, TrainingError
+from pipeline.errors import DatasetError, Preempted, TrainingError
 from pipeline.preflight import require_weights
 from pipeline.runs import EXIT_PREEMPTED, Run, load_result, save_run, take_failure, training_folder
 
@@ -43,6 +43,8 @@ def prepare_run(settings: Settings, dataset: Path, run_id: str) -> Run:
     """
     content = datasets.load(dataset)
     datasets.require_shards(dataset, content)
+    if content.records.multi_label:
+        raise DatasetError(f"{dataset} has images of several labels or none; training takes one label an image for now")
     require_weights(settings)
     run = Run(
         folder=training_folder(settings, run_id, content.version),

@@ -1,24 +1,28 @@
 """Shards -> the published place: copy what is not there yet, verify every byte, commit `dataset.json` last."""
 
-import json
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import version as installed_version
 from pathlib import Path
+from typing import Any
 
 import google_crc32c
 
 from pipeline import storage
-from pipeline.dataset import COMMIT, REJECTED, Dataset, Shard, Split, is_committed, load, to_json
+from pipeline.config import Settings
+from pipeline.dataset import COMMIT, REJECTED, Dataset, Shard, Split, is_committed, last_version, load, to_json
 from pipeline.errors import ConflictError, DatasetError, SourceError
-from pipeline.example import IMAGE_FEATURES
 from pipeline.plan import SPLITS, TRAIN, VALIDATION
 from pipeline.plan_files import Plan, RangePlan, load_plan, load_range
 from pipeline.progress import Advance
-from pipeline.shard import ShardResult, load_result
+from pipeline.quality.facts import DUPLICATES, to_lines, written_facts
+from pipeline.quality.gate import Ask, decide, findings, notices
+from pipeline.report import write_card
+from pipeline.results import ShardResult, load_result
 from pipeline.snapshot import load_snapshot
+from pipeline.tfds_metadata import write_tfds_metadata
 
 _log = logging.getLogger(__name__)
 
@@ -40,29 +44,50 @@ def copy_range(plan_path: Path, advance: Advance) -> None:
         advance(result.examples)
 
 
-def commit(plan_path: Path) -> Dataset:
+def commit(plan_path: Path, settings: Settings, ask: Ask | None = None) -> Dataset:
     """Write `dataset.json` once every listed image is in one record or rejected, and return what it says.
 
-    Does nothing where the data set is committed already. Raises DatasetError where the counts do not add up.
+    Writes nothing where the data set is committed already. Raises DatasetError where the counts do not add up, GateError
+    where the data set is over a threshold of `settings`; `ask` asks a person where they say so.
     """
     plan = load_plan(plan_path)
     folder = Path(plan.dataset)
-    if not is_committed(folder):
-        _commit(plan, folder)
+    if is_committed(folder):
+        _pass_gate(load(folder), settings, ask)
+    else:
+        _commit(plan, plan_path, settings, ask)
     _remove_copied(plan)
     return load(folder)
 
 
-def _commit(plan: Plan, folder: Path) -> None:
+def _commit(plan: Plan, plan_path: Path, settings: Settings, ask: Ask | None) -> None:
+    folder = Path(plan.dataset)
     results = [result for path in plan.ranges for result in _finished_shards(Path(path))[1]]
-    rejected = b"".join(json.dumps(row).encode() + b"\n" for result in results for row in result.rejected)
-    dataset = _describe(plan, results, rejected)
+    rejected = [row for result in results for row in result.rejected]
+    before = last_version(folder.parent, but=plan.version)
+    quality, alike = written_facts(plan.quality, results, before)
+    lists = {
+        REJECTED: to_lines(rejected),
+        DUPLICATES: (plan_path.parent / DUPLICATES).read_bytes() + to_lines(alike),
+    }
+    dataset = _describe(plan, results, lists, quality)
     _require_examples(dataset)
-    with storage.write_new(folder / REJECTED) as file:
-        file.write(rejected)
+    _pass_gate(dataset, settings, ask)
+    for name, content in lists.items():
+        with storage.write_new(folder / name) as file:
+            file.write(content)
+        storage.sync(folder / name)
+    write_card(folder, dataset, rejected)
+    write_tfds_metadata(folder, dataset)
     _commit_file(folder, dataset)
     storage.sweep(folder)
     _log.info("data set %s: %s, %d rejected", folder, _count_words(dataset), dataset.rejected["count"])
+
+
+def _pass_gate(dataset: Dataset, settings: Settings, ask: Ask | None) -> None:
+    for notice in notices(dataset.quality):
+        _log.warning(notice)
+    decide(findings(dataset.quality, settings), ask)
 
 
 def _finished_shards(plan_path: Path) -> tuple[RangePlan, list[ShardResult]]:
@@ -102,7 +127,9 @@ def _verify(path: Path, result: ShardResult) -> None:
         )
 
 
-def _describe(plan: Plan, results: Sequence[ShardResult], rejected: bytes) -> Dataset:
+def _describe(
+    plan: Plan, results: Sequence[ShardResult], lists: Mapping[str, bytes], quality: Mapping[str, Any]
+) -> Dataset:
     snapshot = load_snapshot(Path(plan.snapshot))
     count = sum(len(result.rejected) for result in results)
     written = sum(result.examples for result in results)
@@ -111,19 +138,28 @@ def _describe(plan: Plan, results: Sequence[ShardResult], rejected: bytes) -> Da
     return Dataset(
         name=plan.dataset_name,
         version=plan.version,
-        labels=tuple(snapshot.classes),
-        features=IMAGE_FEATURES,
+        labels=tuple(plan.labels),
+        texts=snapshot.texts,
+        records=plan.records,
+        features=plan.records.features(),
         splits={split: made for split in SPLITS if (made := _split(split, results)).shards},
-        rejected={"count": count, "file": REJECTED, "bytes": len(rejected), "crc32c": _crc32c(rejected)},
+        rejected={"count": count, **_file_facts(REJECTED, lists)},
+        duplicates={"groups": lists[DUPLICATES].count(b"\n"), **_file_facts(DUPLICATES, lists)},
         source={
             "uri": snapshot.source_uri,
+            "kind": snapshot.kind,
             "listed": snapshot.listed,
             "skipped": snapshot.skipped,
             "fingerprint": snapshot.fingerprint,
         },
         settings=plan.settings,
+        quality=quality,
         software={name: installed_version(name) for name in ("pillow", "google-crc32c")},
     )
+
+
+def _file_facts(name: str, lists: Mapping[str, bytes]) -> dict[str, Any]:
+    return {"file": name, "bytes": len(lists[name]), "crc32c": f"{google_crc32c.value(lists[name]):08x}"}
 
 
 def _split(split: str, results: Iterable[ShardResult]) -> Split:
@@ -149,7 +185,6 @@ def _require_examples(dataset: Dataset) -> None:
 
 
 def _commit_file(folder: Path, dataset: Dataset) -> None:
-    storage.sync(folder / REJECTED)
     try:
         with storage.write_new(folder / COMMIT) as file:
             file.write(to_json(dataset))
@@ -170,10 +205,6 @@ def _remove_copied(plan: Plan) -> None:
             (written / shard.name).unlink(missing_ok=True)
     with suppress(OSError):  # not there, or not empty
         written.rmdir()
-
-
-def _crc32c(data: bytes) -> str:
-    return f"{google_crc32c.value(data):08x}"
 
 
 def _count_words(dataset: Dataset) -> str:

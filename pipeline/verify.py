@@ -5,10 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline import example, storage, tfrecord
+from pipeline import storage, tfrecord
 from pipeline.dataset import Dataset, Shard, load
 from pipeline.errors import DatasetError
 from pipeline.progress import progress
+from pipeline.records import read_image
 
 
 def verify(folder: Path) -> dict[str, Any]:
@@ -25,7 +26,7 @@ def verify(folder: Path) -> dict[str, Any]:
             problems += found
             records += shard.examples if not found else 0
             advance(shard.examples)
-    problems += [*_problems_of_rejected(folder, dataset), *_problems_of_counts(dataset)]
+    problems += [*_problems_of_lists(folder, dataset), *_problems_of_counts(dataset)]
     return {"ok": not problems, "records": records, "problems": problems}
 
 
@@ -70,24 +71,25 @@ def _problems_of_records(path: Path, shard: Shard, dataset: Dataset) -> Iterator
 
 def _problem_of_example(record: bytes, dataset: Dataset) -> str:
     try:
-        features = example.decode(record)
+        image = read_image(record, dataset.records)
     except ValueError as error:
         return str(error)
-    missing = [name for name in dataset.features if len(features.get(name, [])) != 1]
-    if missing:
-        return f"lacks {', '.join(missing)}"
-    label = features["image/class/label"][0]
-    if not 0 <= label < len(dataset.labels):
-        return f"has label {label}, outside 0 to {len(dataset.labels) - 1}"
+    for label in image.labels:
+        if not 0 <= label < len(dataset.labels):
+            first = dataset.records.label_offset
+            return f"has label {label + first}, outside {first} to {len(dataset.labels) - 1 + first}"
+    if image.format == "RAW" and len(image.encoded) != image.height * image.width * 3:
+        return f"holds {len(image.encoded)} bytes, not {image.height} x {image.width} x 3 pixels"
     return ""
 
 
-def _problems_of_rejected(folder: Path, dataset: Dataset) -> Iterator[str]:
-    path = folder / dataset.rejected["file"]
-    if not path.exists():
-        yield f"{path} is missing"
-    elif f"{storage.crc32c_of_file(path):08x}" != dataset.rejected["crc32c"]:
-        yield f"{path} has another CRC32C than was committed"
+def _problems_of_lists(folder: Path, dataset: Dataset) -> Iterator[str]:
+    for listed in (dataset.rejected, dataset.duplicates):
+        path = folder / listed["file"]
+        if not path.exists():
+            yield f"{path} is missing"
+        elif f"{storage.crc32c_of_file(path):08x}" != listed["crc32c"]:
+            yield f"{path} has another CRC32C than was committed"
 
 
 def _problems_of_counts(dataset: Dataset) -> Iterator[str]:

@@ -18,9 +18,14 @@ def work_folder(settings: Settings, version: str) -> Path:
     return Path(settings.workspace) / "work" / settings.dataset_name / f"{version}-{place}"
 
 
+def name_folder(settings: Settings) -> Path:
+    """Where all versions of a data set are published, and its label map."""
+    return settings.datasets_folder / settings.dataset_name
+
+
 def dataset_folder(settings: Settings, version: str) -> Path:
     """Where a version is published."""
-    return settings.datasets_folder / settings.dataset_name / version
+    return name_folder(settings) / version
 
 
 def shards_folder(settings: Settings, version: str) -> Path:

@@ -2,33 +2,6 @@ import pytest
 
 from pipeline import example
 
-IMAGE = {
-    "encoded": b"\xff\xd8" + b"j" * 300,
-    "image_format": "JPEG",
-    "height": 480,
-    "width": 640,
-    "filename": "Rosen/\udcff blühend.jpg".encode("utf-8", "surrogateescape"),
-    "label": 2,
-    "text": "Rosen",
-}
-
-
-def test_tensorflow_parses_what_we_encode():
-    import tensorflow as tf
-
-    message = tf.train.Example.FromString(example.encode_image(**IMAGE))
-    features = message.features.feature
-    assert set(features) == set(example.IMAGE_FEATURES)
-    assert features["image/encoded"].bytes_list.value == [IMAGE["encoded"]]
-    assert features["image/format"].bytes_list.value == [b"JPEG"]
-    assert features["image/height"].int64_list.value == [480]
-    assert features["image/width"].int64_list.value == [640]
-    assert features["image/channels"].int64_list.value == [3]
-    assert features["image/filename"].bytes_list.value == [IMAGE["filename"]]
-    assert features["image/class/label"].int64_list.value == [2]
-    assert features["image/class/text"].bytes_list.value == [b"Rosen"]
-
-
 @pytest.mark.parametrize(
     ("features", "expected"),
     [
@@ -62,6 +35,16 @@ def test_what_tensorflow_writes_is_read():
 
 def test_equal_features_give_equal_bytes_whatever_their_order():
     assert example.encode({"b": 1, "a": 2}) == example.encode({"a": 2, "b": 1})
+
+
+@pytest.mark.parametrize("length", [0, 1, 100, 127, 128, 16_383, 16_384, 3_000_000])
+def test_a_value_may_be_put_at_the_end_without_being_copied(length: int):
+    import tensorflow as tf
+
+    value = b"x" * length
+    whole = example.before_bytes(example.encode_entries({"a": [1, 2], "z": b"text"}), "image/encoded", length) + value
+    assert example.decode(whole) == {"a": [1, 2], "z": [b"text"], "image/encoded": [value]}
+    assert tf.train.Example.FromString(whole).features.feature["image/encoded"].bytes_list.value == [value]
 
 
 @pytest.mark.parametrize("damaged", [b"\x0a\xff", b"\x08\x01", b"\x0a", b"\x0a" + b"\xff" * 11])

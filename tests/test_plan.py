@@ -3,6 +3,7 @@ import pytest
 
 from pipeline import plan
 from pipeline.plan import ShardSpec
+from pipeline.snapshot import content_hash, hash_text
 
 
 @pytest.mark.parametrize(
@@ -20,7 +21,7 @@ def test_shard_counts(images: dict, train_shards: int, servers: int, expected: d
 
 
 def test_shards_differ_by_one_image_at_most():
-    specs = plan.shard_specs({"train": 11, "validation": 3}, {"train": 4, "validation": 2})
+    specs = plan.shard_specs({"train": 11, "validation": 3}, {"train": 4, "validation": 2}, ".tfrecord")
     assert specs == [
         ShardSpec("train-00000-of-00004.tfrecord", "train", 2),
         ShardSpec("train-00001-of-00004.tfrecord", "train", 3),
@@ -33,7 +34,7 @@ def test_shards_differ_by_one_image_at_most():
 
 @pytest.mark.parametrize(("images", "shards"), [(0, 10), (3, 10), (10, 10), (1_281_167, 1024)])
 def test_shards_hold_all_images(images: int, shards: int):
-    counts = [spec.images for spec in plan.shard_specs({"train": images}, {"train": shards})]
+    counts = [spec.images for spec in plan.shard_specs({"train": images}, {"train": shards}, ".tfrecord")]
     assert sum(counts) == images
     assert max(counts) - min(counts) <= 1
 
@@ -43,7 +44,7 @@ def test_shards_hold_all_images(images: int, shards: int):
     [(10, 5, [5, 5]), (13, 5, [5, 5, 3]), (3, 5, [3]), (2500, 1, [3] * 833 + [1])],
 )
 def test_ranges_never_exceed_airflows_map_limit(shards: int, per_task: int, sizes: list[int]):
-    specs = plan.shard_specs({"train": 0}, {"train": shards})
+    specs = plan.shard_specs({"train": 0}, {"train": shards}, ".tfrecord")
     ranges = plan.shard_ranges(specs, per_task)
     assert [len(each) for each in ranges] == sizes
     assert [spec for each in ranges for spec in each] == specs
@@ -59,8 +60,9 @@ def test_ranges_never_exceed_airflows_map_limit(shards: int, per_task: int, size
         (10, 13, "validation 0 to 2 of 3"),
     ],
 )
-def test_ranges_in_words(start: int, end: int, words: str):
-    specs = plan.shard_specs({"train": 100, "validation": 30}, {"train": 10, "validation": 3})
+@pytest.mark.parametrize("ending", [".tfrecord", ".tfrecord.gz"])
+def test_ranges_in_words(start: int, end: int, words: str, ending: str):
+    specs = plan.shard_specs({"train": 100, "validation": 30}, {"train": 10, "validation": 3}, ending)
     assert plan.range_words(specs[start:end]) == words
 
 
@@ -89,8 +91,18 @@ def test_fewer_images_than_shards(images: int, shards: int, words: str):
 
 def test_hashes_are_pinned():
     """The split and the order of every published data set hang on these numbers."""
-    assert plan.hash_key(b"cats/000.jpg", 0) == (10118933517594884853, 4184705178746085930)
-    assert plan.hash_key(b"cats/000.jpg", 1) != plan.hash_key(b"cats/000.jpg", 0)
+    assert hash_text("cats/000.jpg") == 8008755064667147167
+    assert content_hash(4711, 0x8A9136AA) == 4711 << 32 | 0x8A9136AA
+    hashes = np.array([1, 2, 2**64 - 1], np.uint64)
+    assert plan.salted(hashes, "order", 0).tolist() == [8808932717680844683, 11795949676296621916, 17195899584938286578]
+
+
+@pytest.mark.parametrize(("purpose", "seed"), [("order", 1), ("split", 0)])
+def test_another_purpose_or_seed_gives_other_hashes(purpose: str, seed: int):
+    hashes = np.arange(1000, dtype=np.uint64)
+    first, second = plan.salted(hashes, "order", 0), plan.salted(hashes, purpose, seed)
+    assert len(set(first.tolist()) | set(second.tolist())) == 2000
+    assert abs(np.corrcoef(first.astype(float), second.astype(float))[0, 1]) < 0.1
 
 
 def splits_of(given: list[int], fractions: list[float], fraction: float) -> list[int]:
@@ -104,6 +116,7 @@ def splits_of(given: list[int], fractions: list[float], fraction: float) -> list
         ([-1, -1, -1, -1], [0.1, 0.3, 0.9, 0.19], 0.2, [1, 0, 0, 1]),
         ([-1, -1, -1], [0.6, 0.3, 0.9], 0.2, [0, 1, 0]),  # one is held back at least
         ([0, 0, 1, 2], [0.1, 0.1, 0.9, 0.1], 0.2, [0, 0, 1, 2]),  # the source's own folders win
+        ([-1, -1, -1], [0.6, 0.3, 0.3], 0.2, [0, 1, 1]),  # a group stays together
         ([0, 0, 2], [0.1, 0.5, 0.1], 0.2, [1, 0, 2]),  # train/ and test/ alone: held back from train/
     ],
 )
@@ -112,7 +125,8 @@ def test_splits(given: list[int], fractions: list[float], fraction: float, expec
 
 
 def test_more_images_move_none_to_the_other_side():
-    hashes = [plan.hash_key(f"image{i}".encode(), 0)[0] / 2**64 for i in range(300)]
+    groups = np.array([hash_text(f"image{i}") for i in range(300)], np.uint64)
+    hashes = (plan.salted(groups, "split", 0) / 2**64).tolist()
     before, after = splits_of([-1] * 200, hashes[:200], 0.2), splits_of([-1] * 300, hashes, 0.2)
     assert after[:200] == before
     assert 30 <= sum(before) <= 50  # near 40 of 200

@@ -1,9 +1,12 @@
+import os
 from pathlib import Path
 
+import google_crc32c
 import pytest
 
 from pipeline import tfrecord
 from pipeline.errors import DatasetError
+from pipeline.storage import crc32c_of_file
 
 RECORDS = [b"", b"a", b"x" * 100_000]
 
@@ -57,3 +60,49 @@ def test_a_cut_file_is_found(path: Path, cut: int, words: str):
     path.write_bytes(path.read_bytes()[:-cut])
     with pytest.raises(DatasetError, match=words):
         list(tfrecord.read_records(path))
+
+
+@pytest.mark.parametrize("ending", [".tfrecord", ".tfrecord.gz"])
+@pytest.mark.parametrize("sizes", [[], [0, 1, 100], [1000] * 3000, [110_000] * 7, [5, 400_000, 16_383, 16_384, 3]])
+def test_what_is_written_in_two_parts_is_read_by_us_and_by_tensorflow(tmp_path: Path, sizes: list[int], ending: str):
+    import tensorflow as tf
+
+    path = tmp_path / f"some{ending}"
+    parts = [(b"before %d" % number, bytes([number % 251]) * size) for number, size in enumerate(sizes)]
+    with open(path, "wb") as file:
+        writer = tfrecord.writer_of(path, file)
+        for before, body in parts:
+            writer.write(before, body, google_crc32c.value(body))
+        writer.close()
+    records = [before + body for before, body in parts]
+    assert list(tfrecord.read_records(path)) == records
+    theirs = tf.data.TFRecordDataset(str(path), compression_type="GZIP" if ending.endswith("gz") else "")
+    assert [record.numpy() for record in theirs] == records
+    assert (writer.bytes, writer.crc32c) == (path.stat().st_size, crc32c_of_file(path))
+
+
+def test_a_write_that_takes_only_a_part_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A patch, since no real disk takes a part on request."""
+    whole, taken = os.writev, []
+    monkeypatch.setattr(os, "writev", lambda descriptor, parts: taken.append(1) or whole(descriptor, parts[:1]))
+    with open(tmp_path / "some.tfrecord", "wb") as file:
+        writer = tfrecord.RecordWriter(file.fileno())
+        for body in (b"a" * 300_000, b"b" * 300_000):
+            writer.write(b"before", body, google_crc32c.value(body))
+        writer.close()
+    assert len(taken) == 2
+    assert list(tfrecord.read_records(tmp_path / "some.tfrecord")) == [b"before" + c * 300_000 for c in (b"a", b"b")]
+
+
+def test_gzip_streams_are_the_same_whenever_they_are_written(tmp_path: Path):
+    for name in ("a.tfrecord.gz", "b.tfrecord.gz"):
+        with open(tmp_path / name, "wb") as file:
+            writer = tfrecord.GzipRecordWriter(file.fileno())
+            writer.write(b"before", b"body", google_crc32c.value(b"body"))
+            writer.close()
+    content = (tmp_path / "a.tfrecord.gz").read_bytes()
+    assert content == (tmp_path / "b.tfrecord.gz").read_bytes()
+    assert content[4:8] == bytes(4)  # the time in the header
+    (tmp_path / "a.tfrecord.gz").write_bytes(content[:-9])
+    with pytest.raises(DatasetError, match="gzip stream is damaged"):
+        list(tfrecord.read_records(tmp_path / "a.tfrecord.gz"))

@@ -1,21 +1,31 @@
-"""Is this image usable, and what bytes go into the record?
+"""Is this image usable, and what does the record hold of it?
 
 Training must never meet a foreign byte: any InvalidArgumentError in a `map` ends the epoch, and TensorFlow ignores
-EXIF rotation and cannot decode several formats at all. So each image is decoded once here, completely. A JPEG or PNG
-that is 8-bit RGB, upright and sound in its structure keeps its bytes; of anything else the pixels are encoded anew.
+EXIF rotation and cannot decode several formats at all. A JPEG or PNG that is 8-bit RGB, upright and sound keeps its
+bytes; of anything else the pixels are encoded anew, once.
+
+What `strict` costs: libjpeg reads the entropy code of a whole file whatever it is decoded to, and finds damage nowhere
+else. So a JPEG that keeps its bytes is checked in grey at an eighth of its size, which finds what a full decode finds
+in half the time (benchmarks/checks.py). `header` decodes nothing of such a file and leaves damage in its body to
+training: it is for collections that are known to be sound.
 """
 
 import io
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Literal, NamedTuple
 
 from PIL import ExifTags, Image, UnidentifiedImageError
 
+from pipeline.quality import appearance, prepare
+from pipeline.quality.header import Header, read_header
+from pipeline.quality.prepare import Crop, Form
 from pipeline.quality.wellformed import is_whole_jpeg, is_whole_png
+from pipeline.sources import Box
 
 READABLE = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")
-JPEG_QUALITY = 95
-_JPEG = ("JPEG", "MPO")  # phones write MPO: a JPEG with another one behind it, which every decoder leaves alone
 # `examine` checks the header itself: Pillow's own limit of 179 megapixels would overrule `max_megapixels`.
 Image.MAX_IMAGE_PIXELS = None
 _ADVICE = "replace the file, or remove it from the source"
@@ -29,16 +39,50 @@ _UPRIGHT = {
     8: Image.Transpose.ROTATE_90,
 }
 """What turns an image upright, by its EXIF orientation."""
+_ON_ITS_SIDE = (5, 6, 7, 8)
+_LOSSY = ("JPEG", "WEBP")
+_SUFFIXES = {
+    ".jpg": "JPEG",
+    ".jpeg": "JPEG",
+    ".png": "PNG",
+    ".bmp": "BMP",
+    ".gif": "GIF",
+    ".webp": "WEBP",
+    ".tif": "TIFF",
+    ".tiff": "TIFF",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What is asked of an image, and what becomes of it; the fields of the same names in `Settings` explain them."""
+
+    check: Literal["strict", "header"] = "strict"
+    max_pixels: int = 50_000_000
+    prepare: Literal["keep", "resize", "raw"] = "keep"
+    prepare_size: int = 256
+    """Shorter side in pixels."""
+    crop_to_box: bool = False
+    perceptual_hash: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class UsableImage:
-    """An 8-bit RGB image as JPEG or PNG, upright. `height` and `width` are in pixels."""
+    """An 8-bit RGB image, upright: a JPEG or PNG, or its pixels. `height` and `width` are in pixels."""
 
     encoded: bytes
-    format: str
+    """For RAW height x width x 3 bytes, row by row."""
+    format: Form
     height: int
     width: int
+    boxes: tuple[Box, ...]
+    """As fractions (0 to 1) of the width and height."""
+    found: str
+    """The format that the file had."""
+    brightness: float | None
+    """Mean luminance, 0 to 255; None where no pixel was decoded."""
+    perceptual_hash: int | None
+    """64 bits; None where none was asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +93,38 @@ class Rejection:
     advice: str = _ADVICE
 
 
-def examine(encoded: bytes, max_pixels: int) -> UsableImage | Rejection:
-    """Decode an image completely and return what the record should hold of it, or why it holds nothing.
+class _View(NamedTuple):
+    """What of the upright image goes into the record, and at which size; sizes are (width, height) in pixels."""
 
+    crop: Crop
+    size: tuple[int, int]
+    boxes: tuple[Box, ...]
+    """As fractions of the crop."""
+
+
+class _Unusable(Exception):
+    """The reason and the advice of a Rejection."""
+
+
+def examine(encoded: bytes, rules: Rules, boxes: Sequence[Box] = ()) -> UsableImage | Rejection:
+    """Return what the record should hold of an image, or why it holds nothing.
+
+    `boxes` are in pixels of the upright image. With `crop_to_box` the first of them is what is left of the image.
+    What is shrunk or cropped becomes a JPEG of quality 95, even a PNG: small files are the point of it.
     `max_pixels` is checked on the header, before memory is taken for the pixels.
     """
     if not encoded:
         return Rejection("the file is empty")
     try:
+        header = read_header(encoded)
+        if header is not None and _is_settled(header, rules):
+            view = _view(header.width, header.height, rules, boxes)
+            if _keeps_bytes(header, encoded, rules, view):
+                return _kept(header, encoded, view)
         with warnings.catch_warnings(action="ignore"), Image.open(io.BytesIO(encoded), formats=READABLE) as image:
-            return _examined(image, encoded, max_pixels)
+            return _examined(image, header, encoded, rules, boxes)
+    except _Unusable as error:
+        return Rejection(*error.args)
     except UnidentifiedImageError:
         return Rejection(f"not an image: it starts with {encoded[:8]!r}")
     except MemoryError:
@@ -67,55 +133,105 @@ def examine(encoded: bytes, max_pixels: int) -> UsableImage | Rejection:
         return Rejection(f"cannot be decoded: {error}")
 
 
-def _examined(image: Image.Image, encoded: bytes, max_pixels: int) -> UsableImage | Rejection:
-    if image.width * image.height > max_pixels:
-        size = f"{image.width} x {image.height} pixels"
-        return Rejection(f"{size} are more than {max_pixels / 1e6:g} megapixels", "shrink it, or raise max_megapixels")
+def is_misnamed(key: str, found: str) -> bool:
+    """Whether the suffix of a file's name says another format than its content; a suffix that says none is right."""
+    return _SUFFIXES.get(PurePosixPath(key).suffix.lower(), _name(found)) != _name(found)
+
+
+def _name(form: str | None) -> str:
+    # Phones write MPO: a JPEG with another one behind it, which every decoder leaves alone.
+    return "JPEG" if form == "MPO" else str(form)
+
+
+def _is_settled(header: Header, rules: Rules) -> bool:
+    """Whether the header tells all that is asked, so that no pixel need be decoded."""
+    return (
+        rules.check == "header"
+        and not rules.perceptual_hash
+        and not header.may_be_turned
+        and header.height * header.width <= rules.max_pixels
+    )
+
+
+def _keeps_bytes(header: Header, encoded: bytes, rules: Rules, view: _View) -> bool:
+    """Whether an upright image goes into the record as it is."""
+    same = view.size == (header.width, header.height) and rules.prepare != "raw"
+    return same and header.is_plain and _is_sound(header, encoded, rules)
+
+
+def _is_sound(header: Header, encoded: bytes, rules: Rules) -> bool:
+    if header.format == "PNG":
+        return rules.check == "header" or is_whole_png(encoded)
+    # The walk through the scans would take ten times as long as all else that the header check does.
+    return (rules.check == "header" and encoded.endswith(b"\xff\xd9")) or is_whole_jpeg(encoded)
+
+
+def _examined(
+    image: Image.Image, header: Header | None, encoded: bytes, rules: Rules, boxes: Sequence[Box]
+) -> UsableImage:
+    if image.width * image.height > rules.max_pixels:
+        size, limit = f"{image.width} x {image.height} pixels", f"{rules.max_pixels / 1e6:g} megapixels"
+        raise _Unusable(f"{size} are more than {limit}", "shrink it, or raise max_megapixels")
     if image.mode in ("F", "I"):
-        return Rejection(f"32 bits a pixel (mode {image.mode}) have no known range", "save it with 8 or 16 bits")
-    image.load()
-    turn = _UPRIGHT.get(image.getexif().get(ExifTags.Base.Orientation, 1))
-    if turn is None and _is_sound_rgb(image, encoded):
-        return UsableImage(encoded, "PNG" if image.format == "PNG" else "JPEG", image.height, image.width)
-    lossy = image.format in (*_JPEG, "WEBP")
-    rgb = _to_rgb(image)
-    return _encode(rgb.transpose(turn) if turn is not None else rgb, "JPEG" if lossy else "PNG")
+        raise _Unusable(f"32 bits a pixel (mode {image.mode}) have no known range", "save it with 8 or 16 bits")
+    orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
+    width, height = image.size if orientation not in _ON_ITS_SIDE else image.size[::-1]
+    view = _view(width, height, rules, boxes)
+    turn = _UPRIGHT.get(orientation)
+    if turn is None and header is not None and _keeps_bytes(header, encoded, rules, view):
+        return _kept(header, encoded, view, appearance.decode(image, rules.perceptual_hash), rules.perceptual_hash)
+    return _anew(image, turn, view, rules)
 
 
-def _is_sound_rgb(image: Image.Image, encoded: bytes) -> bool:
-    if image.mode != "RGB":
-        return False
-    if image.format == "PNG":
-        bits = encoded[24]  # of a channel, in the header: Pillow says RGB for 16 bits too
-        plain = bits == 8 and "transparency" not in image.info and not getattr(image, "is_animated", False)
-        return plain and is_whole_png(encoded)
-    return image.format in _JPEG and is_whole_jpeg(encoded)
+def _view(width: int, height: int, rules: Rules, boxes: Sequence[Box]) -> _View:
+    whole = Crop(0, 0, width, height)
+    for box in boxes:
+        if prepare.clipped(box, whole) is None:
+            corners = f"from ({box.xmin:g}, {box.ymin:g}) to ({box.xmax:g}, {box.ymax:g})"
+            raise _Unusable(
+                f"its box {corners} holds nothing of the {width} x {height} pixels",
+                "give boxes in pixels of the upright image, or remove this one from the source",
+            )
+    crop = prepare.around(boxes[0], whole) if rules.crop_to_box and boxes else whole
+    size = crop.size if rules.prepare == "keep" else prepare.shrunk(*crop.size, rules.prepare_size)
+    placed = prepare.as_fractions(boxes, crop) if boxes else ()
+    if crop is not whole:
+        placed = (Box(0, 0, 1, 1, boxes[0].label), *placed[1:])  # the crop has whole pixels, the box need not
+    return _View(crop, size, placed)
 
 
-def _to_rgb(image: Image.Image) -> Image.Image:
-    """8-bit RGB: transparency over white, 16 bits scaled to 8 (Pillow's own conversion would clip them)."""
-    if image.mode.startswith("I;16"):
-        return _highest_8_bits(image).convert("RGB")
-    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
-        transparent = image.convert("RGBA")
-        opaque = Image.new("RGB", image.size, "white")
-        opaque.paste(transparent, mask=transparent.getchannel("A"))
-        return opaque
-    return image.convert("RGB")
+def _kept(
+    header: Header, encoded: bytes, view: _View, grey: Image.Image | None = None, hashed: bool = False
+) -> UsableImage:
+    return UsableImage(
+        encoded=encoded,
+        format=header.format,
+        height=header.height,
+        width=header.width,
+        boxes=view.boxes,
+        found=header.format,
+        brightness=appearance.brightness(grey) if grey else None,
+        perceptual_hash=appearance.perceptual_hash(grey) if grey and hashed else None,
+    )
 
 
-def _highest_8_bits(image: Image.Image) -> Image.Image:
-    import numpy as np
-
-    pixels = np.asarray(image).astype(np.uint16, copy=False)
-    return Image.fromarray((pixels // 257).astype(np.uint8))
-
-
-def _encode(image: Image.Image, form: str) -> UsableImage:
-    buffer = io.BytesIO()
-    if form == "JPEG":
-        # Nothing of the old file's metadata: it may be what was broken.
-        image.save(buffer, "JPEG", quality=JPEG_QUALITY, exif=b"")
-    else:
-        image.save(buffer, "PNG", compress_level=3)
-    return UsableImage(buffer.getvalue(), form, image.height, image.width)
+def _anew(image: Image.Image, turn: Image.Transpose | None, view: _View, rules: Rules) -> UsableImage:
+    """The pixels of the view, encoded once."""
+    scale = prepare.draft(image, min(view.size) / min(view.crop.size))
+    rgb = prepare.to_rgb(image)
+    upright = rgb if turn is None else rgb.transpose(turn)
+    pixels = prepare.cut(upright, view.crop, scale, view.size)
+    found = _name(image.format)
+    lossy = found in _LOSSY or pixels.size != upright.size
+    form: Form = "RAW" if rules.prepare == "raw" else "JPEG" if lossy else "PNG"
+    grey = appearance.luminance(pixels)
+    return UsableImage(
+        encoded=prepare.encode(pixels, form),
+        format=form,
+        height=pixels.height,
+        width=pixels.width,
+        boxes=view.boxes,
+        found=found,
+        brightness=appearance.brightness(grey),
+        perceptual_hash=appearance.perceptual_hash(grey) if rules.perceptual_hash else None,
+    )

@@ -9,14 +9,12 @@ import re
 import struct
 import zlib
 
+from pipeline.quality.header import END, KNOWN, PNG_CRITICAL, SCAN
+
 # A marker: 0xff, perhaps repeated, and a code that is neither stuffing (00) nor a restart (d0 to d7).
 _MARKER = re.compile(rb"\xff+([^\x00\xff\xd0-\xd7])", re.DOTALL)
 # The same, to search a scan for: sixteen times faster without the group and the repetition.
 _AFTER_SCAN = re.compile(rb"\xff[^\x00\xd0-\xd7]", re.DOTALL)
-_SCAN, _END = 0xDA, 0xD9
-# Baseline, extended and progressive frames, tables, comments and application data.
-_KNOWN = frozenset({0xC0, 0xC1, 0xC2, 0xC4, _SCAN, 0xDB, 0xDD, 0xFE, *range(0xE0, 0xF0)})
-_PNG_CRITICAL = (b"IHDR", b"PLTE", b"IDAT", b"IEND")
 # First pixel and distance of the pixels of each pass, across and down: one pass, or the seven of Adam7.
 _PASSES = (
     ((0, 0, 1, 1),),
@@ -30,13 +28,13 @@ def is_whole_jpeg(encoded: bytes) -> bool:
     offset = 2
     while marker := _MARKER.match(encoded, offset):
         code, offset = marker[1][0], marker.end()
-        if code == _END:
+        if code == END:
             return True
         length = int.from_bytes(encoded[offset : offset + 2], "big")
         offset += length
-        if code not in _KNOWN or length < 2 or offset > len(encoded):
+        if code not in KNOWN or length < 2 or offset > len(encoded):
             return False
-        if code == _SCAN:
+        if code == SCAN:
             after = _AFTER_SCAN.search(encoded, offset)
             offset = after.start() if after else len(encoded)
     return False
@@ -55,7 +53,7 @@ def is_whole_png(encoded: bytes) -> bool:
         if zlib.crc32(checked).to_bytes(4, "big") != encoded[offset + 8 + length : offset + 12 + length]:
             return False
         critical = not kind[0] & 0x20
-        if (kind == b"IHDR") != (offset == 8) or (critical and kind not in _PNG_CRITICAL):
+        if (kind == b"IHDR") != (offset == 8) or (critical and kind not in PNG_CRITICAL):
             return False
         if kind == b"IEND":
             return _inflated_size(data) == _pixel_bytes(encoded)

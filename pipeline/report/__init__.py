@@ -13,11 +13,11 @@ def report_run(run_folder: Path) -> Path:
 
     Raises DatasetError where the folder holds no run, or its data set is not there any more.
     """
-    from pipeline.dataset import sample_images
+    from pipeline.dataset import load, sample_images
     from pipeline.runs import load_run
 
-    dataset = Path(load_run(run_folder).dataset)
-    return write_report(run_folder, sample_images(dataset, SAMPLES))
+    folder = Path(load_run(run_folder).dataset)
+    return write_report(run_folder, sample_images(folder, load(folder), SAMPLES))
 
 
 def write_report(run_folder: Path, samples: Sequence[tuple[str, bytes]] = ()) -> Path:

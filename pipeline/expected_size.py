@@ -1,0 +1,48 @@
+"""How much disk the shards will take, told before one is written."""
+
+import logging
+import shutil
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.errors import SourceError
+from pipeline.extract import read_raw
+from pipeline.quality.examine import Rules, UsableImage, examine
+from pipeline.snapshot import RawImage, Snapshot, SnapshotRows, load_columns
+
+SAMPLES = 24
+_log = logging.getLogger(__name__)
+
+
+def expected_bytes(snapshot: Snapshot, order: NDArray[np.intp], rules: Rules) -> int:
+    """Bytes of all shards together: those of the images, or of a prepared sample of them times their number.
+
+    `order` holds the numbers of the images in random order.
+    """
+    if rules.prepare == "keep":
+        return snapshot.bytes
+    with SnapshotRows(snapshot, load_columns(snapshot)) as rows:
+        samples = [_prepared_bytes(Path(snapshot.root), rows[number], rules) for number in order[:SAMPLES].tolist()]
+    usable = [size for size in samples if size]
+    return sum(usable) * snapshot.listed // max(len(usable), 1)
+
+
+def say_size(total: int, snapshot: Snapshot, folder: Path, prepare: str) -> None:
+    """Say what the shards will take, and warn where the disk of `folder` has less."""
+    if prepare != "keep":
+        _log.info("prepare=%s: about %.2f GB of shards, of %.2f GB of images", prepare, total / 1e9, snapshot.bytes / 1e9)
+    nearest = next(place for place in (folder, *folder.parents) if place.exists())
+    free = shutil.disk_usage(nearest).free
+    if free < total:
+        _log.warning("%s has %.1f GB left, the shards will take about %.1f GB", nearest, free / 1e9, total / 1e9)
+
+
+def _prepared_bytes(root: Path, row: RawImage, rules: Rules) -> int:
+    """0 for an image that cannot be used."""
+    try:
+        image = examine(read_raw(root, row.key), rules)
+    except SourceError:
+        return 0
+    return len(image.encoded) if isinstance(image, UsableImage) else 0

@@ -1,0 +1,115 @@
+"""What is known of all images together: as `quality` in `dataset.json`, for the data gate and the data set card.
+
+Part of it is known when the shards are planned, so that nobody waits hours to hear of a leak; the rest when they are
+written.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pipeline.dataset import Dataset
+from pipeline.extract import read_raw
+from pipeline.plan import SPLITS, TRAIN, VALIDATION, Arranged
+from pipeline.quality.duplicates import (
+    Group,
+    candidates,
+    confirm,
+    duplicate_facts,
+    leak_facts,
+    near_groups,
+)
+from pipeline.quality.statistics import Statistics, drift
+from pipeline.results import ShardResult
+from pipeline.snapshot import Snapshot, SnapshotRows
+
+DUPLICATES = "duplicates.jsonl"
+Quality = dict[str, Any]
+
+
+def planned_facts(snapshot: Snapshot, arranged: Arranged, before: Dataset | None) -> tuple[Quality, bytes]:
+    """What is known before an image is written, and the lines of `duplicates.jsonl`."""
+    with SnapshotRows(snapshot, arranged.columns) as rows:
+        root = Path(snapshot.root)
+        alike = candidates(arranged.columns["size"], arranged.columns["crc32c"])
+        groups = confirm(alike, lambda number: read_raw(root, rows[number].key))
+        facts: Quality = {
+            "listed": snapshot.listed,
+            "duplicates": duplicate_facts(groups),
+            "leaks": leak_facts(groups, arranged.splits, lambda number: rows[number].key),
+            "classes": _classes(snapshot, arranged, TRAIN),
+            "validation_classes": _classes(snapshot, arranged, VALIDATION),
+        }
+        lines = to_lines(_group_row("equal", [rows[i].key for i in group], arranged.splits[group]) for group in groups)
+    return facts | _against(facts, before, snapshot), lines
+
+
+def written_facts(
+    planned: Mapping[str, Any], results: Sequence[ShardResult], before: Dataset | None
+) -> tuple[Quality, list[dict[str, Any]]]:
+    """What `planned_facts` knew and what the shards showed, and rows of near-duplicates for `duplicates.jsonl`."""
+    statistics = Statistics()
+    classes: dict[str, Counter[str]] = {split: Counter() for split in SPLITS}
+    for result in results:
+        statistics.merge(Statistics.from_json(result.statistics))
+        classes[result.split].update(result.classes)
+    near, rows = _near_facts(results)
+    facts: Quality = {
+        **planned,
+        "rejected": sum(len(result.rejected) for result in results),
+        "misnamed": sum(result.misnamed for result in results),
+        "near_duplicates": near,
+        "classes": dict(sorted(classes[TRAIN].items())),
+        "validation_classes": dict(sorted(classes[VALIDATION].items())),
+        "statistics": statistics.to_json(),
+    }
+    return {**facts, "drift": _drift(facts, before)}, rows
+
+
+def to_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
+    """Rows as JSON lines."""
+    return b"".join(json.dumps(row).encode("ascii") + b"\n" for row in rows)
+
+
+def _classes(snapshot: Snapshot, arranged: Arranged, split: str) -> dict[str, int]:
+    """Images listed of each label in a split; of an image with several labels, the first."""
+    members = arranged.splits == SPLITS.index(split)
+    counts = np.bincount(arranged.columns["label"][members], minlength=len(snapshot.labels)).tolist()
+    return {label: count for label, count in sorted(zip(snapshot.labels, counts, strict=True)) if snapshot.classes.get(label)}
+
+
+def _against(facts: Quality, before: Dataset | None, snapshot: Snapshot) -> Quality:
+    """What changed since the last version of the data set name."""
+    known = _labels_of(before) if before else set(snapshot.classes)
+    return {
+        "drift": _drift(facts, before),
+        "classes_new": sorted(set(snapshot.classes) - known),
+        "classes_gone": sorted(known - set(snapshot.classes)),
+    }
+
+
+def _labels_of(dataset: "Dataset") -> set[str]:
+    return {label for split in dataset.splits.values() for label in split.classes}
+
+
+def _drift(facts: Quality, before: Dataset | None) -> dict[str, Any] | None:
+    return {"against": before.version, **drift(facts, before.quality)} if before else None
+
+
+def _near_facts(results: Sequence[ShardResult]) -> tuple[Quality | None, list[dict[str, Any]]]:
+    hashed = [(key, value, result.split) for result in results for key, value in result.perceptual_hashes]
+    if not hashed:
+        return None, []
+    splits = np.array([SPLITS.index(split) for _, _, split in hashed], np.int8)
+    groups = near_groups(np.array([value for _, value, _ in hashed], np.uint64))
+    rows = [_group_row("alike", [hashed[number][0] for number in group], splits[group]) for group in groups]
+    facts = duplicate_facts(groups) | {"leaks": leak_facts(groups, splits, lambda number: hashed[number][0])}
+    return facts, rows
+
+
+def _group_row(kind: str, keys: Sequence[str], splits: Group) -> dict[str, Any]:
+    return {"kind": kind, "images": [{"path": key, "split": SPLITS[split]} for key, split in zip(keys, splits, strict=True)]}

@@ -1,0 +1,161 @@
+"""Sums over the images of a data set, and how far those of one version lie from those of another.
+
+Shards are written by many tasks, so a tally can be merged and is kept as JSON: whole numbers on fixed edges, which come
+out the same in any order. No NumPy here: one image costs a few microseconds beside its decoding, and no import.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from math import log, sqrt
+from typing import Any
+
+EDGES: Mapping[str, tuple[float, ...]] = {
+    "sizes": (8, 16, 24, 40, 72, 100, 150, 200, 290, 350, 450, 600, 900, 1400, 2000, 2800, 4000),
+    "aspect": (0.3, 0.45, 0.6, 0.71, 0.78, 0.91, 1.1, 1.29, 1.41, 1.67, 2.2, 3.3),
+    "bytes": tuple(1000 * 2**power for power in range(16)),
+    "brightness": tuple(range(16, 256, 16)),
+}
+"""Where bins part: shorter side in pixels, width over height, bytes, mean of the 8-bit pixels.
+
+The first bin lies below the first edge, the last at and above the last. The edges of sizes and aspect stand between
+the usual ones (256, 4:3), so that a pixel of rounding moves no image to another bin.
+"""
+
+SIGMAS = 3.0
+_SIDES = ("height", "width")
+
+
+class Statistics:
+    """A tally of images; `to_json` is what `dataset.json` keeps of it."""
+
+    def __init__(self) -> None:
+        self.images = 0
+        self.bytes = 0
+        self.counts = {name: [0] * (len(edges) + 1) for name, edges in EDGES.items()}
+        self.sides = {name: _Range() for name in _SIDES}
+
+    def add(self, height: int, width: int, size: int, brightness: float | None) -> None:
+        """Count one image: its sides in pixels, its size in bytes, the mean of its 8-bit pixels where it is known."""
+        self.images += 1
+        self.bytes += size
+        self.sides["height"].add(height)
+        self.sides["width"].add(width)
+        self._count("sizes", min(height, width))
+        self._count("aspect", width / height)
+        self._count("bytes", size)
+        if brightness is not None:
+            self._count("brightness", brightness)
+
+    def merge(self, other: Statistics) -> None:
+        """Take in what another tally has counted."""
+        self.images += other.images
+        self.bytes += other.bytes
+        for name, side in other.sides.items():
+            self.sides[name].merge(side)
+        for name, counts in other.counts.items():
+            self.counts[name] = [one + more for one, more in zip(self.counts[name], counts, strict=True)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Counts by bin with their edges, and the least, most, sum and mean of the sides (None where there is none)."""
+        return {
+            "images": self.images,
+            "bytes": self.bytes,
+            **{name: side.to_json(self.images) for name, side in self.sides.items()},
+            "histograms": {
+                name: {"edges": list(EDGES[name]), "counts": counts} for name, counts in self.counts.items()
+            },
+        }
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> Statistics:
+        """The tally that `to_json` described.
+
+        Raises ValueError where its bins have other edges: another version of this software made it.
+        """
+        made = cls()
+        made.images, made.bytes = content["images"], content["bytes"]
+        made.sides = {name: _Range.from_json(content[name]) for name in _SIDES}
+        for name, edges in EDGES.items():
+            histogram = content["histograms"][name]
+            if tuple(histogram["edges"]) != edges:
+                raise ValueError(f"the bins of {name} have other edges: count the images again")
+            made.counts[name] = list(histogram["counts"])
+        return made
+
+    def _count(self, name: str, value: float) -> None:
+        self.counts[name][bisect_right(EDGES[name], value)] += 1
+
+
+class _Range:
+    """Least, most and sum of whole numbers: unlike a running mean, the same in any order."""
+
+    def __init__(self, least: int | None = None, most: int | None = None, total: int = 0) -> None:
+        self.least, self.most, self.total = least, most, total
+
+    def add(self, value: int) -> None:
+        self.merge(_Range(value, value, value))
+
+    def merge(self, other: _Range) -> None:
+        if other.least is None or other.most is None:
+            return
+        self.least = other.least if self.least is None else min(self.least, other.least)
+        self.most = other.most if self.most is None else max(self.most, other.most)
+        self.total += other.total
+
+    def to_json(self, images: int) -> dict[str, Any]:
+        mean = round(self.total / images, 1) if images else None
+        return {"min": self.least, "max": self.most, "mean": mean, "sum": self.total}
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any]) -> _Range:
+        return cls(content["min"], content["max"], content["sum"])
+
+
+def drift(now: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, float]:
+    """How far the images of two versions lie apart in sizes, aspect, brightness and class shares.
+
+    Both are the `quality` of a `dataset.json`, with its `statistics` and `classes`; what either lacks, or counted in
+    other bins, is left out. A number is what `stability_index` gives: 0.1 is little, 0.25 is much.
+    """
+    pairs = {name: _histograms(name, now, before) for name in ("sizes", "aspect", "brightness")}
+    pairs["classes"] = _class_counts(now.get("classes") or {}, before.get("classes") or {})
+    return {name: stability_index(*pair) for name, pair in pairs.items() if pair and all(map(any, pair))}
+
+
+def stability_index(now: Sequence[int], before: Sequence[int]) -> float:
+    """The population stability index of two histograms, as far as it is more than the luck of the draw.
+
+    The index is the sum of (p - q) ln(p / q) over the bins that either fills, where p and q are their shares with half
+    an image more in each bin, so that an empty one stays finite. Between n and m images drawn from one population it
+    is not zero: (1/n + 1/m) times a chi-square of as many degrees of freedom as there are bins, less one (B. Yurdakul,
+    Statistical Properties of Population Stability Index, 2018). Its mean and three standard deviations are therefore
+    taken off: 0.3 and 0.33 for 16 bins and twice 100 images, 0.003 each for twice 10,000. Seen in 300 draws each, the
+    rest is above 0 in 1 of 60 at most.
+    """
+    filled = [(one, other) for one, other in zip(now, before, strict=True) if one or other]
+    n, m = sum(now), sum(before)
+    smoothed = [((one + 0.5) / (n + len(filled) / 2), (other + 0.5) / (m + len(filled) / 2)) for one, other in filled]
+    index = sum((p - q) * log(p / q) for p, q in smoothed)
+    freedom = len(filled) - 1
+    by_chance = (1 / n + 1 / m) * (freedom + SIGMAS * sqrt(2 * freedom))
+    return round(max(0.0, index - by_chance), 4)
+
+
+Pair = tuple[Sequence[int], Sequence[int]]
+
+
+def _histograms(name: str, now: Mapping[str, Any], before: Mapping[str, Any]) -> Pair | None:
+    one, other = (_histogram(name, quality) for quality in (now, before))
+    return (one["counts"], other["counts"]) if one and other and one["edges"] == other["edges"] else None
+
+
+def _histogram(name: str, quality: Mapping[str, Any]) -> Any:
+    return ((quality.get("statistics") or {}).get("histograms") or {}).get(name)
+
+
+def _class_counts(now: Mapping[str, int], before: Mapping[str, int]) -> Pair:
+    """Counts over the labels of both: one that vanished, or is new, counts as none in the other."""
+    labels = sorted({*now, *before})
+    return [now.get(label, 0) for label in labels], [before.get(label, 0) for label in labels]
