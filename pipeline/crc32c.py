@@ -14,9 +14,6 @@ _PERIOD = 2**31 - 1
 _LOW_BITS = 12
 _LOW = (1 << _LOW_BITS) - 1
 _ZEROS = bytes(1 << _LOW_BITS)
-SHORT = 16_384
-"""Below so many bytes, going over them again costs less than combining does (with CRC32C in hardware)."""
-
 _Tables = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
@@ -34,14 +31,6 @@ def combine(crc_a: int, crc_b: int, length_b: int) -> int:
         length >>= 1
         power += 1
     return crc ^ crc_b
-
-
-def extend(crc: int, part: bytes, crc_part: int) -> int:
-    """CRC32C of what `crc` stands for followed by `part`, whose own CRC32C is known: the cheaper of two ways."""
-    if len(part) < SHORT:
-        extended: int = google_crc32c.extend(crc, part)
-        return extended
-    return combine(crc, crc_part, len(part))
 
 
 def _over_zeros(crc: int, zeros: bytes) -> int:

@@ -29,6 +29,10 @@ class ConflictError(BadInput):
     """Another file with other content already stands where this one would go. It is left untouched."""
 
 
+class GateError(BadInput):
+    """The images are over a threshold of the data gate that stops the run, or a person stopped it there."""
+
+
 class Preempted(TenfoldError):
     """Training was asked to stop, wrote a checkpoint and left. A retry goes on from there."""
 

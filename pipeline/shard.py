@@ -17,7 +17,7 @@ from pipeline.quality.examine import Rejection, UsableImage, examine, is_misname
 from pipeline.quality.statistics import Statistics
 from pipeline.records import ImageEncoder
 from pipeline.results import ShardResult, load_result, results_folder, save_result
-from pipeline.snapshot import RawImage, from_line, key_bytes
+from pipeline.snapshot import RawImage, from_lines, key_bytes
 from pipeline.sources import MISSING, Box
 from pipeline.tfrecord import Writer, writer_of
 
@@ -39,7 +39,7 @@ def write_range(plan_path: Path, advance: Advance) -> None:
                 deque(lines, maxlen=0)  # on to the rows of the next shard
                 advance(spec.images)
             else:
-                _write_shard(plan_path, range_plan, spec, map(from_line, lines), advance)
+                _write_shard(plan_path, range_plan, spec, lines, advance)
 
 
 def _is_finished(plan_path: Path, range_plan: RangePlan, spec: ShardSpec) -> bool:
@@ -49,15 +49,16 @@ def _is_finished(plan_path: Path, range_plan: RangePlan, spec: ShardSpec) -> boo
 
 
 def _write_shard(
-    plan_path: Path, range_plan: RangePlan, spec: ShardSpec, rows: Iterator[RawImage], advance: Advance
+    plan_path: Path, range_plan: RangePlan, spec: ShardSpec, lines: Iterator[bytes], advance: Advance
 ) -> None:
     path = Path(range_plan.written) / spec.name
     with storage.write_new(path) as file:
         records = writer_of(path, file)
         shard = _ShardWriter(range_plan, records)
-        for row in rows:
-            shard.add(row)
-            advance(1)
+        for rows in from_lines(lines):
+            for row in rows:
+                shard.add(row)
+            advance(len(rows))
         records.close()
     save_result(plan_path, shard.result(spec))
 
@@ -70,8 +71,8 @@ class _ShardWriter:
         self._rules = range_plan.rules
         self._encoder = ImageEncoder(range_plan.records, range_plan.labels, range_plan.texts)
         self._records = records
-        self._classes: Counter[str] = Counter()
-        self._examples = self._misnamed = 0
+        self._labels: Counter[tuple[str, ...]] = Counter()
+        self._misnamed = 0
         self._statistics = Statistics()
         self._rejected: list[dict[str, str]] = []
         self._perceptual_hashes: list[tuple[str, int]] = []
@@ -101,21 +102,26 @@ class _ShardWriter:
     def _append(self, row: RawImage, image: UsableImage, crc32c: int) -> None:
         labels = tuple(row.labels)
         self._records.write(self._encoder.encode(image, labels, key_bytes(row.key)), image.encoded, crc32c)
-        self._examples += 1
-        self._classes.update(labels)
+        self._labels[labels] += 1
         self._misnamed += is_misnamed(row.key, image.found)
         self._statistics.add(image.height, image.width, len(image.encoded), image.brightness)
         if image.perceptual_hash is not None:
             self._perceptual_hashes.append((row.key, image.perceptual_hash))
 
+    def _classes(self) -> dict[str, int]:
+        classes: Counter[str] = Counter()
+        for labels, count in self._labels.items():
+            classes.update(dict.fromkeys(labels, count))
+        return dict(classes)
+
     def result(self, spec: ShardSpec) -> ShardResult:
         return ShardResult(
             name=spec.name,
             split=spec.split,
-            examples=self._examples,
+            examples=self._labels.total(),
             bytes=self._records.bytes,
             crc32c=f"{self._records.crc32c:08x}",
-            classes=dict(self._classes),
+            classes=self._classes(),
             rejected=self._rejected,
             misnamed=self._misnamed,
             statistics=self._statistics.to_json(),

@@ -9,6 +9,7 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import IO, Protocol
 
@@ -21,8 +22,8 @@ HEADER_BYTES = 12
 FOOTER_BYTES = 4
 GZIP_SUFFIX = ".gz"
 GZIP_LEVEL = 3  # photographs do not shrink, and pixels shrink little more at higher ones
-_FLUSH_BYTES = 256 * 1024
-_FLUSH_PARTS = 900  # writev takes 1,024 at most
+SHORT = 16_384  # bytes; going over fewer again costs less than combining checksums
+_GATHERED_PARTS = 512  # four a record
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 
@@ -42,6 +43,7 @@ def frame(data: bytes) -> bytes:
     return b"".join((_header(len(data)), data, _CRC.pack(masked_crc32c(data))))
 
 
+@lru_cache(4096)
 def _header(length: int) -> bytes:
     packed = _LENGTH.pack(length)
     return packed + _CRC.pack(masked_crc32c(packed))
@@ -61,36 +63,48 @@ class Writer(Protocol):
 
 
 class RecordWriter:
-    """Writes to a file descriptor. Large parts are neither copied nor gone over again; small ones are gathered."""
+    """Writes to a file descriptor. Small records are gathered; large bodies are neither copied nor gone over again."""
 
     def __init__(self, descriptor: int) -> None:
         self.bytes = self.crc32c = 0
         self._descriptor = descriptor
-        self._parts: list[bytes] = []
-        self._flushed = 0
+        self._gathered: list[bytes] = []
 
     def write(self, before: bytes, body: bytes, body_crc: int) -> None:
-        crc = crc32c.extend(google_crc32c.value(before), body, body_crc)
-        head = _header(len(before) + len(body)) + before
-        tail = _CRC.pack(masked(crc))
-        of_file = crc32c.extend(google_crc32c.extend(self.crc32c, head), body, body_crc)
-        self.crc32c = google_crc32c.extend(of_file, tail)
-        self.bytes += len(head) + len(body) + len(tail)
-        self._parts += (head, body, tail)
-        if self.bytes - self._flushed >= _FLUSH_BYTES or len(self._parts) >= _FLUSH_PARTS:
+        head = _header(len(before) + len(body))
+        if len(body) >= SHORT:
+            self._flush()
+            self._write_large(head + before, before, body, body_crc)
+            return
+        crc = google_crc32c.extend(google_crc32c.value(before), body)
+        self._gathered += (head, before, body, _CRC.pack(masked(crc)))
+        if len(self._gathered) >= _GATHERED_PARTS:
             self._flush()
 
     def close(self) -> None:
         self._flush()
 
     def _flush(self) -> None:
-        size = self.bytes - self._flushed
-        written = os.writev(self._descriptor, self._parts) if self._parts else 0
+        if self._gathered:
+            records = b"".join(self._gathered)
+            self._gathered = []
+            self.crc32c = google_crc32c.extend(self.crc32c, records)
+            self._put([records], len(records))
+
+    def _write_large(self, head: bytes, before: bytes, body: bytes, body_crc: int) -> None:
+        tail = _CRC.pack(masked(crc32c.combine(google_crc32c.value(before), body_crc, len(body))))
+        of_file = crc32c.combine(google_crc32c.extend(self.crc32c, head), body_crc, len(body))
+        self.crc32c = google_crc32c.extend(of_file, tail)
+        # At once: were images gathered, their freed memory would go back to the system, to be asked for page by page.
+        self._put([head, body, tail], len(head) + len(body) + len(tail))
+
+    def _put(self, parts: list[bytes], size: int) -> None:
+        self.bytes += size
+        written = os.writev(self._descriptor, parts)
         if written < size:  # a disk that is nearly full takes a part; the next call says why
-            rest = memoryview(b"".join(self._parts))
-            while written < size:
-                written += os.write(self._descriptor, rest[written:])
-        self._parts, self._flushed = [], self.bytes
+            rest = memoryview(b"".join(parts))[written:]
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
 
 
 class GzipRecordWriter:

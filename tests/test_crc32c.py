@@ -35,10 +35,3 @@ def test_a_long_part_equals_its_two_halves(bit: int):
 def test_the_check_value_of_the_standard():
     # RFC 3720, B.4: 32 bytes of zeros.
     assert crc32c.combine(google_crc32c.value(bytes(16)), google_crc32c.value(bytes(16)), 16) == 0x8A9136AA
-
-
-@pytest.mark.parametrize("length", [0, 100, crc32c.SHORT - 1, crc32c.SHORT, 100_000])
-def test_extending_takes_either_way_to_the_same_end(length: int):
-    head, part = b"head of the record", random.Random(length).randbytes(length)
-    extended = crc32c.extend(google_crc32c.value(head), part, google_crc32c.value(part))
-    assert extended == google_crc32c.value(head + part)

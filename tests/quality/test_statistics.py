@@ -95,6 +95,10 @@ def test_an_empty_bin_is_finite_and_much():
     assert 5 < stability_index([1000, 0], [0, 1000]) < 20
 
 
+def test_bins_that_both_leave_empty_change_nothing():
+    assert stability_index([500, 0, 0, 100], [300, 0, 0, 300]) == stability_index([500, 100], [300, 300]) > 0
+
+
 def qualities(images: int, draws: int, brighter: float = 0) -> list[tuple[dict, dict]]:
     """Pairs of data sets drawn from one population that is like the flowers, the second of them perhaps brighter."""
     rng = np.random.default_rng(0)
@@ -126,7 +130,7 @@ def test_images_that_became_brighter_drift_in_that_alone(images: int):
 
 def test_shares_of_classes_drift_when_one_vanishes_or_is_new():
     assert drift({"classes": {"a": 900, "b": 100}}, {"classes": {"a": 500, "b": 500}})["classes"] > 0.25
-    assert drift({"classes": {"a": 500, "c": 500}}, {"classes": {"a": 500, "b": 500}})["classes"] > 0.25
+    assert drift({"classes": {"a": 500, "c": 500}}, {"classes": {"a": 500}})["classes"] > 0.25
 
 
 def test_what_either_does_not_know_is_left_out():
