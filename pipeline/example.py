@@ -28,10 +28,16 @@ def encode_entries(features: Mapping[str, Feature]) -> bytes:
     return b"".join(_delimited(1, _entry(key, features[key])) for key in sorted(features))
 
 
+@lru_cache(8192)
+def one_entry(key: str, value: bytes | int) -> bytes:
+    """The entry of one feature, remembered: heights and names of formats come again and again."""
+    return encode_entries({key: value})
+
+
 def before_bytes(entries: bytes, key: str, length: int) -> bytes:
     """All of a serialized tf.train.Example that stands before the last feature's one value of `length` bytes."""
     head = bytes_entry_head(key, length)
-    return b"".join((b"\n", _varint(len(entries) + len(head) + length), entries, head))
+    return b"\n" + _varint(len(entries) + len(head) + length) + entries + head
 
 
 @lru_cache(4096)

@@ -32,7 +32,9 @@ def expected_bytes(snapshot: Snapshot, order: NDArray[np.intp], rules: Rules) ->
 def say_size(total: int, snapshot: Snapshot, folder: Path, prepare: str) -> None:
     """Say what the shards will take, and warn where the disk of `folder` has less."""
     if prepare != "keep":
-        _log.info("prepare=%s: about %.2f GB of shards, of %.2f GB of images", prepare, total / 1e9, snapshot.bytes / 1e9)
+        _log.info(
+            "prepare=%s: about %.2f GB of shards, of %.2f GB of images", prepare, total / 1e9, snapshot.bytes / 1e9
+        )
     nearest = next(place for place in (folder, *folder.parents) if place.exists())
     free = shutil.disk_usage(nearest).free
     if free < total:

@@ -107,7 +107,9 @@ class _Sums:
         self._multi_label |= len(row.labels) != 1
         self._has_boxes |= bool(row.boxes)
         self._box_labels.update(box.label for box in row.boxes if box.label)
-        return [self._label_ids.setdefault(label, len(self._label_ids)) for label in row.labels][0]
+        for label in row.labels:
+            self._label_ids.setdefault(label, len(self._label_ids))
+        return self._label_ids[row.labels[0]]
 
     def require_images(self) -> None:
         source_uri = self._settings.source_uri

@@ -1,8 +1,9 @@
 """The plan, as pure functions: which image goes to which split, into which shard, at which place.
 
-Order comes from a salted hash of the image's key, its split from one of its group, never from a random generator or the order of a listing:
-the same images give the same shards anywhere, and neither more images nor more classes move one to the other side.
-The rejected alternative, shuffling in the reader, mixes shards sorted by class badly even with a buffer of 8,192.
+Order comes from a salted hash of the image's key, its split from one of its group, never from a random generator or the
+order of a listing: the same images give the same shards anywhere, and neither more images nor more classes move one to
+the other side. The rejected alternative, shuffling in the reader, mixes shards sorted by class badly even with a buffer
+of 8,192.
 """
 
 import hashlib
@@ -50,7 +51,8 @@ def salted(hashes: NDArray[np.uint64], purpose: str, seed: int) -> NDArray[np.ui
     mixed = hashes ^ np.frombuffer(salt, "<u8")[0]
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
+    result: NDArray[np.uint64] = mixed ^ (mixed >> np.uint64(31))
+    return result
 
 
 def assign_splits(given: NDArray[np.int8], split_hashes: NDArray[np.uint64], fraction: float) -> NDArray[np.int8]:
@@ -88,7 +90,10 @@ def shard_counts(images: Mapping[str, int], train_shards: int, servers: int) -> 
 
 
 def shard_specs(images: Mapping[str, int], counts: Mapping[str, int], ending: str) -> list[ShardSpec]:
-    """All shards in order, their names with `ending` (".tfrecord"). The counts of images within a split differ by one at most; a shard may hold none."""
+    """All shards in order, their names with `ending` (".tfrecord").
+
+    The counts of images within a split differ by one at most; a shard may hold none.
+    """
     return [
         ShardSpec(
             name=f"{split}-{index:05d}-of-{shards:05d}{ending}",

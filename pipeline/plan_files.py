@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 
 from pipeline import plan, storage
 from pipeline.config import Settings
-from pipeline.dataset import Dataset, is_committed, last_version, load, require_shards
+from pipeline.dataset import is_committed, last_version, load, require_shards
 from pipeline.errors import SettingsError, SourceError
+from pipeline.expected_size import expected_bytes, say_size
 from pipeline.labels import given_labels, label_map, proposed_labels
 from pipeline.plan import Arranged, ShardSpec
-from pipeline.expected_size import expected_bytes, say_size
 from pipeline.quality.examine import Rules
 from pipeline.quality.facts import DUPLICATES, planned_facts
 from pipeline.quality.gate import Ask, decide, findings, notices
@@ -105,14 +105,14 @@ def make_plan(settings: Settings, snapshot_path: Path, ask: Ask | None = None) -
     if _is_complete(settings, version):
         return _save_plan(settings, made)
     quality, duplicates = planned_facts(snapshot, arranged, last_version(name_folder(settings), but=version))
+    with storage.write_whole(work_folder(settings, version) / DUPLICATES) as file:
+        file.write(duplicates)
     for notice in notices(quality):
         _log.warning(notice)
     decide(findings(quality, settings), ask)
     if not settings.label_map and label_map(name_folder(settings), needed) != labels:
         return make_plan(settings, snapshot_path, ask)  # another run added labels in between
     _say(snapshot, arranged, version, settings)
-    with storage.write_whole(work_folder(settings, version) / DUPLICATES) as file:
-        file.write(duplicates)
     ranges = list(_write_plan_files(settings, snapshot, version, labels, arranged))
     return _save_plan(settings, replace(made, complete=False, quality=quality, ranges=ranges))
 

@@ -140,22 +140,24 @@ class ImageEncoder:
 
     def __init__(self, form: RecordFormat, labels: Sequence[str], texts: Mapping[str, str]) -> None:
         self._form = form
+        self._keys = form.keys
         self._ids = {label: number + form.label_offset for number, label in enumerate(labels)}
         self._texts = texts
         self._labels = lru_cache(CACHED)(self._encode_labels)
-        self._shape = lru_cache(CACHED)(self._encode_shape)
 
     def encode(self, image: UsableImage, labels: tuple[str, ...], filename: bytes) -> bytes:
         """All of the serialized tf.train.Example that stands before `image.encoded`, which is its end."""
-        keys = self._form.keys
-        entries = self._labels(labels) + self._shape(image.format, image.height, image.width)
-        if self._form.boxes:
-            entries += self._boxes(image, labels)
-        return example.before_bytes(
-            b"".join((entries, example.bytes_entry_head(keys.filename, len(filename)), filename)),
-            keys.encoded,
-            len(image.encoded),
+        keys = self._keys
+        entries = (
+            self._labels(labels),
+            example.one_entry(keys.format, image.format.encode()),
+            example.one_entry(keys.height, image.height),
+            example.one_entry(keys.width, image.width),
+            self._boxes(image, labels) if self._form.boxes else b"",
+            example.bytes_entry_head(keys.filename, len(filename)),
+            filename,
         )
+        return example.before_bytes(b"".join(entries), keys.encoded, len(image.encoded))
 
     def _encode_labels(self, labels: tuple[str, ...]) -> bytes:
         keys = self._form.keys
@@ -167,10 +169,6 @@ class ImageEncoder:
         if self._form.synsets:
             features[keys.synset] = [text_bytes(label) for label in labels]
         return example.encode_entries(features)
-
-    def _encode_shape(self, form: str, height: int, width: int) -> bytes:
-        keys = self._form.keys
-        return example.encode_entries({keys.format: form.encode(), keys.height: height, keys.width: width})
 
     def _boxes(self, image: UsableImage, labels: tuple[str, ...]) -> bytes:
         keys, boxes = self._form.keys, image.boxes

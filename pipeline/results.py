@@ -1,7 +1,7 @@
 """What was written of each shard. The file of a result marks its shard as finished."""
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -42,4 +42,4 @@ def load_result(plan_path: Path, shard: str) -> ShardResult | None:
 def save_result(plan_path: Path, result: ShardResult) -> None:
     """Say that a shard is finished."""
     with storage.write_whole(results_folder(plan_path) / f"{result.name}.json") as file:
-        file.write(json.dumps(asdict(result)).encode())
+        file.write(json.dumps(vars(result)).encode())

@@ -119,7 +119,7 @@ class _ShardWriter:
             name=spec.name,
             split=spec.split,
             examples=self._labels.total(),
-            bytes=self._records.bytes,
+            bytes=self._records.size,
             crc32c=f"{self._records.crc32c:08x}",
             classes=self._classes(),
             rejected=self._rejected,

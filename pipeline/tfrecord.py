@@ -52,7 +52,7 @@ def _header(length: int) -> bytes:
 class Writer(Protocol):
     """Writes records one by one, and knows size in bytes and CRC32C of the file so far; `close` ends it."""
 
-    bytes: int
+    size: int
     crc32c: int
 
     def write(self, before: bytes, body: bytes, body_crc: int) -> None:
@@ -66,7 +66,7 @@ class RecordWriter:
     """Writes to a file descriptor. Small records are gathered; large bodies are neither copied nor gone over again."""
 
     def __init__(self, descriptor: int) -> None:
-        self.bytes = self.crc32c = 0
+        self.size = self.crc32c = 0
         self._descriptor = descriptor
         self._gathered: list[bytes] = []
 
@@ -99,7 +99,7 @@ class RecordWriter:
         self._put([head, body, tail], len(head) + len(body) + len(tail))
 
     def _put(self, parts: list[bytes], size: int) -> None:
-        self.bytes += size
+        self.size += size
         written = os.writev(self._descriptor, parts)
         if written < size:  # a disk that is nearly full takes a part; the next call says why
             rest = memoryview(b"".join(parts))[written:]
@@ -111,7 +111,7 @@ class GzipRecordWriter:
     """The same into one gzip stream. Its bytes depend on the version of zlib, but on no time and no name."""
 
     def __init__(self, descriptor: int) -> None:
-        self.bytes = self.crc32c = 0
+        self.size = self.crc32c = 0
         self._file = open(descriptor, "wb", closefd=False)  # noqa: SIM115 - closed by close
         self._compress = zlib.compressobj(GZIP_LEVEL, wbits=16 + zlib.MAX_WBITS)
 
@@ -124,7 +124,7 @@ class GzipRecordWriter:
 
     def _put(self, compressed: bytes) -> None:
         self._file.write(compressed)
-        self.bytes += len(compressed)
+        self.size += len(compressed)
         self.crc32c = google_crc32c.extend(self.crc32c, compressed)
 
 

@@ -17,7 +17,7 @@ from pipeline.errors import ConflictError, DatasetError, SourceError
 from pipeline.plan import SPLITS, TRAIN, VALIDATION
 from pipeline.plan_files import Plan, RangePlan, load_plan, load_range
 from pipeline.progress import Advance
-from pipeline.quality.facts import DUPLICATES, to_lines, written_facts
+from pipeline.quality.facts import DUPLICATES, from_lines, to_lines, written_facts
 from pipeline.quality.gate import Ask, decide, findings, notices
 from pipeline.report import write_card
 from pipeline.results import ShardResult, load_result
@@ -47,8 +47,8 @@ def copy_range(plan_path: Path, advance: Advance) -> None:
 def commit(plan_path: Path, settings: Settings, ask: Ask | None = None) -> Dataset:
     """Write `dataset.json` once every listed image is in one record or rejected, and return what it says.
 
-    Writes nothing where the data set is committed already. Raises DatasetError where the counts do not add up, GateError
-    where the data set is over a threshold of `settings`; `ask` asks a person where they say so.
+    Writes nothing where the data set is committed already. Raises DatasetError where the counts do not add up,
+    GateError where the data set is over a threshold of `settings`; `ask` asks a person where they say so.
     """
     plan = load_plan(plan_path)
     folder = Path(plan.dataset)
@@ -63,25 +63,33 @@ def commit(plan_path: Path, settings: Settings, ask: Ask | None = None) -> Datas
 def _commit(plan: Plan, plan_path: Path, settings: Settings, ask: Ask | None) -> None:
     folder = Path(plan.dataset)
     results = [result for path in plan.ranges for result in _finished_shards(Path(path))[1]]
-    rejected = [row for result in results for row in result.rejected]
-    before = last_version(folder.parent, but=plan.version)
-    quality, alike = written_facts(plan.quality, results, before)
+    quality, alike = written_facts(plan.quality, results, last_version(folder.parent, but=plan.version))
+    quality["findings"] = [finding.sentence for finding in findings(quality, settings)]
     lists = {
-        REJECTED: to_lines(rejected),
+        REJECTED: to_lines(row for result in results for row in result.rejected),
         DUPLICATES: (plan_path.parent / DUPLICATES).read_bytes() + to_lines(alike),
     }
     dataset = _describe(plan, results, lists, quality)
+    _keep_rejected(plan_path.parent / REJECTED, lists[REJECTED])
     _require_examples(dataset)
     _pass_gate(dataset, settings, ask)
     for name, content in lists.items():
         with storage.write_new(folder / name) as file:
             file.write(content)
         storage.sync(folder / name)
-    write_card(folder, dataset, rejected)
     write_tfds_metadata(folder, dataset)
+    write_card(folder, dataset, *map(from_lines, lists.values()))
     _commit_file(folder, dataset)
     storage.sweep(folder)
     _log.info("data set %s: %s, %d rejected", folder, _count_words(dataset), dataset.rejected["count"])
+
+
+def _keep_rejected(path: Path, lines: bytes) -> None:
+    """Before the gate: whoever it stops wants to read why."""
+    with storage.write_whole(path) as file:
+        file.write(lines)
+    if lines:
+        _log.warning("%d images were rejected: %s says why", lines.count(b"\n"), path)
 
 
 def _pass_gate(dataset: Dataset, settings: Settings, ask: Ask | None) -> None:

@@ -1,5 +1,6 @@
 """Small real things that many tests need."""
 
+import hashlib
 import io
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ MakeImages = Callable[[Mapping[str, int]], Path]
 
 def jpeg(seed: int, size: tuple[int, int] = (24, 16)) -> bytes:
     """A small RGB JPEG; another seed, another picture."""
-    colours = bytes((seed * 37 + i * 11) % 256 for i in range(12))
+    colours = hashlib.blake2b(str(seed).encode(), digest_size=12).digest()
     picture = Image.frombytes("RGB", (2, 2), colours).resize(size, Image.Resampling.NEAREST)
     buffer = io.BytesIO()
     picture.save(buffer, "JPEG", quality=90)
@@ -31,7 +32,7 @@ def make_images(tmp_path: Path) -> MakeImages:
             folder = source / name
             folder.mkdir(parents=True, exist_ok=True)
             for number in range(count):
-                (folder / f"{number:03d}.jpg").write_bytes(jpeg(hash_of(name) + number))
+                (folder / f"{number:03d}.jpg").write_bytes(jpeg(1000 * hash_of(name) + number))
         return source
 
     return make

@@ -2,6 +2,7 @@ import pytest
 
 from pipeline import example
 
+
 @pytest.mark.parametrize(
     ("features", "expected"),
     [

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pipeline.dataset import Dataset
 from pipeline.extract import read_raw
 from pipeline.plan import SPLITS, TRAIN, VALIDATION, Arranged
 from pipeline.quality.duplicates import (
-    Group,
     candidates,
     confirm,
     duplicate_facts,
@@ -42,7 +42,7 @@ def planned_facts(snapshot: Snapshot, arranged: Arranged, before: Dataset | None
             "duplicates": duplicate_facts(groups),
             "leaks": leak_facts(groups, arranged.splits, lambda number: rows[number].key),
             "classes": _classes(snapshot, arranged, TRAIN),
-            "validation_classes": _classes(snapshot, arranged, VALIDATION),
+            "classes_without_validation": _missing(_classes(snapshot, arranged, VALIDATION)),
         }
         lines = to_lines(_group_row("equal", [rows[i].key for i in group], arranged.splits[group]) for group in groups)
     return facts | _against(facts, before, snapshot), lines
@@ -53,18 +53,18 @@ def written_facts(
 ) -> tuple[Quality, list[dict[str, Any]]]:
     """What `planned_facts` knew and what the shards showed, and rows of near-duplicates for `duplicates.jsonl`."""
     statistics = Statistics()
-    classes: dict[str, Counter[str]] = {split: Counter() for split in SPLITS}
+    classes: Counter[str] = Counter(dict.fromkeys(planned["classes"], 0))
     for result in results:
         statistics.merge(Statistics.from_json(result.statistics))
-        classes[result.split].update(result.classes)
+        if result.split == TRAIN:
+            classes.update(result.classes)
     near, rows = _near_facts(results)
     facts: Quality = {
         **planned,
         "rejected": sum(len(result.rejected) for result in results),
         "misnamed": sum(result.misnamed for result in results),
         "near_duplicates": near,
-        "classes": dict(sorted(classes[TRAIN].items())),
-        "validation_classes": dict(sorted(classes[VALIDATION].items())),
+        "classes": dict(sorted(classes.items())),
         "statistics": statistics.to_json(),
     }
     return {**facts, "drift": _drift(facts, before)}, rows
@@ -75,11 +75,24 @@ def to_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
     return b"".join(json.dumps(row).encode("ascii") + b"\n" for row in rows)
 
 
+def from_lines(lines: bytes) -> list[dict[str, Any]]:
+    """The rows of JSON lines."""
+    return [json.loads(line) for line in lines.splitlines()]
+
+
 def _classes(snapshot: Snapshot, arranged: Arranged, split: str) -> dict[str, int]:
     """Images listed of each label in a split; of an image with several labels, the first."""
     members = arranged.splits == SPLITS.index(split)
     counts = np.bincount(arranged.columns["label"][members], minlength=len(snapshot.labels)).tolist()
-    return {label: count for label, count in sorted(zip(snapshot.labels, counts, strict=True)) if snapshot.classes.get(label)}
+    return {
+        label: count
+        for label, count in sorted(zip(snapshot.labels, counts, strict=True))
+        if snapshot.classes.get(label)
+    }
+
+
+def _missing(classes: Mapping[str, int]) -> list[str]:
+    return [label for label, count in classes.items() if not count]
 
 
 def _against(facts: Quality, before: Dataset | None, snapshot: Snapshot) -> Quality:
@@ -111,5 +124,8 @@ def _near_facts(results: Sequence[ShardResult]) -> tuple[Quality | None, list[di
     return facts, rows
 
 
-def _group_row(kind: str, keys: Sequence[str], splits: Group) -> dict[str, Any]:
-    return {"kind": kind, "images": [{"path": key, "split": SPLITS[split]} for key, split in zip(keys, splits, strict=True)]}
+def _group_row(kind: str, keys: Sequence[str], splits: NDArray[np.int8]) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "images": [{"path": key, "split": SPLITS[split]} for key, split in zip(keys, splits, strict=True)],
+    }

@@ -1,11 +1,15 @@
 """The page that tells a run: one HTML file that opens anywhere, drawn from the local record alone."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from pipeline.dataset import Dataset
 from pipeline.storage import write_whole
 
 SAMPLES = 48
+CARD = "card.html"
 
 
 def report_run(run_folder: Path) -> Path:
@@ -18,6 +22,21 @@ def report_run(run_folder: Path) -> Path:
 
     folder = Path(load_run(run_folder).dataset)
     return write_report(run_folder, sample_images(folder, load(folder), SAMPLES))
+
+
+def write_card(
+    folder: Path, dataset: Dataset, rejected: Sequence[Mapping[str, Any]], duplicates: Sequence[Mapping[str, Any]]
+) -> None:
+    """Write the data set card into the folder of a data set whose shards stand there, and that need not be committed.
+
+    ``rejected`` and ``duplicates`` are the rows of the files of these names.
+    """
+    from pipeline.dataset import sample_images, to_json
+    from pipeline.report import card
+
+    groups = [[image["path"] for image in row["images"]] for row in duplicates]
+    content = json.loads(to_json(dataset))
+    card.write_card(folder / CARD, content, sample_images(folder, dataset, SAMPLES), rejected, groups)
 
 
 def write_report(run_folder: Path, samples: Sequence[tuple[str, bytes]] = ()) -> Path:

@@ -15,6 +15,7 @@ A source of your own is a file here with two functions, and nothing else:
 image below `place`, or below its folder where `place` is a file. `recognises` lets `source_kind: auto` find it.
 """
 
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -67,10 +68,12 @@ Found = Listed | Skipped | Classes
 
 
 def measure(path: Path) -> tuple[int, int]:
-    """Size and generation of a local file; MISSING and 0 where there is none."""
+    """Size in bytes and generation of a local file; MISSING and 0 where there is none, or no regular one."""
     try:
         status = path.stat()
-    except OSError:
+    except (OSError, ValueError):  # ValueError: a list may hold a path with a zero byte
+        return MISSING, 0
+    if not stat.S_ISREG(status.st_mode):  # opening a FIFO would wait for ever for a writer
         return MISSING, 0
     # Not the time of modification: copying with times kept, or setting them, would hide another content.
     return status.st_size, status.st_ctime_ns

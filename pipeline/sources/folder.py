@@ -9,8 +9,9 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from pipeline.config import Settings
 from pipeline.errors import SourceError
-from pipeline.sources import Listed, Skipped
+from pipeline.sources import Found, Listed, Skipped
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff"})
 SPLITS = {
@@ -25,31 +26,48 @@ SPLITS = {
 """The split of a folder above the classes, by its name in lower case."""
 
 
-def list_images(root: Path) -> Iterator[Listed | Skipped]:
-    """Every file below `root`, ordered by the bytes of its path.
+def recognises(place: Path) -> bool:
+    """Whether `place` is a folder: any may be one of classes."""
+    return place.is_dir()
 
-    Raises SourceError where `root` is no folder that can be read.
+
+def list_images(place: Path, settings: Settings) -> Iterator[Found]:
+    """Every file below `place`, ordered by the bytes of its path. No setting changes what is found.
+
+    Raises SourceError where `place` is no folder that can be read.
     """
     try:
-        has_splits = _has_splits(root)
+        has_splits = _has_splits(place)
     except OSError as error:
-        raise SourceError(f"source_uri {root} cannot be read: {error.strerror}") from error
-    for found in _walk(root, "", frozenset()):
+        raise SourceError(f"source_uri {place} cannot be read: {error.strerror}") from error
+    for found in walk(place):
         yield _classify(found, has_splits) if isinstance(found, Listed) else found
 
 
+def walk(folder: Path, prefix: str = "") -> Iterator[Listed | Skipped]:
+    """Every file below `folder`, without labels, ordered by the bytes of its key: `prefix` and the path below."""
+    return _walk(folder, prefix, frozenset())
+
+
+def why_no_image(key: str) -> str:
+    """Why a file is no image by its name; empty where it is one."""
+    if any(part.startswith(".") for part in key.split("/")):
+        return "hidden"
+    if os.path.splitext(key)[1].lower() not in IMAGE_SUFFIXES:  # noqa: PTH122 - a key, not a path
+        return "not an image by its name"
+    return ""
+
+
 def _classify(found: Listed, has_splits: bool) -> Listed | Skipped:
+    if reason := why_no_image(found.key):
+        return Skipped(found.key, reason)
     parts = found.key.split("/")
-    if parts[-1].startswith(".") or any(part.startswith(".") for part in parts):
-        return Skipped(found.key, "hidden")
-    if os.path.splitext(parts[-1])[1].lower() not in IMAGE_SUFFIXES:  # noqa: PTH122 - a key, not a path
-        return Skipped(found.key, "not an image by its name")
     if has_splits and parts[0].lower() not in SPLITS:
         return Skipped(found.key, "outside train/, validation/ and test/")
     split = SPLITS[parts.pop(0).lower()] if has_splits else ""
     if len(parts) < 2:
         return Skipped(found.key, "not in a class folder")
-    return found._replace(label=parts[0], split=split)
+    return found._replace(labels=(parts[0],), split=split)
 
 
 def _has_splits(root: Path) -> bool:
@@ -99,7 +117,7 @@ def _visit(entry: os.DirEntry[str], key: str, above: frozenset[tuple[int, int]])
     if stat.S_ISDIR(status.st_mode):
         yield from _walk(Path(entry.path), key + "/", above)
     elif stat.S_ISREG(status.st_mode):
-        yield Listed(key, "", "", status.st_size)
+        yield Listed(key, (), "", status.st_size, status.st_ctime_ns)
     else:  # opening a FIFO would wait for ever for a writer
         yield Skipped(key, "not a regular file")
 

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.config import Settings
 from pipeline.errors import SourceError
-from pipeline.sources import Listed, Skipped
+from pipeline.sources import Found, Listed, Skipped
 from pipeline.sources.folder import list_images
 
 
@@ -16,12 +17,16 @@ def write(root: Path, *names: str) -> None:
         path.write_bytes(b"x")
 
 
+def found(root: Path) -> list[Found]:
+    return list(list_images(root, Settings()))
+
+
 def listed(root: Path) -> list[tuple[str, str, str]]:
-    return [(item.key, item.label, item.split) for item in list_images(root) if isinstance(item, Listed)]
+    return [(item.key, *item.labels, item.split) for item in found(root) if isinstance(item, Listed)]
 
 
 def skipped(root: Path) -> dict[str, str]:
-    return {item.key: item.reason for item in list_images(root) if isinstance(item, Skipped)}
+    return {item.key: item.reason for item in found(root) if isinstance(item, Skipped)}
 
 
 def test_class_folders(tmp_path: Path):
@@ -108,7 +113,7 @@ def test_awkward_names_stay_unchanged_and_unique(tmp_path: Path):
 
 def test_a_source_that_is_not_there(tmp_path: Path):
     with pytest.raises(SourceError, match=r"source_uri .*nothing cannot be read"):
-        list(list_images(tmp_path / "nothing"))
+        found(tmp_path / "nothing")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read every folder")

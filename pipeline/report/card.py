@@ -1,0 +1,354 @@
+"""The data set card: one HTML page that tells what a data set holds, drawn from its `dataset.json`.
+
+It opens without a network, a script or a server, and the same data set gives the same bytes. Names and labels are
+written by others: all of them are escaped, and what a screen cannot show is written as a backslash escape.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from PIL import Image, ImageOps
+
+from pipeline.quality.gate import notices
+from pipeline.storage import write_whole
+
+THUMBNAIL = 160  # pixels
+MOST_PICTURES = 120
+MOST_ROWS = 50
+# Classes: so many are shown, or else the largest and the smallest, with the others folded away below them.
+MOST_CLASSES, LARGEST_CLASSES, SMALLEST_CLASSES, FOLDED_CLASSES = 40, 15, 10, 5000
+
+# Opened with the decoders of what a record holds, and no others.
+_FORMATS = ("JPEG", "PNG")
+_NUMBER = re.compile(r"\d[\d.,]*")
+_DRIFTED = ((0.25, "much"), (0.1, "some"), (0.0, "little"))
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of ready text under ``head``; ``note`` stands below."""
+
+    head: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Bars:
+    """Rows of a label and, under the other columns of ``head``, counts with bars of so many percent of the column."""
+
+    head: tuple[str, ...]
+    rows: Sequence[tuple[str, Sequence[tuple[str, float]]]]
+
+
+def write_card(
+    path: Path,
+    dataset: Mapping[str, Any],
+    samples: Sequence[tuple[str, bytes]],
+    rejected: Sequence[Mapping[str, str]] = (),
+    duplicates: Sequence[Sequence[str]] = (),
+) -> None:
+    """Write the card of a data set, whole; `card_html` says what it takes."""
+    with write_whole(path) as file:
+        file.write(card_html(dataset, samples, rejected, duplicates).encode("utf-8"))
+
+
+def card_html(
+    dataset: Mapping[str, Any],
+    samples: Sequence[tuple[str, bytes]],
+    rejected: Sequence[Mapping[str, str]] = (),
+    duplicates: Sequence[Sequence[str]] = (),
+) -> str:
+    """The page as text that any encoding can hold.
+
+    `dataset` is the content of `dataset.json`, `samples` are (label, JPEG or PNG), `rejected` the rows of
+    `rejected.jsonl`, `duplicates` the names of equal images by group.
+    """
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        finalize=visible,
+    )
+    quality = dataset.get("quality") or {}
+    shown = pictures(samples)
+    return environment.get_template("card.html.j2").render(
+        name=dataset["name"],
+        version=dataset["version"],
+        source=dataset["source"]["uri"],
+        tiles=tiles(dataset, quality),
+        notices=[*(quality.get("findings") or ()), *notices(quality)],
+        splits=splits(dataset),
+        skipped=skipped(dataset["source"]),
+        balance=balance(dataset),
+        class_parts=class_parts(dataset),
+        histograms=histograms(quality),
+        sides=sides(quality),
+        rejected=dataset["rejected"],
+        reasons=reasons(rejected),
+        rejected_rows=rejected_rows(rejected),
+        duplicates=duplicate_rows(duplicates),
+        leaks=leak_tables(quality),
+        drift=drift(quality),
+        pictures=shown,
+        more_pictures=len(samples) - len(shown),
+        facts=facts(dataset),
+    )
+
+
+def visible(value: Any) -> Any:
+    """Text without anything that no screen shows or that turns it around: a line end, half a character, U+202E.
+
+    Every value goes through here on its way into the page; what is markup already stays as it is.
+    """
+    if not isinstance(value, str) or hasattr(value, "__html__") or value.isprintable():
+        return value
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in value)
+
+
+def tiles(dataset: Mapping[str, Any], quality: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """(words, number) to be seen first."""
+    found = [(f"{name} examples", f"{split['examples']:,}") for name, split in dataset["splits"].items()]
+    found.append(("classes", f"{len(dataset['labels']):,}"))
+    found.append(("rejected", f"{dataset['rejected']['count']:,}"))
+    if duplicates := quality.get("duplicates"):
+        found.append(("duplicates", f"{duplicates['images']:,}"))
+    if leaks := quality.get("leaks"):
+        found.append(("leaks", f"{leaks['images']:,}"))
+    return found
+
+
+def splits(dataset: Mapping[str, Any]) -> Table:
+    """Examples, bytes and shards of each split."""
+    together = sum(split["examples"] for split in dataset["splits"].values())
+    rows = [
+        (
+            name,
+            f"{split['examples']:,}",
+            f"{split['examples'] / (together or 1):.1%}",
+            size(split["bytes"]),
+            f"{len(split['shards']):,}",
+            _shard_sizes(split["shards"]),
+        )
+        for name, split in dataset["splits"].items()
+    ]
+    return Table(("split", "examples", "share", "size", "shards", "size of a shard"), rows)
+
+
+def _shard_sizes(shards: Iterable[Mapping[str, Any]]) -> str:
+    sizes = [shard["bytes"] for shard in shards]
+    if not sizes:
+        return "none"
+    least, most = size(min(sizes)), size(max(sizes))
+    return least if least == most else f"{least} to {most}"
+
+
+def size(count: float) -> str:
+    """Bytes in the largest unit that keeps them over one, with three digits."""
+    for unit in ("bytes", "kB", "MB", "GB", "TB"):
+        if count < 999.5:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} PB"
+
+
+def skipped(source: Mapping[str, Any]) -> str:
+    """How many files were found and what was passed over, in a sentence."""
+    reasons_of = source.get("skipped") or {}
+    words = ", ".join(f"{count:,} ({reason})" for reason, count in sorted(reasons_of.items()))
+    return f"{source.get('listed', 0):,} images were listed. Passed over as no images of a class: {words or 'none'}."
+
+
+def balance(dataset: Mapping[str, Any]) -> str:
+    """How far apart the largest and the smallest class are, in a sentence."""
+    counts = _counts(dataset, "train")
+    present = {label: count for label, count in counts.items() if count}
+    if len(present) < 2:
+        return "There are not two classes with training images, so there is nothing to compare."
+    largest, smallest = max(present, key=lambda label: present[label]), min(present, key=lambda label: present[label])
+    times = present[largest] / present[smallest]
+    without = len(counts) - len(present)
+    return (
+        f"The largest class, {largest!r}, has {times:.3g} times the training images of the smallest, {smallest!r}."
+        + (f" Labels without any: {without:,}." if without else "")
+        + " Each column of bars is drawn to its own largest class."
+    )
+
+
+def _counts(dataset: Mapping[str, Any], split: str) -> dict[str, int]:
+    """Examples of every label of the data set in one split: of some there may be none."""
+    classes = (dataset["splits"].get(split) or {}).get("classes") or {}
+    return {label: classes.get(label, 0) for label in dataset["labels"]}
+
+
+def class_parts(dataset: Mapping[str, Any]) -> list[tuple[str, Bars, bool]]:
+    """(caption, bars, folded) of the classes, largest first: all where they are few, else the ends, then the middle."""
+    bars = class_bars(dataset)
+    if len(bars.rows) <= MOST_CLASSES:
+        return [("Examples by class and split", bars, False)]
+    middle = bars.rows[LARGEST_CLASSES:-SMALLEST_CLASSES]
+    left_out = max(0, len(middle) - FOLDED_CLASSES)
+    others = f"The {len(middle):,} classes between them"
+    others += f", but for the {left_out:,} smallest of these, which dataset.json counts" if left_out else ""
+    return [
+        (f"The {LARGEST_CLASSES} largest classes", Bars(bars.head, bars.rows[:LARGEST_CLASSES]), False),
+        (f"The {SMALLEST_CLASSES} smallest classes", Bars(bars.head, bars.rows[-SMALLEST_CLASSES:]), False),
+        (others, Bars(bars.head, middle[:FOLDED_CLASSES]), True),
+    ]
+
+
+def class_bars(dataset: Mapping[str, Any]) -> Bars:
+    """Examples of every class by split, the largest in training first."""
+    columns = {name: _counts(dataset, name) for name in dataset["splits"]}
+    order = sorted(dataset["labels"], key=lambda label: [-counts[label] for counts in columns.values()])
+    return _bars(("class", *columns), order, [[counts[label] for label in order] for counts in columns.values()])
+
+
+def _bars(head: tuple[str, ...], labels: Sequence[str], columns: Sequence[Sequence[int]]) -> Bars:
+    """Bars of whole numbers, each column to the scale of its largest."""
+    drawn = [_column(counts, max(counts, default=0) or 1) for counts in columns]
+    return Bars(head, [(label, list(cells)) for label, *cells in zip(labels, *drawn, strict=True)])
+
+
+def _column(counts: Sequence[int], largest: int) -> list[tuple[str, float]]:
+    return [(f"{count:,}", 100 * count / largest) for count in counts]
+
+
+_HISTOGRAMS: Mapping[str, tuple[str, str, Callable[[float], str]]] = {
+    "sizes": ("Shorter side", "pixels", "{:,g}".format),
+    "aspect": ("Width over height", "ratio", "{:g}".format),
+    "bytes": ("Bytes of an image", "bytes", size),
+    "brightness": ("Brightness (mean of the pixels)", "0 to 255", "{:g}".format),
+}
+
+
+def histograms(quality: Mapping[str, Any]) -> list[tuple[str, Bars]]:
+    """(title, bars) of what was counted, without the empty bins at both ends."""
+    counted = (quality.get("statistics") or {}).get("histograms") or {}
+    return [
+        (title, _histogram(counted[name], unit, words))
+        for name, (title, unit, words) in _HISTOGRAMS.items()
+        if name in counted and any(counted[name]["counts"])
+    ]
+
+
+def _histogram(histogram: Mapping[str, Any], unit: str, words: Callable[[float], str]) -> Bars:
+    counts, edges = histogram["counts"], [words(edge) for edge in histogram["edges"]]
+    between = [f"{low} to {high}" for low, high in pairwise(edges)]
+    labels = [f"below {edges[0]}", *between, f"{edges[-1]} and more"]
+    filled = [index for index, count in enumerate(counts) if count]
+    kept = slice(filled[0], filled[-1] + 1)
+    return _bars((unit, "images"), labels[kept], [counts[kept]])
+
+
+def sides(quality: Mapping[str, Any]) -> str:
+    """The range of heights and widths, in a sentence; empty where nothing was counted."""
+    statistics = quality.get("statistics") or {}
+    if not statistics.get("images"):
+        return ""
+    words = [
+        f"{name} {side['min']:,} to {side['max']:,} pixels, {side['mean']:,.0f} on average"
+        for name in ("height", "width")
+        if (side := statistics[name])
+    ]
+    mean = size(statistics["bytes"] / statistics["images"])
+    return f"Of {statistics['images']:,} images: {'; '.join(words)}; {mean} each on average."
+
+
+def reasons(rejected: Sequence[Mapping[str, str]]) -> Bars | None:
+    """Rejected images by the kind of reason: what stands before a colon, without its numbers."""
+    kinds = Counter(_NUMBER.sub("…", row["reason"].split(":")[0]) for row in rejected).most_common()
+    labels, counts = [kind for kind, _ in kinds], [count for _, count in kinds]
+    return _bars(("reason", "images"), labels, [counts]) if kinds else None
+
+
+def rejected_rows(rejected: Sequence[Mapping[str, str]]) -> Table:
+    """The first rejected images, with the reason and what could be done."""
+    rows = [(row["path"], row["reason"], row.get("advice", "")) for row in rejected[:MOST_ROWS]]
+    return Table(("image", "reason", "what could be done"), rows, _more(len(rejected), "rejected.jsonl lists them"))
+
+
+def duplicate_rows(duplicates: Sequence[Sequence[str]]) -> Table:
+    """The first groups of equal images by name."""
+    rows = [(names[0], ", ".join(names[1:])) for names in duplicates[:MOST_ROWS]]
+    return Table(("image", "equal to it"), rows, _more(len(duplicates), "they are not listed here"))
+
+
+def _more(count: int, where: str) -> str:
+    return f"The first {MOST_ROWS} of {count:,}; {where}." if count > MOST_ROWS else ""
+
+
+def leak_tables(quality: Mapping[str, Any]) -> list[tuple[str, Table]]:
+    """(caption, pairs of names) of the images on both sides of the split: of equal ones, then of those that look so."""
+    near = (quality.get("near_duplicates") or {}).get("leaks")
+    both = (("Equal images on both sides", quality.get("leaks")), ("Images that look alike on both sides", near))
+    return [(caption, _leak_table(leaks)) for caption, leaks in both if leaks and leaks["images"]]
+
+
+def _leak_table(leaks: Mapping[str, Any]) -> Table:
+    rows = [(train, other) for train, other in leaks["names"][:MOST_ROWS]]
+    note = f"{leaks['images']:,} of {leaks['of']:,} validation and test images; {len(rows):,} by name."
+    return Table(("in training", "in validation or test"), rows, note)
+
+
+def drift(quality: Mapping[str, Any]) -> Table | None:
+    """How far the images lie from those of the version before, the largest number first; None where there was none."""
+    numbers = dict(quality.get("drift") or {})
+    against = numbers.pop("against", None)
+    if against is None or not numbers:
+        return None
+    rows = [
+        (name, f"{numbers[name]:.2f}", _drifted(numbers[name])) for name in sorted(numbers, key=lambda n: -numbers[n])
+    ]
+    note = f"Against version {against}: population stability index, less what chance alone makes of it."
+    return Table(("of", "drift", "which is"), rows, note)
+
+
+def _drifted(number: float) -> str:
+    return next(words for least, words in _DRIFTED if number >= least)
+
+
+def pictures(samples: Sequence[tuple[str, bytes]]) -> list[tuple[str, str]]:
+    """(label, data URI of a small JPEG) of every sample that can be decoded, at most MOST_PICTURES."""
+    made = ((label, thumbnail(encoded)) for label, encoded in samples[:MOST_PICTURES])
+    return [(label, uri) for label, uri in made if uri]
+
+
+def thumbnail(encoded: bytes) -> str | None:
+    """An image, whole and upright, within THUMBNAIL pixels as the data URI of a JPEG; None where it has no pixels."""
+    try:
+        with Image.open(io.BytesIO(encoded), formats=_FORMATS) as image:
+            image.draft("RGB", (2 * THUMBNAIL, 2 * THUMBNAIL))
+            small = ImageOps.exif_transpose(image).convert("RGB")
+            small.thumbnail((THUMBNAIL, THUMBNAIL))
+    except (OSError, ValueError, SyntaxError):
+        return None  # a page without one picture is better than no page
+    buffer = io.BytesIO()
+    small.save(buffer, "JPEG", quality=80)
+    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def facts(dataset: Mapping[str, Any]) -> list[tuple[str, Table]]:
+    """Tables of name and value, by title."""
+    groups = {"Settings": dataset["settings"], "Software": dataset["software"], "Features": dataset["features"]}
+    return [
+        (title, Table(("name", "value"), [(name, _text(value)) for name, value in group.items()]))
+        for title, group in groups.items()
+        if group
+    ]
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,288 @@
+"""A list of images: CSV or TSV with a header line, JSON lines or Parquet (.csv, .tsv, .jsonl, .ndjson, .parquet).
+
+A row is an image: a path, a label or several, and if wanted split, group and boxes. Rows stay in Arrow's columns, ten
+million of them in about a gigabyte; Python's objects exist for one batch at a time.
+"""
+
+import math
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote_to_bytes
+
+from pipeline.config import Settings
+from pipeline.errors import SourceError
+from pipeline.sources import Box, Found, Listed, Skipped, measure
+from pipeline.sources.folder import SPLITS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+NAMES = {
+    "path": ("path", "image", "file", "filename", "uri"),
+    "label": ("label", "class", "category", "labels"),
+    "split": ("split",),
+    "group": ("group",),
+}
+"""What a column is usually called, by its role. A setting (`path_column` and so on) names another."""
+CORNERS = ("xmin", "ymin", "xmax", "ymax")
+
+Choose = Callable[[Sequence[str]], dict[str, str]]
+"""From the names of all columns to the one of each role."""
+
+_DELIMITERS = {".csv": ",", ".tsv": "\t"}
+_PARQUET = ".parquet"
+_SUFFIXES = (*_DELIMITERS, ".jsonl", ".ndjson", _PARQUET)
+_BLOCK = 4 << 20  # bytes that are parsed at once: a row must fit in
+_BATCH = 16_384  # rows that are Python's objects at once
+_SCHEME = re.compile(rb"([A-Za-z][A-Za-z0-9+.-]*)://")
+_ADVICE = {
+    "labels": "put several labels of an image into one cell, separated by |",
+    "split": "an image belongs to one split",
+    "group": "an image belongs to one group",
+    "boxes": "put all boxes of an image into one row, in a column `boxes` of JSON lines or Parquet",
+}
+"""What to do where two rows of one path disagree, by the field of Listed."""
+
+
+def recognises(place: Path) -> bool:
+    """Whether `place` is a file with the ending of a list."""
+    return place.suffix.lower() in _SUFFIXES and place.is_file()
+
+
+def list_images(place: Path, settings: Settings) -> Iterator[Found]:
+    """Every row of the list, ordered by the bytes of its key.
+
+    Raises SourceError where the list cannot be read, lacks a column, or says something about an image that cannot be.
+    """
+    table = _with_keys(_read(place, settings), place)
+    yield from _without_repeats((_found(row, place) for row in _rows_by_path(table)), place)
+
+
+def _read(place: Path, settings: Settings) -> "pa.Table":
+    """The columns that are needed, each named by its role."""
+    import pyarrow as pa
+
+    try:
+        return _reader(place)(place, lambda names: _choose_columns(names, place, settings))
+    except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: text that is not UTF-8
+        reason = str(error).partition("\n")[0]
+        raise SourceError(f"{place} cannot be read as a {place.suffix} list of images: {reason}") from error
+
+
+def _reader(place: Path) -> Callable[[Path, Choose], "pa.Table"]:
+    suffix = place.suffix.lower()
+    return _read_csv if suffix in _DELIMITERS else _read_parquet if suffix == _PARQUET else _read_json_lines
+
+
+def _read_csv(place: Path, choose: Choose) -> "pa.Table":
+    import pyarrow as pa
+    from pyarrow import csv
+
+    block = csv.ReadOptions(block_size=_BLOCK)
+    parse = csv.ParseOptions(delimiter=_DELIMITERS[place.suffix.lower()], newlines_in_values=True)
+    with csv.open_csv(place, block, parse) as reader:
+        columns = choose(reader.schema.names)
+    # As bytes: a path need not be UTF-8, and nothing is guessed ("007" and "NA" are labels, too).
+    types = dict.fromkeys(columns.values(), pa.dictionary(pa.int32(), pa.binary()))
+    types[columns["path"]] = pa.large_binary()
+    convert = csv.ConvertOptions(include_columns=list(types), column_types=types, check_utf8=False)
+    return _by_role(csv.read_csv(place, block, parse, convert), columns)
+
+
+def _read_json_lines(place: Path, choose: Choose) -> "pa.Table":
+    from pyarrow import json
+
+    block = json.ReadOptions(block_size=_BLOCK)
+    table = json.read_json(place, block)
+    columns = choose(table.column_names)
+    schema = _dates_as_text(table.schema)
+    if schema != table.schema:
+        table = json.read_json(place, block, json.ParseOptions(explicit_schema=schema))
+    return _by_role(table, columns)
+
+
+def _dates_as_text(schema: "pa.Schema") -> "pa.Schema":
+    """Arrow takes text that looks like a date for one; a label or group must stay as it was written."""
+    import pyarrow as pa
+
+    def as_text(kind: pa.DataType) -> pa.DataType:
+        if pa.types.is_list(kind):
+            return pa.list_(as_text(kind.value_type))
+        return pa.string() if pa.types.is_timestamp(kind) else kind
+
+    return pa.schema([(field.name, as_text(field.type)) for field in schema])
+
+
+def _read_parquet(place: Path, choose: Choose) -> "pa.Table":
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(place) as file:
+        columns = choose(file.schema_arrow.names)
+        return _by_role(file.read(list(dict.fromkeys(columns.values()))), columns)
+
+
+def _by_role(table: "pa.Table", columns: dict[str, str]) -> "pa.Table":
+    return table.select(list(columns.values())).rename_columns(list(columns))
+
+
+def _choose_columns(names: Sequence[str], place: Path, settings: Settings) -> dict[str, str]:
+    """The column of each role that is there."""
+    chosen = {role: _choose_column(role, names, place, getattr(settings, f"{role}_column")) for role in NAMES}
+    chosen.update({name: name for name in _box_columns(names)})
+    columns = {role: name for role, name in chosen.items() if name}
+    if twice := [name for name in columns.values() if names.count(name) > 1]:
+        raise SourceError(f"{place} has two columns {twice[0]!r}: rename one")
+    return columns
+
+
+def _choose_column(role: str, names: Sequence[str], place: Path, wanted: str) -> str:
+    usual = [wanted] if wanted else NAMES[role]
+    found = next((name for name in usual if name in names), "")
+    if not found and (wanted or role in ("path", "label")):
+        raise SourceError(
+            f"{place} has no column {' or '.join(usual)}, but {', '.join(map(repr, names))}: "
+            f"name the one that holds the {role} in {role}_column"
+        )
+    return found
+
+
+def _box_columns(names: Sequence[str]) -> Sequence[str]:
+    if "boxes" in names:
+        return [name for name in ("boxes", "box_labels") if name in names]
+    return CORNERS if all(name in names for name in CORNERS) else ()
+
+
+def _with_keys(table: "pa.Table", place: Path) -> "pa.Table":
+    """`table` with the key of each path in its column `path`, as bytes."""
+    import pyarrow as pa
+
+    try:
+        paths = table["path"].cast(pa.large_binary())
+    except pa.ArrowException as error:
+        raise SourceError(
+            f"{place} holds {table['path'].type} in the column of paths, not text: name another in path_column"
+        ) from error
+    keys = [_keys(paths.slice(start, _BATCH), place) for start in range(0, len(paths), _BATCH)]
+    return table.set_column(table.column_names.index("path"), "path", pa.chunked_array(keys, pa.large_binary()))
+
+
+def _keys(paths: "pa.ChunkedArray", place: Path) -> "pa.Array":
+    import pyarrow as pa
+
+    folder = os.fsencode(os.path.join(os.path.abspath(place.parent), ""))  # noqa: PTH100, PTH118 - with its slash
+    return pa.array([_key(path or b"", folder, place) for path in paths.to_pylist()], pa.large_binary())
+
+
+def _key(path: bytes, folder: bytes, place: Path) -> bytes:
+    """The path below `folder` (which ends in a slash), as it would be without detours; outside of it, as given."""
+    if scheme := _SCHEME.match(path):
+        path = _path_of_uri(path, scheme, place)
+    if not path:
+        return b""
+    whole = os.path.normpath(os.path.join(folder, path))  # noqa: PTH118 - bytes
+    return whole.removeprefix(folder) if whole.startswith(folder) else os.path.normpath(path)
+
+
+def _path_of_uri(uri: bytes, scheme: re.Match[bytes], place: Path) -> bytes:
+    host, slash, path = uri[scheme.end() :].partition(b"/")
+    if scheme[1].lower() != b"file" or host not in (b"", b"localhost"):
+        raise SourceError(
+            f"{place} lists {_text(uri)!r}: a bucket is not read yet, nor another host; "
+            "copy the images (`gcloud storage cp -r`) and list the copies"
+        )
+    return unquote_to_bytes(slash + path)
+
+
+def _rows_by_path(table: "pa.Table") -> Iterator[dict[str, Any]]:
+    """Rows in the order of the bytes of their paths; equal paths as they stand in the list."""
+    from pyarrow import compute
+
+    order = compute.sort_indices(table, [("path", "ascending")])
+    for start in range(0, len(order), _BATCH):
+        yield from table.take(order.slice(start, _BATCH)).to_pylist()
+
+
+def _found(row: dict[str, Any], place: Path) -> Listed | Skipped:
+    key = _text(row["path"])
+    if not key:
+        return Skipped(key, "no path")
+    labels = _labels(row["label"])
+    if not labels:
+        return Skipped(key, "no label")
+    size, generation = measure(place.parent / key)
+    split = _split(_text(row.get("split")), key, place)
+    return Listed(key, labels, split, size, generation, _text(row.get("group")), _boxes(row, key, place))
+
+
+def _labels(cell: Any) -> tuple[str, ...]:
+    """The labels of a cell, a list or a text with | between them: each once, in their order."""
+    texts = map(_text, cell) if isinstance(cell, list) else _text(cell).split("|")
+    return tuple(dict.fromkeys(label for text in texts if (label := text.strip())))
+
+
+def _text(cell: Any) -> str:
+    """A cell as text; empty where there is nothing. 3.0 is "3": pandas turns integers beside a gap into floats."""
+    if cell is None or cell != cell:  # NaN
+        return ""
+    if isinstance(cell, bytes):
+        return cell.decode("utf-8", "surrogateescape")
+    return str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell)
+
+
+def _split(word: str, key: str, place: Path) -> str:
+    if not (word := word.strip()):
+        return ""
+    if word.lower() not in SPLITS:
+        raise SourceError(f"{place} lists {key!r} with split {word!r}: it must be train, validation or test")
+    return SPLITS[word.lower()]
+
+
+def _boxes(row: dict[str, Any], key: str, place: Path) -> tuple[Box, ...]:
+    """The boxes of a row: a list of them, or the four columns of one."""
+    cells = row["boxes"] if "boxes" in row else _only_box(row)
+    labels = row.get("box_labels") or [""] * len(cells or ())
+    try:
+        return tuple(_box(cell, label) for cell, label in zip(cells or (), labels, strict=True))
+    except (KeyError, TypeError, ValueError) as error:
+        raise SourceError(
+            f"{place} lists {key!r} with boxes that cannot be read ({error}): each must be [xmin, ymin, xmax, ymax], "
+            "or have these names, in pixels from the upper left corner; box_labels, if there, has a label for each"
+        ) from error
+
+
+def _only_box(row: dict[str, Any]) -> list[list[Any]]:
+    corners = [row[name] for name in CORNERS if name in row]
+    return [corners] if any(map(_text, corners)) else []
+
+
+def _box(cell: Any, label: Any) -> Box:
+    numbers = [cell[name] for name in CORNERS] if isinstance(cell, dict) else cell
+    xmin, ymin, xmax, ymax = map(float, numbers)
+    if not (-math.inf < xmin < xmax < math.inf and -math.inf < ymin < ymax < math.inf):
+        raise ValueError(f"{[xmin, ymin, xmax, ymax]} holds no pixel")
+    return Box(xmin, ymin, xmax, ymax, _text(cell.get("label") if isinstance(cell, dict) else label))
+
+
+def _without_repeats(found: Iterable[Listed | Skipped], place: Path) -> Iterator[Found]:
+    """Each image once. A row that says the same again is skipped; one that says something else stops the run."""
+    last = None
+    for item in found:
+        if isinstance(item, Listed) and last is not None and item.key == last.key:
+            _require_agreement(last, item, place)
+            yield Skipped(item.key, "listed twice")
+            continue
+        if isinstance(item, Listed):
+            last = item
+        yield item
+
+
+def _require_agreement(one: Listed, other: Listed, place: Path) -> None:
+    for field, advice in _ADVICE.items():
+        given, differing = getattr(one, field), getattr(other, field)
+        if given != differing:
+            raise SourceError(
+                f"{place} lists {one.key!r} with {field} {given!r} and again with {differing!r}: {advice}"
+            )

@@ -1,0 +1,296 @@
+"""The card: whole, escaped, without a script or a network, and sensible for two classes and for a thousand."""
+
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.quality.statistics import Statistics
+from pipeline.report.card import card_html, size, thumbnail, visible, write_card
+from tests.conftest import jpeg
+
+EVIL = "<script>alert(1)</script>\"'&<img src=x onerror=alert(1)>"
+NOT_UTF8 = "b\udcff.jpg"
+VOID = ("meta", "img")
+
+
+class Page(HTMLParser):
+    """Tags with their attributes, the text outside of styles, the rows of tables, and whether all tags are closed."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.rows: list[list[str]] = []
+        self.text = ""
+        self.open: list[str] = []
+        self.feed(html)
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("th", "td"):
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] == "style":
+            return
+        self.text += data
+        if "th" in self.open or "td" in self.open:
+            self.rows[-1][-1] += data
+
+    def attributes(self, tag: str) -> list[dict[str, str | None]]:
+        return [attributes for name, attributes in self.tags if name == tag]
+
+
+def split(classes: dict[str, int], shards: int) -> dict[str, Any]:
+    made = [{"name": f"s-{n}", "examples": 1, "bytes": 2_000_000 + 500_000 * n, "crc32c": "0"} for n in range(shards)]
+    return {"examples": sum(classes.values()), "bytes": 5_000_000, "classes": classes, "shards": made}
+
+
+def dataset(train: dict[str, int], validation: dict[str, int], **quality: Any) -> dict[str, Any]:
+    return {
+        "name": "flowers",
+        "version": "1f3c",
+        "labels": list({**train, **validation}),
+        "features": {"image/encoded": "bytes"},
+        "splits": {"train": split(train, 2), "validation": split(validation, 1)},
+        "rejected": {"count": 0, "file": "rejected.jsonl", "bytes": 0, "crc32c": "0"},
+        "source": {"uri": "/data/flowers", "listed": 1050, "skipped": {"hidden": 2}},
+        "settings": {"seed": 7, "check": "strict"},
+        "software": {"pillow": "12.0.0"},
+        "quality": quality,
+    }
+
+
+def statistics(*images: tuple[int, int, int, float]) -> dict[str, Any]:
+    tally = Statistics()
+    for image in images:
+        tally.add(*image)
+    return tally.to_json()
+
+
+COMPLETE = dataset(
+    {"rose": 900, "daisy": 90, "tulip": 0},
+    {"rose": 50, "daisy": 10},
+    statistics=statistics((240, 320, 60_000, 100.0), (240, 320, 70_000, 120.0), (500, 500, 90_000, 100.0)),
+    duplicates={"images": 5, "groups": 2},
+    leaks={"images": 1, "of": 60, "names": [["rose/1.jpg", "rose/copy.jpg"]]},
+    near_duplicates={"images": 2, "groups": 1, "leaks": {"images": 1, "of": 60, "names": [["a.jpg", "b.jpg"]]}},
+    drift={"against": "0abc", "sizes": 0.02, "brightness": 0.31, "classes": 0.12},
+    findings=["it drifted"],
+)
+REJECTED = [
+    {"path": "x.jpg", "reason": "300 x 200 pixels are more than 0.05 megapixels", "advice": "shrink it"},
+    {"path": "y.jpg", "reason": "31 x 2000 pixels are more than 0.05 megapixels", "advice": "shrink it"},
+    {"path": "z.jpg", "reason": "cannot be decoded: 7 bytes are left", "advice": "replace it"},
+]
+
+
+def test_what_is_counted_stands_in_tables():
+    rows = Page(card_html(COMPLETE, [], REJECTED)).rows
+    for row in (
+        ["train", "990", "94.3%", "5 MB", "2", "2 MB to 2.5 MB"],
+        ["validation", "60", "5.7%", "5 MB", "1", "2 MB"],
+        ["class", "train", "validation"],
+        ["rose", "900", "50"],
+        ["daisy", "90", "10"],
+        ["tulip", "0", "0"],
+        ["200 to 290", "2"],
+        ["290 to 350", "0"],
+        ["1.29 to 1.41", "2"],
+        ["32 kB to 64 kB", "1"],
+        ["96 to 112", "2"],
+        ["brightness", "0.31", "much"],
+        ["classes", "0.12", "some"],
+        ["sizes", "0.02", "little"],
+        ["rose/1.jpg", "rose/copy.jpg"],
+        ["a.jpg", "b.jpg"],
+        ["… x … pixels are more than … megapixels", "2"],
+        ["cannot be decoded", "1"],
+        ["z.jpg", "cannot be decoded: 7 bytes are left", "replace it"],
+        ["seed", "7"],
+        ["pillow", "12.0.0"],
+    ):
+        assert row in rows, row
+    assert ["below 8", "0"] not in rows  # empty bins at the ends
+
+
+def test_what_is_to_be_known_is_said_in_words():
+    text = Page(card_html(COMPLETE, [])).text
+    for words in (
+        "Version 1f3c, from /data/flowers",
+        "it drifted",
+        "5 images are equal to another one (2 groups)",
+        "1 of 60 (1.67%) validation and test images look like one in training",
+        "1,050 images were listed. Passed over as no images of a class: 2 (hidden).",
+        "The largest class, 'rose', has 10 times the training images of the smallest, 'daisy'. Labels without any: 1.",
+        "Of 3 images: height 240 to 500 pixels, 327 on average; width 320 to 500 pixels, 380 on average; 73.3 kB each",
+        "Against version 0abc",
+        "1 of 60 validation and test images; 1 by name.",
+        "No sample images were given.",
+        "No image was rejected.",
+    ):
+        assert words in text, words
+
+
+def test_bars_are_as_long_as_their_share_of_the_largest():
+    widths = [attributes["style"] for attributes in Page(card_html(COMPLETE, [])).attributes("b")]
+    assert widths[:4] == ["width:100.0%", "width:100.0%", "width:10.0%", "width:20.0%"]
+    assert "width:0.0%" not in widths  # nothing is drawn for none: a hair would be taken for a few
+
+
+def test_what_is_not_known_is_said_to_be_missing():
+    empty = dataset({"a": 1}, {})
+    del empty["quality"]
+    text = Page(card_html(empty, [])).text
+    for words in (
+        "There are not two classes",
+        "Sizes and brightness were not counted",
+        "There was no version to compare with",
+        "No image is known to be on both sides",
+    ):
+        assert words in text, words
+    first = dataset({"a": 1}, {"a": 1}, drift={"against": None}, statistics=Statistics().to_json())
+    assert "There was no version to compare with" in Page(card_html(first, [])).text
+
+
+@pytest.mark.parametrize(
+    ("classes", "tables", "rows"), [(2, [2], 2), (40, [40], 40), (41, [15, 10, 16], 41), (1000, [15, 10, 975], 1000)]
+)
+def test_few_classes_are_all_shown_and_of_many_the_middle_is_folded(classes: int, tables: list[int], rows: int):
+    counts = {f"class {number:04d}": number + 1 for number in range(classes)}
+    page = Page(card_html(dataset(counts, counts), []))
+    shown = [row for row in page.rows if row[0].startswith("class ")]
+    assert sorted(row[0] for row in shown) == sorted(counts)
+    assert [row[1] for row in shown[:2]] == [f"{classes:,}", f"{classes - 1:,}"]
+    assert len(page.attributes("details")) == (len(tables) > 1)
+    if len(tables) > 1:
+        assert [int(row[1].replace(",", "")) for row in shown[15:25]] == list(range(10, 0, -1))
+        assert f"The {tables[2]} classes between them" in page.text
+
+
+def test_names_of_others_do_no_harm():
+    evil = dataset(
+        {EVIL: 2, NOT_UTF8: 1},
+        {EVIL: 1},
+        leaks={"images": 1, "of": 1, "names": [[EVIL, NOT_UTF8]]},
+        classes_new=[EVIL],
+    )
+    evil["name"] = evil["source"]["uri"] = evil["settings"][EVIL] = EVIL
+    rejected = [{"path": NOT_UTF8, "reason": EVIL, "advice": EVIL}]
+    html = card_html(evil, [(EVIL, jpeg(1))], rejected, [[EVIL, "line\nend"]])
+    page = Page(html)
+    assert not page.attributes("script")
+    assert [image["alt"] for image in page.attributes("img")] == [f"sample of {EVIL}"]
+    assert [EVIL, "2", "1"] in page.rows
+    assert ["b\\udcff.jpg", "1", "0"] in page.rows
+    assert [EVIL, r"line\nend"] in page.rows
+    assert not [name for _, attributes in page.tags for name in attributes if name.startswith("on")]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("Rosé/\u00df 花 🌹.jpg", "Rosé/\u00df 花 🌹.jpg"),
+        ("b\udcff", r"b\udcff"),
+        ("a\nb\x00\x1b[31m", r"a\nb\x00\x1b[31m"),
+        ("gpj.\u202etac", r"gpj.\u202etac"),
+        (r"a\b", r"a\b"),
+        (7, 7),
+    ],
+)
+def test_what_no_screen_shows_is_written_out(name: Any, shown: Any):
+    assert visible(name) == shown
+
+
+def test_samples_are_small_whole_pictures_and_a_broken_one_is_left_out(tmp_path: Path):
+    samples = [("a", jpeg(1, (640, 320))), ("b", jpeg(2)), ("c", b"no image")]
+    images = Page(card_html(COMPLETE, samples)).attributes("img")
+    assert [image["alt"] for image in images] == ["sample of a", "sample of b"]
+    assert all((image["src"] or "").startswith("data:image/jpeg;base64,") for image in images)
+    assert size_of(thumbnail(samples[0][1])) == (160, 80)
+    assert size_of(thumbnail(samples[1][1])) == (24, 16)
+
+
+def size_of(uri: str | None) -> tuple[int, int]:
+    import base64
+    import io
+
+    from PIL import Image
+
+    assert uri is not None
+    return Image.open(io.BytesIO(base64.b64decode(uri.split(",")[1]))).size
+
+
+def test_no_page_grows_without_end():
+    many = [(f"class {number}", jpeg(number)) for number in range(150)]
+    rejected = [{"path": f"{number}.jpg", "reason": "the file is empty", "advice": ""} for number in range(2000)]
+    pairs = [[f"{number}.jpg", "copy.jpg"] for number in range(2000)]
+    page = Page(card_html(COMPLETE, many, rejected, pairs))
+    assert len(page.attributes("img")) == 120
+    assert sum(row[1:2] == ["the file is empty"] for row in page.rows) == 50
+    assert sum(row[1:2] == ["copy.jpg"] for row in page.rows) == 50
+    assert "30 more samples are not shown" in page.text
+    assert "The first 50 of 2,000; rejected.jsonl lists them." in page.text
+
+
+def test_the_page_loads_nothing_and_runs_nothing():
+    page = Page(card_html(COMPLETE, [("a", jpeg(1))], REJECTED))
+    for tag, attributes in page.tags:
+        assert tag not in ("script", "link", "iframe", "object", "embed", "base", "form"), tag
+        for name in ("src", "href", "srcset", "data", "action"):
+            assert (attributes.get(name) or "data:").startswith("data:"), (tag, attributes)
+    policy = next(a["content"] for a in page.attributes("meta") if a.get("http-equiv") == "Content-Security-Policy")
+    assert policy is not None
+    assert policy.startswith("default-src 'none'")
+    assert "script-src" not in policy
+
+
+def test_the_page_can_be_heard():
+    page = Page(card_html(COMPLETE, [("a", jpeg(1))], REJECTED, [["a", "b"]]))
+    assert [a["lang"] for a in page.attributes("html")] == ["en"]
+    assert len(page.attributes("h1")) == 1
+    titles = {attributes["id"] for attributes in page.attributes("h2")}
+    assert {attributes["aria-labelledby"] for attributes in page.attributes("section")} == titles
+    assert len(page.attributes("caption")) == len(page.attributes("table"))
+    assert all(attributes.get("scope") in ("col", "row") for attributes in page.attributes("th"))
+    assert all(attributes["alt"] for attributes in page.attributes("img"))
+
+
+def test_the_same_data_set_gives_the_same_bytes(tmp_path: Path):
+    for name in ("one.html", "other.html"):
+        write_card(tmp_path / name, COMPLETE, [("a", jpeg(1))], [{"path": NOT_UTF8, "reason": "r", "advice": "a"}])
+    assert (tmp_path / "one.html").read_bytes() == (tmp_path / "other.html").read_bytes()
+    assert r"b\udcff.jpg" in (tmp_path / "one.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(0, "0 bytes"), (999, "999 bytes"), (1000, "1 kB"), (999_600, "1 MB"), (2.5e9, "2.5 GB"), (3e15, "3 PB")],
+)
+def test_bytes_in_words(count: float, words: str):
+    assert size(count) == words
+
+
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
+def test_a_browser_shows_it_without_an_error(tmp_path: Path):
+    path = tmp_path / "card.html"
+    write_card(path, COMPLETE, [(EVIL, jpeg(1))], REJECTED)
+    command = [str(BROWSER), "--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]
+    command += [f"--user-data-dir={tmp_path / 'profile'}", "--dump-dom", path.as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert [line for line in done.stderr.splitlines() if ":CONSOLE" in line] == []
+    assert "cannot be decoded: 7 bytes are left" in done.stdout
