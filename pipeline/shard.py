@@ -82,7 +82,7 @@ class _ShardWriter:
             self._reject(row, ABSENT)
             return
         raw = self._read(row)
-        image = examine(raw, self._rules, [Box(*box) for box in row.boxes])
+        image = examine(raw, self._rules, [Box(*box) for box in row.boxes] if row.boxes else ())
         if isinstance(image, Rejection):
             self._reject(row, image)
         else:

@@ -14,7 +14,7 @@ import io
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from PIL import ExifTags, Image, UnidentifiedImageError
@@ -42,14 +42,14 @@ _UPRIGHT = {
 _ON_ITS_SIDE = (5, 6, 7, 8)
 _LOSSY = ("JPEG", "WEBP")
 _SUFFIXES = {
-    ".jpg": "JPEG",
-    ".jpeg": "JPEG",
-    ".png": "PNG",
-    ".bmp": "BMP",
-    ".gif": "GIF",
-    ".webp": "WEBP",
-    ".tif": "TIFF",
-    ".tiff": "TIFF",
+    "jpg": "JPEG",
+    "jpeg": "JPEG",
+    "png": "PNG",
+    "bmp": "BMP",
+    "gif": "GIF",
+    "webp": "WEBP",
+    "tif": "TIFF",
+    "tiff": "TIFF",
 }
 
 
@@ -66,8 +66,7 @@ class Rules:
     perceptual_hash: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class UsableImage:
+class UsableImage(NamedTuple):
     """An 8-bit RGB image, upright: a JPEG or PNG, or its pixels. `height` and `width` are in pixels."""
 
     encoded: bytes
@@ -118,9 +117,11 @@ def examine(encoded: bytes, rules: Rules, boxes: Sequence[Box] = ()) -> UsableIm
     try:
         header = read_header(encoded)
         if header is not None and _is_settled(header, rules):
+            if _stays_whole(header, rules, boxes) and _is_sound(header, encoded, rules):
+                return _kept(header, encoded)
             view = _view(header.width, header.height, rules, boxes)
             if _keeps_bytes(header, encoded, rules, view):
-                return _kept(header, encoded, view)
+                return _kept(header, encoded, view.boxes)
         with warnings.catch_warnings(action="ignore"), Image.open(io.BytesIO(encoded), formats=READABLE) as image:
             return _examined(image, header, encoded, rules, boxes)
     except _Unusable as error:
@@ -135,7 +136,12 @@ def examine(encoded: bytes, rules: Rules, boxes: Sequence[Box] = ()) -> UsableIm
 
 def is_misnamed(key: str, found: str) -> bool:
     """Whether the suffix of a file's name says another format than its content; a suffix that says none is right."""
-    return _SUFFIXES.get(PurePosixPath(key).suffix.lower(), _name(found)) != _name(found)
+    return _differs(key.rpartition(".")[2], found)
+
+
+@lru_cache(256)
+def _differs(suffix: str, found: str) -> bool:
+    return _SUFFIXES.get(suffix.lower(), _name(found)) != _name(found)
 
 
 def _name(form: str | None) -> str:
@@ -148,9 +154,16 @@ def _is_settled(header: Header, rules: Rules) -> bool:
     return (
         rules.check == "header"
         and not rules.perceptual_hash
+        and header.is_plain
         and not header.may_be_turned
         and header.height * header.width <= rules.max_pixels
     )
+
+
+def _stays_whole(header: Header, rules: Rules, boxes: Sequence[Box]) -> bool:
+    """Whether nothing is cut, shrunk or placed: most images of most collections, which need no more thought."""
+    small = rules.prepare == "resize" and min(header.height, header.width) <= rules.prepare_size
+    return not boxes and (rules.prepare == "keep" or small)
 
 
 def _keeps_bytes(header: Header, encoded: bytes, rules: Rules, view: _View) -> bool:
@@ -179,7 +192,11 @@ def _examined(
     view = _view(width, height, rules, boxes)
     turn = _UPRIGHT.get(orientation)
     if turn is None and header is not None and _keeps_bytes(header, encoded, rules, view):
-        return _kept(header, encoded, view, appearance.decode(image, rules.perceptual_hash), rules.perceptual_hash)
+        grey = appearance.decode(image, rules.perceptual_hash)
+        return _kept(header, encoded, view.boxes)._replace(
+            brightness=appearance.brightness(grey),
+            perceptual_hash=appearance.perceptual_hash(grey) if rules.perceptual_hash else None,
+        )
     return _anew(image, turn, view, rules)
 
 
@@ -200,19 +217,9 @@ def _view(width: int, height: int, rules: Rules, boxes: Sequence[Box]) -> _View:
     return _View(crop, size, placed)
 
 
-def _kept(
-    header: Header, encoded: bytes, view: _View, grey: Image.Image | None = None, hashed: bool = False
-) -> UsableImage:
-    return UsableImage(
-        encoded=encoded,
-        format=header.format,
-        height=header.height,
-        width=header.width,
-        boxes=view.boxes,
-        found=header.format,
-        brightness=appearance.brightness(grey) if grey else None,
-        perceptual_hash=appearance.perceptual_hash(grey) if grey and hashed else None,
-    )
+def _kept(header: Header, encoded: bytes, boxes: tuple[Box, ...] = ()) -> UsableImage:
+    """An image whose bytes stay, before a pixel of it was looked at."""
+    return UsableImage(encoded, header.format, header.height, header.width, boxes, header.format, None, None)
 
 
 def _anew(image: Image.Image, turn: Image.Transpose | None, view: _View, rules: Rules) -> UsableImage:

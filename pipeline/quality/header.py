@@ -5,6 +5,7 @@ record. Sources: ITU T.81 annex B and the JFIF and Adobe markers for JPEG, RFC 2
 """
 
 import struct
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
@@ -13,6 +14,9 @@ PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 # Codes of JPEG markers. Baseline, extended and progressive frames, tables, comments and application data.
 SCAN, END, FILL = 0xDA, 0xD9, 0xFF
 KNOWN = frozenset({0xC0, 0xC1, 0xC2, 0xC4, SCAN, 0xDB, 0xDD, 0xFE, *range(0xE0, 0xF0)})
+_SCAN_MARK = bytes((FILL, SCAN))
+_SCAN_BYTES = 14  # of the head of a scan of three components, its mark included
+_SHORT = 2048  # a longer header holds something of the one image alone
 _LAST_FRAME, _EXIF, _ADOBE = 0xC2, 0xE1, 0xEE
 PNG_CRITICAL = frozenset({b"IHDR", b"PLTE", b"IDAT", b"IEND"})
 _NOT_PLAIN = frozenset({b"tRNS", b"acTL"})  # transparency, animation
@@ -42,14 +46,23 @@ def read_header(encoded: bytes) -> Header | None:
 
     Of a JPEG the segments up to the first scan are walked, of a PNG all chunks by their lengths.
     """
+    if encoded.startswith(JPEG_MAGIC):
+        scan = encoded.find(_SCAN_MARK, 2, _SHORT)
+        return (_read_short_jpeg(encoded[: scan + _SCAN_BYTES]) if scan > 0 else None) or _whole(_read_jpeg, encoded)
+    return _whole(_read_png, encoded) if encoded.startswith(PNG_MAGIC) else None
+
+
+@lru_cache(256)
+def _read_short_jpeg(head: bytes) -> Header | None:
+    """Remembered: files of one program share all bytes before the scan, and walking costs as much as reading a file."""
+    return _whole(_read_jpeg, head)
+
+
+def _whole(read: Callable[[bytes], Header | None], encoded: bytes) -> Header | None:
     try:
-        if encoded.startswith(JPEG_MAGIC):
-            return _read_jpeg(encoded)
-        if encoded.startswith(PNG_MAGIC):
-            return _read_png(encoded)
+        return read(encoded)
     except (struct.error, IndexError):  # it ends in the middle of a field
-        pass
-    return None
+        return None
 
 
 def _read_jpeg(encoded: bytes) -> Header | None:
@@ -73,15 +86,15 @@ def _read_jpeg(encoded: bytes) -> Header | None:
             may_be_turned |= _asks_to_turn(encoded[offset + 4 : offset + 2 + length])
         elif code == _ADOBE:
             odd_colours |= encoded.startswith(b"Adobe", offset + 4) and encoded[offset + 15] > 1
-        if length < 2:
-            return None
-        offset += 2 + length
+        offset += 2 + length  # a length below 2 leads to what is no marker
     if not frame or offset + 2 + length > len(encoded):
         return None
     bits, height, width, components = _frame(encoded, frame)
-    plain = bits == 8 and components == 3 and height and width and not odd_colours
+    if not (height and width):
+        return None
+    plain = bits == 8 and components == 3 and not odd_colours
     plain = plain and _divides(encoded[frame + 7 : frame + 15 : 3])
-    return Header("JPEG", height, width, bool(plain), may_be_turned)
+    return Header("JPEG", height, width, plain, may_be_turned)
 
 
 @lru_cache(64)
@@ -110,10 +123,11 @@ def _exif_may_turn(tiff: bytes) -> bool:
 
 def _read_png(encoded: bytes) -> Header | None:
     length, kind = _chunk(encoded, 8)
-    width, height, bits, colours, *_ = struct.unpack_from(">IIBBBBB", encoded, 16)
-    if (length, kind) != (13, b"IHDR"):
+    width, height, *kinds, interlaced = struct.unpack_from(">IIBBBBB", encoded, 16)
+    if (length, kind) != (13, b"IHDR") or not (height and width):
         return None
-    plain, may_be_turned, has_data = (bits, colours) == (8, 2), False, False
+    # Bits, colours, compression and filter, of which the standard knows one each.
+    plain, may_be_turned, has_data = kinds == [8, 2, 0, 0] and interlaced <= 1, False, False
     offset = 33
     while True:
         length, kind = _chunk(encoded, offset)

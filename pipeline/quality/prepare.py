@@ -10,7 +10,7 @@ from PIL import Image
 from pipeline.sources import Box
 
 JPEG_QUALITY = 95
-# Antialiased where it shrinks; 43 to 49 dB from LANCZOS on photographs, a quarter faster with decoding and encoding.
+# Antialiased where it shrinks; 43 to 49 dB from LANCZOS on photographs, a fifth faster with decoding and encoding.
 _RESAMPLING = Image.Resampling.BICUBIC
 # Shrinking by halves first is cheap. At twice the size the rest hides it: 45 dB or more from the full resolution,
 # where JPEG of quality 95 itself is 33 to 38 dB from its original.
@@ -49,10 +49,10 @@ def clipped(box: Box, crop: Crop) -> Box | None:
 def around(box: Box, whole: Crop) -> Crop:
     """The whole pixels of an image that a box touches."""
     return Crop(
-        max(math.floor(box.xmin), whole.left),
-        max(math.floor(box.ymin), whole.top),
-        min(math.ceil(box.xmax), whole.right),
-        min(math.ceil(box.ymax), whole.bottom),
+        math.floor(max(box.xmin, whole.left)),
+        math.floor(max(box.ymin, whole.top)),
+        math.ceil(min(box.xmax, whole.right)),
+        math.ceil(min(box.ymax, whole.bottom)),
     )
 
 

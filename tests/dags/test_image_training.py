@@ -102,7 +102,7 @@ def test_the_whole_chain_and_then_nothing_twice(run_dag: RunDag, source: Path):
     [
         ({"epoch": 3}, "epoch is not a setting"),
         ({"dataset": "/data"}, "dataset must be empty"),
-        ({"source_uri": "/nowhere"}, "source_uri must be a folder that exists"),
+        ({"source_uri": "/nowhere"}, "source_uri must be a folder or list that exists"),
     ],
 )
 def test_bad_settings_are_refused_by_the_first_task_and_not_retried(

@@ -1,3 +1,4 @@
+import gzip
 import io
 from collections import Counter
 from pathlib import Path
@@ -7,12 +8,14 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from pipeline import example
+from pipeline import tfrecord
 from pipeline.build import build
 from pipeline.config import settings_from
 from pipeline.dataset import Dataset, Shard, Split, load
 from pipeline.input import training_batches, validation_batches
-from pipeline.input.images import decode_example, shuffle_elements, shuffled_files
+from pipeline.input.images import decode_example, records_of, shuffle_elements, shuffled_files
+from pipeline.quality.examine import UsableImage
+from pipeline.records import ImageEncoder, RecordFormat
 
 
 @pytest.fixture(scope="module")
@@ -80,9 +83,12 @@ def test_validation_keeps_the_order_of_the_shards(published: Path):
 def serialized(image: Image.Image, form: str) -> bytes:
     buffer = io.BytesIO()
     image.save(buffer, form, quality=95)
-    return example.encode_image(
-        encoded=buffer.getvalue(), image_format=form, height=1, width=1, filename=b"a", label=5, text="a"
-    )
+    return record_of(buffer.getvalue(), form, image, RecordFormat())
+
+
+def record_of(encoded: bytes, form: str, image: Image.Image, records: RecordFormat) -> bytes:
+    usable = UsableImage(encoded, form, image.height, image.width, (), "JPEG", None, None)
+    return ImageEncoder(records, list("abcdef"), {}).encode(usable, ("f",), b"name") + encoded
 
 
 @pytest.mark.parametrize("form", ["JPEG", "PNG"])
@@ -91,16 +97,39 @@ def serialized(image: Image.Image, form: str) -> bytes:
 def test_decoding_eagerly_and_in_a_map(form: str, size: tuple[int, int], mapped: bool):
     record = serialized(Image.new("RGB", size, (200, 100, 50)), form)
     if mapped:
-        image, label = next(iter(tf.data.Dataset.from_tensors(record).map(lambda each: decode_example(each, 64))))
+        image, label = next(
+            iter(tf.data.Dataset.from_tensors(record).map(lambda each: decode_example(each, RecordFormat(), 64)))
+        )
     else:
-        image, label = decode_example(tf.constant(record), 64)
+        image, label = decode_example(tf.constant(record), RecordFormat(), 64)
     assert (image.shape, image.dtype, int(label)) == ((64, 64, 3), tf.uint8, 5)
     assert np.abs(image.numpy().astype(int) - (200, 100, 50)).max() <= 3
 
 
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize(
+    "form",
+    [
+        RecordFormat(pixels="raw"),
+        RecordFormat(pixels="raw", feature_keys="plain", label_offset=1, compression="gzip"),
+    ],
+)
+def test_pixels_are_read_as_they_are(tmp_path: Path, form: RecordFormat, mapped: bool):
+    pixels = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
+    record = record_of(pixels.tobytes(), "RAW", Image.fromarray(pixels), form)
+    path = tmp_path / f"some{form.ending}"
+    path.write_bytes((gzip.compress if form.ending.endswith("gz") else bytes)(tfrecord.frame(record)))
+    if mapped:
+        [(image, label)] = records_of([str(path)], form).map(lambda each: decode_example(each, form, 64))
+    else:
+        image, label = decode_example(tf.constant(record), form, 64)
+    assert (image.numpy() == pixels).all()
+    assert int(label) == 5
+
+
 def test_shrinking_is_antialiased():
     stripes = Image.fromarray(np.tile(np.uint8([[0, 255]]), (640, 320)).repeat(3).reshape(640, 640, 3))
-    image, _ = decode_example(tf.constant(serialized(stripes, "PNG")), 32)
+    image, _ = decode_example(tf.constant(serialized(stripes, "PNG")), RecordFormat(), 32)
     assert 110 < image.numpy()[4:-4, 4:-4].mean() < 145
     assert image.numpy()[4:-4, 4:-4].std() < 10  # without it: columns of 0 and of 255
 

@@ -8,7 +8,7 @@ import zlib
 import pytest
 from PIL import Image
 
-from pipeline.quality.examine import UsableImage, examine
+from pipeline.quality.examine import Rules, UsableImage, examine
 from pipeline.quality.wellformed import is_whole_jpeg, is_whole_png
 from tests.conftest import jpeg
 
@@ -59,9 +59,11 @@ BROKEN_PNGS = {
 @pytest.mark.parametrize("image", WHOLE.values(), ids=WHOLE)
 def test_what_is_whole_is_kept(image: bytes):
     assert is_whole_png(image) if image[:1] == b"\x89" else is_whole_jpeg(image)
-    assert examine(image, 10**6) == UsableImage(
-        image, "PNG" if image[:1] == b"\x89" else "JPEG", *Image.open(io.BytesIO(image)).size[::-1]
-    )
+    usable = examine(image, Rules())
+    assert isinstance(usable, UsableImage)
+    assert usable.encoded == image
+    assert usable.format == ("PNG" if image[:1] == b"\x89" else "JPEG")
+    assert (usable.width, usable.height) == Image.open(io.BytesIO(image)).size
 
 
 def test_an_interlaced_png_is_whole():
@@ -97,7 +99,7 @@ def assert_tensorflow_decodes(image: bytes) -> None:
     """Whatever `examine` lets through."""
     import tensorflow as tf
 
-    found = examine(image, 10**6)
+    found = examine(image, Rules())
     if isinstance(found, UsableImage):
         decoded = tf.io.decode_image(found.encoded, channels=3, expand_animations=False)
         assert decoded.shape == (found.height, found.width, 3)
