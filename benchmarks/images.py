@@ -70,7 +70,9 @@ def _make(folder: Path, count: int, image: Callable[[int], bytes]) -> Path:
         part = folder.with_name(f".{folder.name}.part")
         shutil.rmtree(part, ignore_errors=True)
         with ProcessPoolExecutor() as pool:
-            for place, encoded in zip(_places(part, count), pool.map(image, range(count + 1), chunksize=20), strict=True):
+            for place, encoded in zip(
+                _places(part, count), pool.map(image, range(count + 1), chunksize=20), strict=True
+            ):
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_bytes(encoded)
         part.rename(folder)

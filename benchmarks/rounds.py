@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,8 +44,11 @@ class Contender:
 
     @property
     def spread(self) -> float | None:
-        """Half of what lies between the fastest and the slowest round, as a share of the median."""
-        return (max(self.work_s) - min(self.work_s)) / 2 / median(self.work_s) if self.work_s else None
+        """Half of what lies between the quartiles of the rounds, as a share of the median."""
+        if len(self.work_s) < 2:
+            return None
+        first, middle, third = quantiles(self.work_s, n=4, method="inclusive")
+        return (third - first) / 2 / middle
 
     def command(self, job: Path, *, serve: bool) -> list[str]:
         """What starts one of its processes."""

@@ -1,7 +1,7 @@
 """Images into 20 shards: this project beside what a user would pick instead, and beside the limits of the machine.
 
     make bench-sharding
-    python -m benchmarks.sharding [--rounds N] [--quick] [--images FOLDER] [--json FILE]
+    python -m benchmarks.sharding [--rounds N] [--quick] [--only PATTERN] [--images FOLDER] [--json FILE]
     python -m benchmarks.sharding --plan        planning ten million images
 
 All are measured in alternating rounds in one run, with a warm page cache and without fsync; what counts is the ratio.
@@ -14,6 +14,7 @@ import logging
 import os
 import platform
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -42,17 +43,20 @@ LINEAR = (1_000, 5_000, 20_000, 50_000)
 PLANNED = 10_000_000
 
 HEADER, STRICT, RESIZE = ({"check": "header"}, {"check": "strict"}, {"prepare": "resize", "prepare_size": PREPARED})
-PEERS = {
-    "array_record": "ArrayRecord",
-    "webdataset": "WebDataset",
-    "mosaicml_streaming": "MosaicML Streaming (MDS)",
-    "tfrecord_package": "`tfrecord` (PyPI)",
-    "tfds": "TFDS",
-    "blog_keep_bytes": "blog: decode for the size, keep the bytes",
-    "blog_encode_again": "blog: decode and encode again",
-    "imagenet_script": "ImageNet script of the TensorFlow models, 4 threads",
+ARRAY_RECORD, TFDS = "ArrayRecord", "TFDS"
+IMAGENET_SCRIPT = "ImageNet script of the TensorFlow models, 4 threads"
+PEERS: dict[str, tuple[str, dict[str, str]]] = {
+    ARRAY_RECORD: ("array_record", {"options": "group_size:1"}),
+    "ArrayRecord, uncompressed": ("array_record", {"options": "group_size:1,uncompressed"}),
+    "WebDataset": ("webdataset", {}),
+    "MosaicML Streaming (MDS)": ("mosaicml_streaming", {}),
+    "`tfrecord` (PyPI)": ("tfrecord_package", {}),
+    TFDS: ("tfds", {}),
+    "blog: decode for the size, keep the bytes": ("blog_keep_bytes", {}),
+    "blog: decode and encode again": ("blog_encode_again", {}),
+    IMAGENET_SCRIPT: ("imagenet_script", {}),
 }
-"""Writers by what the table calls them."""
+"""What the table calls them, which writer it is, and what it is told."""
 LIMIT = "limit: read + CRC32C + write in C, one thread"
 PACKAGES = ("array-record", "webdataset", "mosaicml-streaming", "tfrecord", "tensorflow-datasets", "tensorflow")
 
@@ -77,6 +81,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
         "--quick", action="store_true", help="a tenth of the images and two rounds, to see that all of it runs"
     )
     parser.add_argument("--images", type=Path, help="folder with photographs of your own; else they are drawn")
+    parser.add_argument("--only", default="", metavar="PATTERN", help='of the table, such as "tenfold|limit"')
     parser.add_argument("--plan", action="store_true", help="measure nothing but planning ten million images")
     parser.add_argument("--json", type=Path, help="file for every figure")
     return parser.parse_args(arguments)
@@ -90,7 +95,8 @@ def sharding_results(options: argparse.Namespace) -> dict[str, Any]:
     measured = {}
     for name, source in image_sets(options.images, scale):
         say(f"{name}: {rounds} rounds of the work, {whole_rounds} of whole processes")
-        contenders = [*our_contenders(name, source), *other_contenders(name, source, library)]
+        all_of_them = [*our_contenders(name, source), *other_contenders(name, source, library)]
+        contenders = [each for each in all_of_them if re.search(options.only, each.title)]
         measure_work(contenders, rounds, logs())
         measure_whole([each for each in contenders if not is_limit(each)], whole_rounds, logs())
         measured[name] = contenders
@@ -163,7 +169,11 @@ def other_contenders(name: str, source: Path, library: Path | None) -> list[Cont
             for title, writer in decoders
             for parts in sorted({1, CORES})
         ),
-        *(contender(title, writer, PEERS_PYTHON, source, [rows]) for writer, title in PEERS.items() if has_peers()),
+        *(
+            contender(title, writer, PEERS_PYTHON, source, [rows], told)
+            for title, (writer, told) in PEERS.items()
+            if has_peers()
+        ),
     ]
 
 
@@ -270,10 +280,10 @@ def ratios(measured: dict[str, list[Contender]]) -> list[str]:
     resize, both = f"**tenfold**, prepare=resize to {PREPARED}", of_processes(CORES)
     promises = [
         ("check=header to the limit in C", header, LIMIT, "0.75 photographs, 0.4 tiny", "work_s"),
-        ("check=header to ArrayRecord", header, PEERS["array_record"], "1.5", "work_s"),
-        ("check=header to TFDS", header, PEERS["tfds"], "4.5", "work_s"),
-        ("check=header to the ImageNet script", header, PEERS["imagenet_script"], "20", "work_s"),
-        ("the same, whole process", header, PEERS["imagenet_script"], "60", "whole_s"),
+        ("check=header to ArrayRecord", header, ARRAY_RECORD, "1.5", "work_s"),
+        ("check=header to TFDS", header, TFDS, "4.5", "work_s"),
+        ("check=header to the ImageNet script", header, IMAGENET_SCRIPT, "20", "work_s"),
+        ("the same, whole process", header, IMAGENET_SCRIPT, "60", "whole_s"),
         (f"check=header, {CORES} processes to 1", header + both, header, "1.8 with 2", "work_s"),
         (f"check=strict to the decoder{both}", strict + both, "limit: the decoder alone" + both, "0.9", "work_s"),
         (

@@ -57,11 +57,11 @@ def decoder_and_encoder(job):
 
 
 def array_record(job):
-    """ArrayRecord: the class id and the bytes, a record an image, as its readers for training want it."""
+    """ArrayRecord: the class id and the bytes, a record an image in a group of its own, as random access wants it."""
     from array_record.python.array_record_module import ArrayRecordWriter
 
     for target, images in shards_of(job):
-        writer = ArrayRecordWriter(target, "group_size:1")
+        writer = ArrayRecordWriter(target, job["options"])
         for path, label, _ in images:
             writer.write(b"%d\n%b" % (label, read(job, path)))
         writer.close()
@@ -83,7 +83,7 @@ def mosaicml_streaming(job):
     """MosaicML Streaming: MDS shards, closed by size, so that about as many of them come out."""
     from streaming import MDSWriter
 
-    size = sum(os.stat(place_of(job, path)).st_size for path, _, _ in job["images"])
+    size = sum(Path(place_of(job, path)).stat().st_size for path, _, _ in job["images"])
     columns = {"image": "bytes", "label": "int"}
     with MDSWriter(out=job["folder"], columns=columns, size_limit=max(1 << 16, size // job["shards"])) as writer:
         for path, label, _ in job["images"]:
