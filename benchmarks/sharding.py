@@ -363,9 +363,15 @@ def plan_results(options: argparse.Namespace) -> dict[str, Any]:
     job = {"settings": settings.model_dump(), "snapshot": str(simulated(snapshot, count))}
     task = Contender("plan", "plan", Path(sys.executable), [job_file(job)], count, [])
     measure_whole([task], 1, logs())
-    lines = ["| images planned | whole process, s | memory, MB |", "|---|---|---|"]
-    seconds = f"{task.whole_s[0]:.1f}" if not task.error else task.error
-    print("\n".join([*machine_lines()[:1], "", *lines, f"| {count:,} | {seconds} | {task.peak_mb:.0f} |"]))
+    files = sorted(Path(settings.workspace).glob("work/*/*/plans/*"))
+    planned = sum(load_range(path).images for path in files)
+    if not task.error and planned != count:
+        task.error = f"failed (the plan holds {planned:,} images)"
+    seconds = task.error or f"{task.whole_s[0]:.1f}"
+    largest = max((path.stat().st_size for path in files), default=0) / 1e3
+    lines = ["| images planned | whole process, s | memory, MB | tasks | a task reads, kB |", "|---|---|---|---|---|"]
+    lines.append(f"| {count:,} | {seconds} | {task.peak_mb:.0f} | {len(files)} | {largest:,.0f} |")
+    print("\n".join([*machine_lines()[:1], "", *lines]))
     return {"machine": machine_lines(), "plan": as_json({"plan": [task]})}
 
 
@@ -379,8 +385,8 @@ def simulated(path: Path, count: int) -> Path:
     with open(large, "wb") as lines, open(columns_path(str(large)), "wb") as columns:
         for number in range(count):
             row = rows[number % len(rows)]
-            # Another checksum each: equal content is of one group, and stays on one side of the split.
-            row = row._replace(key=f"{number:08d}/{row.key}", crc32c=(row.crc32c + number * 2_654_435_761) & 0xFFFFFFFF)
+            # A checksum of its own each: those that agree are taken for equal images, and read to make sure.
+            row = row._replace(key=f"{number:08d}/{row.key}", crc32c=number * 2_654_435_761 & 0xFFFFFFFF)
             columns.write(to_columns(row, offset, ids[row.labels[0]]))
             offset += lines.write(to_line(row))
     return save_snapshot(replace(small, rows=str(large), listed=count, fingerprint=f"{count:032x}"))
