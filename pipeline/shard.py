@@ -10,15 +10,13 @@ import google_crc32c
 
 from pipeline import storage
 from pipeline.errors import SourceError
-from pipeline.extract import read_raw
-from pipeline.plan import ShardSpec
-from pipeline.plan_files import RangePlan, read_range
 from pipeline.progress import Advance
 from pipeline.quality.examine import Rejection, UsableImage, examine, is_misnamed
 from pipeline.quality.statistics import Statistics
+from pipeline.ranges import RangePlan, ShardSpec, read_range
+from pipeline.raw import RawImage, from_lines, key_bytes, read_raw
 from pipeline.records import ImageEncoder
 from pipeline.results import ShardResult, load_result, results_folder, save_result
-from pipeline.snapshot import RawImage, from_lines, key_bytes
 from pipeline.sources import MISSING, Box
 from pipeline.tfrecord import Writer, writer_of
 
