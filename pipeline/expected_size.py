@@ -11,6 +11,7 @@ from pipeline.errors import SourceError
 from pipeline.extract import read_raw
 from pipeline.quality.examine import Rules, UsableImage, examine
 from pipeline.snapshot import RawImage, Snapshot, SnapshotRows, load_columns
+from pipeline.sources import MISSING
 
 SAMPLES = 24
 _log = logging.getLogger(__name__)
@@ -24,7 +25,7 @@ def expected_bytes(snapshot: Snapshot, order: NDArray[np.intp], rules: Rules) ->
     if rules.prepare == "keep":
         return snapshot.bytes
     with SnapshotRows(snapshot, load_columns(snapshot)) as rows:
-        samples = [_prepared_bytes(Path(snapshot.root), rows[number], rules) for number in order[:SAMPLES].tolist()]
+        samples = [_prepared_bytes(snapshot.root, rows[number], rules) for number in order[:SAMPLES].tolist()]
     usable = [size for size in samples if size]
     return sum(usable) * snapshot.listed // max(len(usable), 1)
 
@@ -41,10 +42,12 @@ def say_size(total: int, snapshot: Snapshot, folder: Path, prepare: str) -> None
         _log.warning("%s has %.1f GB left, the shards will take about %.1f GB", nearest, free / 1e9, total / 1e9)
 
 
-def _prepared_bytes(root: Path, row: RawImage, rules: Rules) -> int:
+def _prepared_bytes(root: str, row: RawImage, rules: Rules) -> int:
     """0 for an image that cannot be used."""
+    if row.size == MISSING:
+        return 0
     try:
-        image = examine(read_raw(root, row.key), rules)
+        image = examine(read_raw(root, row.key, row.size), rules)
     except SourceError:
         return 0
     return len(image.encoded) if isinstance(image, UsableImage) else 0

@@ -157,7 +157,7 @@ class _Sums:
 
 def _rows(settings: Settings, sums: _Sums) -> Iterator[RawImage]:
     """Every listed image with its checksum, in order; what is skipped is counted."""
-    root = root_of(Path(settings.source_uri))
+    root = str(root_of(Path(settings.source_uri)))
     pending = _look_up(_only_images(images_of(settings), settings, sums), _last_rows(settings), sums)
     with progress("extract", 0) as advance:
         for rows in ordered_map(lambda chunk: [_row(root, each) for each in chunk], _chunks(pending), READERS):
@@ -216,7 +216,7 @@ def _last_rows(settings: Settings) -> Iterator[RawImage]:
                 yield row
 
 
-def _row(root: Path, pending: _Pending) -> RawImage:
+def _row(root: str, pending: _Pending) -> RawImage:
     image, crc32c = pending
     if crc32c is None:
         crc32c = _crc32c(root, image)
@@ -225,18 +225,18 @@ def _row(root: Path, pending: _Pending) -> RawImage:
     )
 
 
-def _crc32c(root: Path, image: Listed) -> int:
+def _crc32c(root: str, image: Listed) -> int:
     if image.size == MISSING:
         return 0
-    encoded = read_raw(root, image.key)
+    encoded = read_raw(root, image.key, image.size)
     if len(encoded) != image.size:
-        raise SourceError(f"{root / image.key} changed while it was listed: run again when the source is at rest")
+        raise SourceError(f"{Path(root) / image.key} changed while it was listed: run again when the source is at rest")
     crc: int = google_crc32c.value(encoded)
     return crc
 
 
-def read_raw(root: Path, key: str) -> bytes:
-    """The bytes of one raw image.
+def read_raw(root: str, key: str, size: int) -> bytes:
+    """The bytes of one raw image below the folder `root`, which should be `size`; one more where it has grown.
 
     Raises SourceError where it cannot be read: a file that vanished is not the same as one that is broken.
     """
@@ -244,11 +244,10 @@ def read_raw(root: Path, key: str) -> bytes:
         # Not through Path and a file object, which cost as much again as reading a small file.
         descriptor = os.open(key if key.startswith("/") else f"{root}/{key}", os.O_RDONLY | os.O_CLOEXEC)
         try:
-            # Exactly as much as there is: a larger buffer is mapped and unmapped for each file.
-            return os.read(descriptor, os.fstat(descriptor).st_size)
+            return os.read(descriptor, size + 1)
         finally:
             os.close(descriptor)
     except OSError as error:
         raise SourceError(
-            f"{root / key} was listed but cannot be read ({error.strerror}): mend it and run again"
+            f"{Path(root) / key} was listed but cannot be read ({error.strerror}): mend it and run again"
         ) from error

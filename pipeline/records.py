@@ -144,20 +144,27 @@ class ImageEncoder:
         self._ids = {label: number + form.label_offset for number, label in enumerate(labels)}
         self._texts = texts
         self._labels = lru_cache(CACHED)(self._encode_labels)
+        self._common = lru_cache(CACHED)(self._encode_common)
 
     def encode(self, image: UsableImage, labels: tuple[str, ...], filename: bytes) -> bytes:
         """All of the serialized tf.train.Example that stands before `image.encoded`, which is its end."""
         keys = self._keys
-        entries = (
-            self._labels(labels),
-            example.one_entry(keys.format, image.format.encode()),
-            example.one_entry(keys.height, image.height),
-            example.one_entry(keys.width, image.width),
-            self._boxes(image, labels) if self._form.boxes else b"",
-            example.bytes_entry_head(keys.filename, len(filename)),
-            filename,
+        entries = self._common(labels, image.format, image.height, image.width)
+        if self._form.boxes:
+            entries += self._boxes(image, labels)
+        entries += example.bytes_entry_head(keys.filename, len(filename)) + filename
+        return example.before_bytes(entries, keys.encoded, len(image.encoded))
+
+    def _encode_common(self, labels: tuple[str, ...], form: str, height: int, width: int) -> bytes:
+        keys = self._keys
+        return b"".join(
+            (
+                self._labels(labels),
+                example.one_entry(keys.format, form.encode()),
+                example.one_entry(keys.height, height),
+                example.one_entry(keys.width, width),
+            )
         )
-        return example.before_bytes(b"".join(entries), keys.encoded, len(image.encoded))
 
     def _encode_labels(self, labels: tuple[str, ...]) -> bytes:
         keys = self._form.keys

@@ -63,7 +63,7 @@ def test_a_cut_file_is_found(path: Path, cut: int, words: str):
 
 
 @pytest.mark.parametrize("ending", [".tfrecord", ".tfrecord.gz"])
-@pytest.mark.parametrize("sizes", [[], [0, 1, 100], [1000] * 3000, [110_000] * 7, [5, 400_000, 16_383, 16_384, 3]])
+@pytest.mark.parametrize("sizes", [[], [0, 1, 100], [1000] * 3000, [110_000] * 7, [5, 400_000, 65_535, 65_536, 3]])
 def test_what_is_written_in_two_parts_is_read_by_us_and_by_tensorflow(tmp_path: Path, sizes: list[int], ending: str):
     import tensorflow as tf
 

@@ -117,7 +117,7 @@ def examine(encoded: bytes, rules: Rules, boxes: Sequence[Box] = ()) -> UsableIm
     try:
         header = read_header(encoded)
         if header is not None and _is_settled(header, rules):
-            if _stays_whole(header, rules, boxes) and _is_sound(header, encoded, rules):
+            if not boxes and _stays_whole(header, rules) and _is_sound(header, encoded, rules):
                 return _kept(header, encoded)
             view = _view(header.width, header.height, rules, boxes)
             if _keeps_bytes(header, encoded, rules, view):
@@ -160,10 +160,11 @@ def _is_settled(header: Header, rules: Rules) -> bool:
     )
 
 
-def _stays_whole(header: Header, rules: Rules, boxes: Sequence[Box]) -> bool:
-    """Whether nothing is cut, shrunk or placed: most images of most collections, which need no more thought."""
-    small = rules.prepare == "resize" and min(header.height, header.width) <= rules.prepare_size
-    return not boxes and (rules.prepare == "keep" or small)
+def _stays_whole(header: Header, rules: Rules) -> bool:
+    """Whether nothing is shrunk: true of most images of most collections, which then need no more thought."""
+    return rules.prepare == "keep" or (
+        rules.prepare == "resize" and min(header.height, header.width) <= rules.prepare_size
+    )
 
 
 def _keeps_bytes(header: Header, encoded: bytes, rules: Rules, view: _View) -> bool:

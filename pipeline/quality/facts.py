@@ -7,7 +7,6 @@ written.
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from pipeline.quality.duplicates import (
 )
 from pipeline.quality.statistics import Statistics, drift
 from pipeline.results import ShardResult
-from pipeline.snapshot import Snapshot, SnapshotRows
+from pipeline.snapshot import RawImage, Snapshot, SnapshotRows
 
 DUPLICATES = "duplicates.jsonl"
 Quality = dict[str, Any]
@@ -34,9 +33,8 @@ Quality = dict[str, Any]
 def planned_facts(snapshot: Snapshot, arranged: Arranged, before: Dataset | None) -> tuple[Quality, bytes]:
     """What is known before an image is written, and the lines of `duplicates.jsonl`."""
     with SnapshotRows(snapshot, arranged.columns) as rows:
-        root = Path(snapshot.root)
         alike = candidates(arranged.columns["size"], arranged.columns["crc32c"])
-        groups = confirm(alike, lambda number: read_raw(root, rows[number].key))
+        groups = confirm(alike, lambda number: _read(snapshot.root, rows[number]))
         facts: Quality = {
             "listed": snapshot.listed,
             "duplicates": duplicate_facts(groups),
@@ -68,6 +66,10 @@ def written_facts(
         "statistics": statistics.to_json(),
     }
     return {**facts, "drift": _drift(facts, before)}, rows
+
+
+def _read(root: str, row: RawImage) -> bytes:
+    return read_raw(root, row.key, row.size)
 
 
 def to_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:

@@ -12,7 +12,8 @@ A source of your own is a file here with two functions, and nothing else:
             yield Listed(key, (label,), "", size, generation)
 
 `list_images` yields what the source holds, images in the order of the bytes of their keys; a key is the path of the
-image below `place`, or below its folder where `place` is a file. `recognises` lets `source_kind: auto` find it.
+image below `place`, or below its folder where `place` is a file. `recognises` lets `source_kind: auto` find it. The
+first line of the file's docstring says what it looks for: an error repeats it where a source does not fit.
 """
 
 import stat

@@ -88,7 +88,7 @@ def _read_csv(place: Path, choose: Choose) -> "pa.Table":
     # As bytes: a path need not be UTF-8, and nothing is guessed ("007" and "NA" are labels, too).
     types = dict.fromkeys(columns.values(), pa.dictionary(pa.int32(), pa.binary()))
     types[columns["path"]] = pa.large_binary()
-    convert = csv.ConvertOptions(include_columns=list(types), column_types=types, check_utf8=False)
+    convert = csv.ConvertOptions(include_columns=list(types), column_types=types)
     return _by_role(csv.read_csv(place, block, parse, convert), columns)
 
 

@@ -1,0 +1,156 @@
+"""ImageNet (ILSVRC2012): train/ with a folder a synset (n01440764), val/ likewise or flat beside a list of its labels.
+
+The same below ILSVRC/Data/CLS-LOC/, as Kaggle has it. Ids follow the sorted synsets, as in the Model Garden's
+imagenet_to_gcs.py; where train/ holds some of the synsets only, images of the others are left out.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from pipeline.config import Settings
+from pipeline.errors import SourceError
+from pipeline.sources import Box, Classes, Found, Listed, Skipped
+from pipeline.sources.folder import SPLITS, walk, why_no_image
+
+FOLDERS = ("test", "train", "val", "validation")
+"""What lies beside train/, in the order of the bytes."""
+KAGGLE = "ILSVRC/Data/CLS-LOC/"
+LABEL_LISTS = ("imagenet_2012_validation_synset_labels.txt", "synset_labels.txt", "val.txt", "val_annotations.txt")
+"""One synset a line (line 1 is ILSVRC2012_val_00000001), or a file's name and its synset."""
+SOLUTIONS = ("LOC_train_solution.csv", "LOC_val_solution.csv")
+"""A line an image: `ILSVRC2012_val_00048981,n03995372 85 1 499 272` with a synset and a box, or several of them."""
+HUMAN_NAMES = ("imagenet_metadata.txt", "LOC_synset_mapping.txt", "words.txt")
+"""A synset and its words a line: `n01440764 tench, Tinca tinca`."""
+NO_LABEL = {
+    "train": "not in a synset folder",
+    "validation": f"has no label: it must be in {', '.join(LABEL_LISTS)} or LOC_val_solution.csv, beside train/",
+    "test": "has no label: for prediction, not for validation",
+}
+"""Why an image is skipped, by its split."""
+
+_SYNSET = re.compile(r"n\d{8}")
+
+
+class Lists(NamedTuple):
+    """What the files beside the images say; those two of images by a file's name without its ending."""
+
+    classes: frozenset[str]
+    synsets: Mapping[str, str]
+    solutions: Mapping[str, str]
+
+
+def recognises(place: Path) -> bool:
+    """Whether train/ holds folders, and each is called as a synset."""
+    train = place / _prefix(place) / "train"
+    if not train.is_dir():
+        return False
+    with os.scandir(train) as entries:
+        names = [entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
+    return bool(names) and all(map(_SYNSET.fullmatch, names))
+
+
+def list_images(place: Path, settings: Settings) -> Iterator[Found]:
+    """The synsets of train/, sorted, with their words where a file has them, then every image.
+
+    No setting changes what is found. Raises SourceError where a list beside the images cannot be understood.
+    """
+    prefix = _prefix(place)
+    lists = _read_lists(place, prefix)
+    texts = _human_names(place, prefix)
+    yield Classes(tuple(sorted(lists.classes)), {name: texts[name] for name in lists.classes & texts.keys()})
+    for name in FOLDERS:
+        if (place / prefix / name).is_dir():
+            for found in walk(place / prefix / name, f"{prefix}{name}/"):
+                yield _classify(found, prefix, lists) if isinstance(found, Listed) else found
+
+
+def _classify(found: Listed, prefix: str, lists: Lists) -> Listed | Skipped:
+    if reason := why_no_image(found.key.removeprefix(prefix)):
+        return Skipped(found.key, reason)
+    folder, *between, name = found.key.removeprefix(prefix).split("/")
+    split, stem = SPLITS[folder], PurePosixPath(name).stem
+    solution = lists.solutions.get(stem, "")
+    synset = between[0] if between and _SYNSET.fullmatch(between[0]) else ""
+    if not synset:
+        synset = lists.synsets.get(stem) or solution.partition(" ")[0]
+    if not synset:
+        return Skipped(found.key, NO_LABEL[split])
+    if synset not in lists.classes:
+        return Skipped(found.key, "of a synset that train/ has not")
+    return found._replace(labels=(synset,), split=split, boxes=_boxes(solution, stem))
+
+
+def _prefix(place: Path) -> str:
+    return KAGGLE if (place / KAGGLE / "train").is_dir() else ""
+
+
+def _read_lists(place: Path, prefix: str) -> Lists:
+    folders = (place / prefix / "train").iterdir()
+    label_list = _first_file(place, prefix, LABEL_LISTS)
+    solutions = [path for name in SOLUTIONS if (path := _first_file(place, prefix, (name,)))]
+    return Lists(
+        frozenset(folder.name for folder in folders if _SYNSET.fullmatch(folder.name) and folder.is_dir()),
+        _read_synsets(label_list) if label_list else {},
+        dict(chain.from_iterable(map(_read_solutions, solutions))),
+    )
+
+
+def _first_file(place: Path, prefix: str, names: Sequence[str]) -> Path | None:
+    folders = (place, *(place / prefix / below for below in ("", "val", "validation")))
+    return next((folder / name for name in names for folder in folders if (folder / name).is_file()), None)
+
+
+def _read_synsets(path: Path) -> dict[str, str]:
+    """The synset of each validation image: of a line, or of the image of its number."""
+    synsets = {}
+    for number, line in enumerate(_lines(path), 1):
+        if not line:
+            continue
+        name, *rest = line.split()
+        synset = rest[0] if rest else name
+        if not _SYNSET.fullmatch(synset):
+            raise SourceError(
+                f"line {number} of {path} is {line!r}: it must be a synset such as n01440764, "
+                "or the name of a file and its synset"
+            )
+        synsets[PurePosixPath(name).stem if rest else f"ILSVRC2012_val_{number:08d}"] = synset
+    return synsets
+
+
+def _read_solutions(path: Path) -> Iterator[tuple[str, str]]:
+    for line in _lines(path):
+        image, _, solution = line.partition(",")
+        if image != "ImageId":  # the header
+            yield image, solution
+
+
+def _boxes(solution: str, stem: str) -> tuple[Box, ...]:
+    words = solution.split()
+    try:
+        return tuple(_box(*words[start : start + 5]) for start in range(0, len(words), 5))
+    except (TypeError, ValueError) as error:
+        raise SourceError(
+            f"{' and '.join(SOLUTIONS)} must have a synset and four numbers for each box, got {solution!r} for {stem}"
+        ) from error
+
+
+def _box(synset: str, xmin: str, ymin: str, xmax: str, ymax: str) -> Box:
+    return Box(float(xmin), float(ymin), float(xmax), float(ymax), synset)
+
+
+def _human_names(place: Path, prefix: str) -> dict[str, str]:
+    path = _first_file(place, prefix, HUMAN_NAMES)
+    words = (line.split(maxsplit=1) for line in _lines(path)) if path else ()
+    return {pair[0]: pair[1] for pair in words if len(pair) == 2}
+
+
+def _lines(path: Path) -> Iterator[str]:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            yield from (line.strip() for line in file)
+    except OSError as error:
+        raise SourceError(f"{path} cannot be read: {error.strerror}") from error

@@ -1,0 +1,76 @@
+"""A small real example of each kind of source, made as the real ones are laid out."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from scipy.io import savemat
+
+from tests.conftest import jpeg
+
+Annotated = tuple[int, int, int, int, int, str]
+"""bbox_x1, bbox_y1, bbox_x2, bbox_y2, class, fname"""
+CARS = ("AM General Hummer SUV 2000", "Ram C/V Cargo Van Minivan 2012")
+
+
+def write_images(root: Path, *names: str) -> None:
+    """A JPEG of its own under each name."""
+    for number, name in enumerate(names):
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(jpeg(number))
+
+
+def write_annotations(path: Path, rows: Sequence[Annotated]) -> None:
+    """A struct array `annotations`, of shape (1, images), as in the devkit."""
+    fields = ("bbox_x1", "bbox_y1", "bbox_x2", "bbox_y2", "class", "fname")
+    annotations = np.empty((1, len(rows)), dtype=[(field, object) for field in fields])
+    for index, row in enumerate(rows):
+        annotations[0, index] = row
+    path.parent.mkdir(parents=True, exist_ok=True)
+    savemat(path, {"annotations": annotations})
+
+
+def write_meta(path: Path, names: Sequence[str] = CARS) -> None:
+    """A cell array `class_names`, of shape (1, classes)."""
+    cells = np.empty((1, len(names)), dtype=object)
+    cells[0, :] = names
+    path.parent.mkdir(parents=True, exist_ok=True)
+    savemat(path, {"class_names": cells})
+
+
+def folder(root: Path) -> Path:
+    write_images(root, "train/cats/b.jpg", "train/cats-2/a.jpg", "train/ä/c.png", "val/cats/d.jpg", "train/notes.txt")
+    return root
+
+
+def listing(root: Path) -> Path:
+    write_images(root, "images/b.jpg", "images-2/a.jpg", "images/ä.jpg")
+    rows = "path,label,split,group\nimages/b.jpg,cat|dog,train,\nimages/ä.jpg,dog,val,g1\nimages-2/a.jpg,cat,,\n"
+    (root / "list.csv").write_text(rows + "images/gone.jpg,cat,,\nimages/b.jpg,cat|dog,train,\n", encoding="utf-8")
+    return root / "list.csv"
+
+
+def stanford_cars(root: Path) -> Path:
+    write_images(root, "cars_train/00002.jpg", "cars_train/00001.jpg", "cars_train/x.jpg", "cars_test/00001.jpg")
+    write_meta(root / "devkit/cars_meta.mat")
+    rows = [(39, 116, 569, 375, 2, "00001.jpg"), (1, 1, 24, 16, 1, "00002.jpg"), (1, 1, 24, 16, 1, "00003.jpg")]
+    write_annotations(root / "devkit/cars_train_annos.mat", rows)
+    return root
+
+
+def imagenet(root: Path) -> Path:
+    write_images(root, "train/n01443537/n01443537_2.JPEG", "train/n01440764/n01440764_1.JPEG", "train/a.tar")
+    write_images(root, "val/ILSVRC2012_val_00000002.JPEG", "val/ILSVRC2012_val_00000001.JPEG", "test/a.JPEG")
+    (root / "imagenet_2012_validation_synset_labels.txt").write_text("n01440764\nn01443537\n")
+    (root / "imagenet_metadata.txt").write_text("n01440764\ttench, Tinca tinca\nn00001740\tentity\n")
+    return root
+
+
+EXAMPLES: dict[str, Callable[[Path], Path]] = {
+    "folder": folder,
+    "imagenet": imagenet,
+    "listing": listing,
+    "stanford_cars": stanford_cars,
+}
+"""What makes the example of a kind in an empty folder; returns its place."""

@@ -1,0 +1,153 @@
+"""What every kind of source promises, shown on a small real example of each."""
+
+import inspect
+import os
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from pipeline import sources
+from pipeline.config import Settings, source_kinds
+from pipeline.errors import SourceError
+from pipeline.find_source import find_source, images_of
+from pipeline.sources import MISSING, Classes, Found, Listed, Skipped
+from tests.sources.examples import EXAMPLES
+
+
+def as_bytes(key: str) -> bytes:
+    return key.encode("utf-8", "surrogateescape")
+
+
+def found_in(place: Path, kind: str = "auto") -> list[Found]:
+    return list(images_of(Settings(source_uri=str(place), source_kind=kind)))
+
+
+def test_every_kind_has_an_example():
+    assert source_kinds() == sorted(EXAMPLES)
+
+
+@pytest.mark.parametrize("kind", EXAMPLES)
+class TestContract:
+    def test_auto_finds_it(self, kind: str, tmp_path: Path):
+        assert find_source(EXAMPLES[kind](tmp_path), "auto").__name__ == f"pipeline.sources.{kind}"
+
+    def test_its_docstring_says_in_one_line_what_it_looks_for(self, kind: str, tmp_path: Path):
+        first_line = (find_source(EXAMPLES[kind](tmp_path), kind).__doc__ or "").split("\n")[0]
+        assert 40 < len(first_line) < 120
+
+    def test_keys_are_unique_and_in_the_order_of_their_bytes(self, kind: str, tmp_path: Path):
+        found = found_in(EXAMPLES[kind](tmp_path))
+        images = [as_bytes(item.key) for item in found if isinstance(item, Listed)]
+        everything = [as_bytes(item.key) for item in found if not isinstance(item, Classes)]
+        assert len(images) > 2
+        assert images == sorted(set(images))
+        assert everything == sorted(everything)
+
+    def test_images_are_those_of_the_disk(self, kind: str, tmp_path: Path):
+        place = EXAMPLES[kind](tmp_path)
+        for path in tmp_path.rglob("*.[jJ]*"):
+            os.utime(path, ns=(1, 1))  # a time of modification can be set, and must not pass for a generation
+        for item in found_in(place):
+            if isinstance(item, Listed):
+                path = tmp_path / item.key
+                status = path.stat() if path.exists() else None
+                here = (status.st_size, status.st_ctime_ns) if status else (MISSING, 0)
+                assert (item.size, item.generation) == here
+
+    def test_every_image_has_labels_and_what_has_none_a_reason(self, kind: str, tmp_path: Path):
+        found = found_in(EXAMPLES[kind](tmp_path))
+        assert all(item.labels and all(item.labels) for item in found if isinstance(item, Listed))
+        assert all(item.split in ("", "train", "validation", "test") for item in found if isinstance(item, Listed))
+        assert all(item.reason for item in found if isinstance(item, Skipped))
+        assert any(isinstance(item, Skipped) for item in found)
+
+    def test_classes_come_first_if_at_all_and_hold_every_label(self, kind: str, tmp_path: Path):
+        first, *others = found_in(EXAMPLES[kind](tmp_path))
+        assert not any(isinstance(item, Classes) for item in others)
+        if isinstance(first, Classes):
+            labels = {label for item in others if isinstance(item, Listed) for label in item.labels}
+            assert labels <= set(first.names)
+            assert first.texts.keys() <= set(first.names)
+
+    def test_twice_the_same(self, kind: str, tmp_path: Path):
+        place = EXAMPLES[kind](tmp_path)
+        assert found_in(place) == found_in(place)
+
+    def test_a_place_that_is_not_there(self, kind: str, tmp_path: Path):
+        with pytest.raises(SourceError, match=r"nothing\.csv cannot be read"):
+            found_in(tmp_path / "nothing.csv", kind)
+
+    @pytest.mark.parametrize("name", ["list.txt", "pipe.csv", "loop.csv", "folder.csv"])
+    def test_an_odd_place_is_refused_in_words(self, kind: str, name: str, tmp_path: Path):
+        (tmp_path / "list.txt").write_text("path,label\n")
+        os.mkfifo(tmp_path / "pipe.csv")
+        (tmp_path / "loop.csv").symlink_to("loop.csv")
+        (tmp_path / "folder.csv").mkdir()
+        if (kind, name) == ("folder", "folder.csv"):
+            assert found_in(tmp_path / name, kind) == []  # extract says that no image is there
+        else:
+            with pytest.raises(SourceError, match=rf"source_uri .*{name} (is not what|cannot be read)"):
+                found_in(tmp_path / name, kind)
+
+
+def test_a_kind_that_does_not_fit_says_what_it_looks_for(tmp_path: Path):
+    with pytest.raises(SourceError, match=r"'stanford_cars' looks for \(stanford_cars: Stanford Cars: cars_train/"):
+        find_source(tmp_path, "stanford_cars")
+
+
+def test_what_nothing_recognises_names_every_kind(tmp_path: Path):
+    (tmp_path / "notes.txt").write_text("")
+    with pytest.raises(SourceError) as refused:
+        find_source(tmp_path / "notes.txt", "auto")
+    assert all(f"{kind}: " in str(refused.value) for kind in source_kinds())
+
+
+def example_of_the_documentation() -> str:
+    """The lines of the docstring of pipeline/sources that are indented: a source of one's own."""
+    lines = inspect.getdoc(sources).split("\n")
+    return textwrap.dedent("\n".join(line for line in lines if line.startswith("    ") or not line))
+
+
+@pytest.fixture
+def own_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Puts a file beside those of pipeline/sources, as one's own source would be."""
+
+    def put(code: str) -> None:
+        (tmp_path / "own").mkdir()
+        (tmp_path / "own" / "mine.py").write_text(f'"""A folder with an index.txt."""\n{IMPORTS}\n{code}')
+        monkeypatch.setattr(sources, "__path__", [*sources.__path__, str(tmp_path / "own")])
+
+    yield put
+    sys.modules.pop("pipeline.sources.mine", None)
+
+
+IMPORTS = """
+from collections.abc import Iterator
+from pathlib import Path
+
+from pipeline.config import Settings
+from pipeline.sources import Found, Listed, measure
+"""
+
+
+def test_the_example_of_the_documentation_works_as_written(own_kind, tmp_path: Path):
+    own_kind(example_of_the_documentation())
+    place = tmp_path / "place"
+    EXAMPLES["folder"](place)
+    (place / "index.txt").write_text("val/cats/d.jpg cat\ntrain/cats/b.jpg dog\n")
+    assert source_kinds() == sorted([*EXAMPLES, "mine"])
+    found = found_in(place)
+    assert [(item.key, item.labels) for item in found] == [("train/cats/b.jpg", ("dog",)), ("val/cats/d.jpg", ("cat",))]
+    assert [item.size for item in found] == [(place / item.key).stat().st_size for item in found]
+
+
+@pytest.mark.parametrize("keys", [("b", "a"), ("a", "a"), ("é", "z")])
+def test_a_kind_that_lists_out_of_order_is_named(keys: tuple[str, str], own_kind, tmp_path: Path):
+    own_kind(
+        "def recognises(place): return True\n"
+        f"def list_images(place, settings): yield from (Listed(key, ('x',), '', 1, 1) for key in {keys})\n"
+    )
+    with pytest.raises(SourceError, match=rf"mine lists '{keys[1]}' after '{keys[0]}': .*order of its bytes"):
+        found_in(tmp_path, "mine")

@@ -1,0 +1,144 @@
+from pathlib import Path
+
+import pytest
+
+from pipeline.config import Settings
+from pipeline.errors import SourceError
+from pipeline.sources import Box, Classes, Found, Listed, Skipped
+from pipeline.sources.imagenet import NO_LABEL, list_images, recognises
+from tests.sources.examples import imagenet, write_images
+
+FISH, GOLD = "n01440764", "n01443537"
+LABEL_LIST = "imagenet_2012_validation_synset_labels.txt"
+
+
+def found(place: Path) -> list[Found]:
+    return list(list_images(place, Settings()))
+
+
+def said(place: Path) -> dict[str, tuple[tuple[str, ...], str]]:
+    return {item.key: (item.labels, item.split) for item in found(place) if isinstance(item, Listed)}
+
+
+def skipped(place: Path) -> dict[str, str]:
+    return {item.key: item.reason for item in found(place) if isinstance(item, Skipped)}
+
+
+def test_the_layout_of_the_challenge(tmp_path: Path):
+    assert found(imagenet(tmp_path))[0] == Classes((FISH, GOLD), {FISH: "tench, Tinca tinca"})
+    assert said(tmp_path) == {
+        f"train/{FISH}/{FISH}_1.JPEG": ((FISH,), "train"),
+        f"train/{GOLD}/{GOLD}_2.JPEG": ((GOLD,), "train"),
+        "val/ILSVRC2012_val_00000001.JPEG": ((FISH,), "validation"),
+        "val/ILSVRC2012_val_00000002.JPEG": ((GOLD,), "validation"),
+    }
+    assert skipped(tmp_path) == {"test/a.JPEG": NO_LABEL["test"], "train/a.tar": "not an image by its name"}
+
+
+@pytest.mark.parametrize("name", [LABEL_LIST, "synset_labels.txt", "val.txt", "val/val_annotations.txt"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{FISH}\n{GOLD}\n",
+        f"{FISH}\r\n{GOLD}\r\n\r\n",
+        f"ILSVRC2012_val_00000002.JPEG {GOLD}\nILSVRC2012_val_00000001.JPEG {FISH}\n",
+        f"val/ILSVRC2012_val_00000002.JPEG\t{GOLD}\t0\t32\nILSVRC2012_val_00000001 {FISH}",
+    ],
+)
+def test_forms_of_the_validation_list(name: str, text: str, tmp_path: Path):
+    (imagenet(tmp_path) / LABEL_LIST).unlink()
+    (tmp_path / name).write_bytes(text.encode())
+    validation = [labels for labels, split in said(tmp_path).values() if split == "validation"]
+    assert validation == [(FISH,), (GOLD,)]
+
+
+def test_lines_are_counted_by_the_number_of_the_image_not_by_what_is_there(tmp_path: Path):
+    (imagenet(tmp_path) / "val/ILSVRC2012_val_00000001.JPEG").unlink()
+    assert said(tmp_path)["val/ILSVRC2012_val_00000002.JPEG"] == ((GOLD,), "validation")
+
+
+@pytest.mark.parametrize("name", ["val", "validation"])
+def test_synset_folders_need_no_list(name: str, tmp_path: Path):
+    write_images(
+        tmp_path, f"train/{FISH}/a.JPEG", f"train/{GOLD}/b.JPEG", f"{name}/{GOLD}/c.JPEG", f"test/{FISH}/d.JPEG"
+    )
+    assert said(tmp_path)[f"{name}/{GOLD}/c.JPEG"] == ((GOLD,), "validation")
+    assert said(tmp_path)[f"test/{FISH}/d.JPEG"] == ((FISH,), "test")
+
+
+def test_a_flat_validation_folder_without_a_list_says_what_is_missing(tmp_path: Path):
+    (imagenet(tmp_path) / LABEL_LIST).unlink()
+    assert skipped(tmp_path)["val/ILSVRC2012_val_00000001.JPEG"] == NO_LABEL["validation"]
+    assert all(name in NO_LABEL["validation"] for name in (LABEL_LIST, "LOC_val_solution.csv"))
+
+
+def test_images_of_synsets_that_are_not_trained_are_left_out(tmp_path: Path):
+    (imagenet(tmp_path) / LABEL_LIST).write_text(f"{FISH}\nn99999999\n")
+    assert skipped(tmp_path)["val/ILSVRC2012_val_00000002.JPEG"] == "of a synset that train/ has not"
+
+
+def test_loose_training_images_are_skipped(tmp_path: Path):
+    write_images(imagenet(tmp_path), "train/loose.JPEG", f"train/.hidden/{FISH}.JPEG")
+    assert skipped(tmp_path)["train/loose.JPEG"] == NO_LABEL["train"]
+    assert skipped(tmp_path)[f"train/.hidden/{FISH}.JPEG"] == "hidden"
+
+
+@pytest.fixture
+def kaggle(tmp_path: Path) -> Path:
+    data = "ILSVRC/Data/CLS-LOC"
+    write_images(tmp_path, f"{data}/train/{FISH}/{FISH}_1.JPEG", f"{data}/train/{GOLD}/{GOLD}_2.JPEG")
+    write_images(tmp_path, f"{data}/val/ILSVRC2012_val_00000001.JPEG", f"{data}/test/ILSVRC2012_test_00000001.JPEG")
+    (tmp_path / "LOC_synset_mapping.txt").write_text(f"{FISH} tench, Tinca tinca\n{GOLD} goldfish\n")
+    boxes = f"{GOLD} 111 108 441 193 {GOLD} 0 0 9 9"
+    (tmp_path / "LOC_val_solution.csv").write_text(f"ImageId,PredictionString\nILSVRC2012_val_00000001,{boxes} \n")
+    (tmp_path / "LOC_train_solution.csv").write_text(f"ImageId,PredictionString\n{FISH}_1,{FISH} 1 2 3 4 \n")
+    return tmp_path
+
+
+def test_the_layout_of_kaggle(kaggle: Path):
+    assert recognises(kaggle)
+    classes, *images = found(kaggle)
+    assert classes == Classes((FISH, GOLD), {FISH: "tench, Tinca tinca", GOLD: "goldfish"})
+    data = "ILSVRC/Data/CLS-LOC"
+    assert [item[:3] for item in images if isinstance(item, Listed)] == [
+        (f"{data}/train/{FISH}/{FISH}_1.JPEG", (FISH,), "train"),
+        (f"{data}/train/{GOLD}/{GOLD}_2.JPEG", (GOLD,), "train"),
+        (f"{data}/val/ILSVRC2012_val_00000001.JPEG", (GOLD,), "validation"),
+    ]
+    assert [item.boxes for item in images if isinstance(item, Listed)] == [
+        (Box(1, 2, 3, 4, FISH),),
+        (),
+        (Box(111, 108, 441, 193, GOLD), Box(0, 0, 9, 9, GOLD)),
+    ]
+    assert skipped(kaggle) == {f"{data}/test/ILSVRC2012_test_00000001.JPEG": NO_LABEL["test"]}
+
+
+@pytest.mark.parametrize("solution", [f"{FISH} 1 2 3", f"{FISH} 1 2 3 x"])
+def test_a_solution_that_is_cut_is_refused(solution: str, kaggle: Path):
+    (kaggle / "LOC_val_solution.csv").write_text(f"ILSVRC2012_val_00000001,{solution}\n")
+    with pytest.raises(SourceError, match=rf"four numbers for each box, got '{solution}' for ILSVRC2012_val_00000001"):
+        found(kaggle)
+
+
+@pytest.mark.parametrize("line", ["ILSVRC2012_val_00000001.JPEG 65", "65", "tench"])
+def test_a_list_of_something_else_than_synsets_is_refused(line: str, tmp_path: Path):
+    (imagenet(tmp_path) / LABEL_LIST).write_text(f"{FISH}\n{line}\n")
+    with pytest.raises(SourceError, match=rf"line 2 of .*{LABEL_LIST} is '{line}': it must be a synset"):
+        found(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("names", "recognised"),
+    [
+        ([f"train/{FISH}/a.JPEG"], True),
+        ([f"train/{FISH}/a.JPEG", "train/.cache/a", "train/n02.tar"], True),
+        ([f"train/{FISH}/a.JPEG", "train/cats/a.jpg"], False),
+        (["train/n0144076/a.JPEG"], False),
+        (["train/a.JPEG"], False),
+        ([f"{FISH}/a.JPEG"], False),
+        ([f"val/{FISH}/a.JPEG"], False),
+    ],
+)
+def test_what_is_recognised(names: list[str], recognised: bool, tmp_path: Path):
+    write_images(tmp_path, *names)
+    assert recognises(tmp_path) == recognised

@@ -1,0 +1,290 @@
+import json
+import os
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from pipeline.config import Settings
+from pipeline.errors import SourceError
+from pipeline.sources import MISSING, Box, Found, Listed, Skipped, listing
+from pipeline.sources.listing import list_images
+
+
+def found(place: Path, **settings: Any) -> list[Found]:
+    return list(list_images(place, Settings(**settings)))
+
+
+def csv(folder: Path, text: str | bytes, name: str = "list.csv") -> Path:
+    place = folder / name
+    place.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return place
+
+
+def json_lines(folder: Path, *rows: dict[str, Any]) -> Path:
+    return csv(folder, "".join(json.dumps(row) + "\n" for row in rows), "list.jsonl")
+
+
+def parquet_file(folder: Path, **columns: Any) -> Path:
+    parquet.write_table(pa.table(columns), folder / "list.parquet")
+    return folder / "list.parquet"
+
+
+def said(place: Path, **settings: Any) -> list[tuple[str, tuple[str, ...], str, str]]:
+    images = [item for item in found(place, **settings) if isinstance(item, Listed)]
+    return [(item.key, item.labels, item.split, item.group) for item in images]
+
+
+def test_each_format_says_the_same(tmp_path: Path):
+    rows = [("b.jpg", "dog", "val", "g 2"), ("a.jpg", "cat", "Train", ""), ("ä.jpg", "cat", "", "7")]
+    table = [dict(zip(("path", "label", "split", "group"), row, strict=True)) for row in rows]
+    expected = [
+        ("a.jpg", ("cat",), "train", ""),
+        ("b.jpg", ("dog",), "validation", "g 2"),
+        ("ä.jpg", ("cat",), "", "7"),
+    ]
+    head, lines = "path,label,split,group\n", "".join(",".join(row) + "\n" for row in rows)
+    assert said(csv(tmp_path, head + lines)) == expected
+    assert said(csv(tmp_path, (head + lines).replace(",", "\t"), "list.TSV")) == expected
+    assert said(json_lines(tmp_path, *table)) == expected
+    assert said(parquet_file(tmp_path, **{name: [row[name] for row in table] for name in table[0]})) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "label"),
+    [
+        (b"\xef\xbb\xbfpath,label\r\na.jpg,cat\r\n", "a.jpg", "cat"),
+        (b"path,label\na.jpg,cat", "a.jpg", "cat"),
+        (b'path,label\n"a, b.jpg","cat, ""tom"""\n', "a, b.jpg", 'cat, "tom"'),
+        (b'path,label\n"new\nline.jpg",cat\n', "new\nline.jpg", "cat"),
+        (b"path,label\n\xff\xfe.jpg,cat\n", os.fsdecode(b"\xff\xfe.jpg"), "cat"),
+        (b"path,label\n007.jpg,007\n", "007.jpg", "007"),
+        (b"path,label\nNA,NA\n", "NA", "NA"),
+        (b"path,label\n#?%.jpg, cat \n", "#?%.jpg", "cat"),
+        (b"x,path,label\n1,a.jpg,2012-01-01\n", "a.jpg", "2012-01-01"),
+    ],
+)
+def test_csv_as_programs_write_it(text: bytes, key: str, label: str, tmp_path: Path):
+    assert [(item.key, item.labels) for item in found(csv(tmp_path, text))] == [(key, (label,))]
+
+
+def test_a_quoted_newline_may_stand_anywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(listing, "_BLOCK", 100)  # so that few rows suffice to fall on the border of two
+    keys = [f"new\nline\n{number}\n.jpg" for number in range(100, 200)]
+    place = csv(tmp_path, "path,label\n" + "".join(f'"{key}",cat\n' for key in keys))
+    assert [image[0] for image in said(place)] == keys
+
+
+@pytest.mark.parametrize(
+    ("cell", "labels"),
+    [
+        ("cat|dog", ("cat", "dog")),
+        (" cat | |cat", ("cat",)),
+        (["cat", "dog", "cat"], ("cat", "dog")),
+        ([3, 1], ("3", "1")),
+        (3, ("3",)),
+        (0, ("0",)),
+        (3.0, ("3",)),
+        ("2012-01-01", ("2012-01-01",)),
+        (["2012-01-01"], ("2012-01-01",)),
+    ],
+)
+def test_a_cell_of_labels(cell: Any, labels: tuple[str, ...], tmp_path: Path):
+    assert said(json_lines(tmp_path, {"path": "a.jpg", "label": cell})) == [("a.jpg", labels, "", "")]
+
+
+@pytest.mark.parametrize(
+    ("column", "labels"),
+    [
+        (pa.array(["a", "b"]).dictionary_encode(), ["a", "b"]),
+        (pa.array([1.0, 20.0]), ["1", "20"]),
+        (pa.array([date(2012, 1, 1), date(2013, 1, 1)]), ["2012-01-01", "2013-01-01"]),
+        (pa.array([b"a", b"b"]), ["a", "b"]),
+    ],
+)
+def test_a_column_of_parquet(column: pa.Array, labels: list[str], tmp_path: Path):
+    place = parquet_file(tmp_path, image=pa.array(["x", "y"]).dictionary_encode(), category=column)
+    assert [item[1] for item in said(place)] == [(label,) for label in labels]
+
+
+@pytest.mark.parametrize("cell", ["", " ", "|", None, [], [""], float("nan")])
+def test_an_image_without_a_label_is_skipped(cell: Any, tmp_path: Path):
+    place = parquet_file(tmp_path, path=["a.jpg"], label=[cell])
+    assert found(place) == [Skipped("a.jpg", "no label")]
+
+
+@pytest.mark.parametrize(
+    ("path", "key"),
+    [
+        ("a.jpg", "a.jpg"),
+        ("./x//a.jpg", "x/a.jpg"),
+        ("x/../a.jpg", "a.jpg"),
+        ("{folder}/x/a.jpg", "x/a.jpg"),
+        ("../{name}/a.jpg", "a.jpg"),
+        ("../other/a.jpg", "../other/a.jpg"),
+        ("/other/../a.jpg", "/a.jpg"),
+        ("{folder}2/a.jpg", "{folder}2/a.jpg"),
+        ("file://{folder}/a%20b%FF.jpg", "a b\udcff.jpg"),
+        ("file://localhost/other/a.jpg", "/other/a.jpg"),
+        ("C:\\a.jpg", "C:\\a.jpg"),
+    ],
+)
+def test_the_key_of_a_path(path: str, key: str, tmp_path: Path):
+    names = {"folder": str(tmp_path), "name": tmp_path.name}
+    place = csv(tmp_path, f"path,label\n{path.format(**names)},cat\n")
+    assert [item.key for item in found(place)] == [key.format(**names)]
+
+
+@pytest.mark.parametrize("uri", ["gs://bucket/a.jpg", "https://host/a.jpg", "file://host/a.jpg"])
+def test_what_is_not_on_this_machine_is_refused(uri: str, tmp_path: Path):
+    with pytest.raises(SourceError, match=rf"list\.csv lists '{uri}': a bucket is not read yet"):
+        found(csv(tmp_path, f"path,label\n{uri},cat\n"))
+
+
+def test_keys_come_in_the_order_of_their_bytes_after_they_were_made_straight(tmp_path: Path):
+    paths = ["b.jpg", "./a.jpg", "a/x.jpg", "a.b/x.jpg", "x/../A.jpg", "ä.jpg", "z.jpg"]
+    place = csv(tmp_path, "path,label\n" + "".join(f"{path},cat\n" for path in paths))
+    expected = ["A.jpg", "a.b/x.jpg", "a.jpg", "a/x.jpg", "b.jpg", "z.jpg", "ä.jpg"]
+    assert [item.key for item in found(place)] == expected
+
+
+def test_more_rows_than_a_batch(tmp_path: Path):
+    place = csv(
+        tmp_path, "path,label\n" + "".join(f"{number:06d},{number % 3}\n" for number in reversed(range(40_000)))
+    )
+    images = said(place)
+    assert [image[0] for image in images] == [f"{number:06d}" for number in range(40_000)]
+    assert [image[1] for image in images] == [(str(number % 3),) for number in range(40_000)]
+
+
+@pytest.mark.parametrize("path", ["gone.jpg", "folder", "pipe", "zero\0byte", "."])
+def test_what_is_no_file_is_listed_as_missing(path: str, tmp_path: Path):
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    (image,) = found(json_lines(tmp_path, {"path": path, "label": "cat"}))
+    assert image == Listed(path, ("cat",), "", MISSING, 0)
+
+
+def test_a_row_without_a_path_is_skipped(tmp_path: Path):
+    assert found(json_lines(tmp_path, {"path": None, "label": "cat"})) == [Skipped("", "no path")]
+
+
+def test_the_same_row_twice_counts_once(tmp_path: Path):
+    place = csv(tmp_path, "path,label\na.jpg,cat\nb.jpg,dog\n./a.jpg,cat\na.jpg,\n")
+    assert [(item.key, type(item)) for item in found(place)] == [
+        ("a.jpg", Listed),
+        ("a.jpg", Skipped),
+        ("a.jpg", Skipped),
+        ("b.jpg", Listed),
+    ]
+    assert Skipped("a.jpg", "listed twice") in found(place)
+
+
+@pytest.mark.parametrize(
+    ("columns", "one", "other", "advice"),
+    [
+        ("label", "cat", "dog", r"labels \('cat',\) and again with \('dog',\): put several labels .* separated by \|"),
+        ("label,split", "cat,train", "cat,test", "split 'train' and again with 'test': an image belongs to one split"),
+        ("label,group", "cat,1", "cat,2", "group '1' and again with '2'"),
+        ("label,xmin,ymin,xmax,ymax", "cat,0,0,1,1", "cat,0,0,2,2", "put all boxes of an image into one row"),
+    ],
+)
+def test_rows_that_disagree_on_an_image_are_refused(columns: str, one: str, other: str, advice: str, tmp_path: Path):
+    with pytest.raises(SourceError, match=rf"list\.csv lists 'a\.jpg' with .*{advice}"):
+        found(csv(tmp_path, f"path,{columns}\na.jpg,{one}\nb.jpg,{one}\na.jpg,{other}\n"))
+
+
+def test_settings_name_the_columns(tmp_path: Path):
+    place = csv(tmp_path, "path,label,split,group,p,l,s,g\nx.jpg,x,train,x,a.jpg,cat,test,g\n")
+    names = {"path_column": "p", "label_column": "l", "split_column": "s", "group_column": "g"}
+    assert said(place) == [("x.jpg", ("x",), "train", "x")]
+    assert said(place, **names) == [("a.jpg", ("cat",), "test", "g")]
+
+
+@pytest.mark.parametrize("header", ["filename,class", "file,category", "uri,labels", "image,label,labels,file"])
+def test_columns_by_their_usual_names(header: str, tmp_path: Path):
+    place = csv(tmp_path, f"{header}\na.jpg,cat" + ",x" * (header.count(",") - 1) + "\n")
+    assert said(place) == [("a.jpg", ("cat",), "", "")]
+
+
+@pytest.mark.parametrize(
+    ("text", "settings", "message"),
+    [
+        ("p;label\n", {}, "no column path or image or file or filename or uri, but 'p;label'.*path in path_column"),
+        ("path,l\na,b\n", {}, "no column label or class or category or labels, but 'path', 'l'.*label in label_column"),
+        ("path,label\na,b\n", {"split_column": "fold"}, "no column fold, but 'path', 'label'.*split in split_column"),
+        ("path,label,label\na,b,c\n", {}, "two columns 'label'"),
+        ("path,label,split\na.jpg,b,holdout\n", {}, "'a.jpg' with split 'holdout': it must be train, validation"),
+        ("", {}, "cannot be read as a .csv list of images: Empty CSV file$"),
+        ("path,label\na,b,c\n", {}, "cannot be read as a .csv list of images: CSV parse error: Expected 2 columns"),
+    ],
+)
+def test_a_csv_file_that_says_too_little(text: str, settings: dict[str, str], message: str, tmp_path: Path):
+    with pytest.raises(SourceError, match=rf"list\.csv .*{message}"):
+        found(csv(tmp_path, text), **settings)
+
+
+@pytest.mark.parametrize("name", ["list.jsonl", "list.ndjson", "list.parquet", "list.csv"])
+@pytest.mark.parametrize("content", [b"", b'{"path": "a"', b"junk\n\xff", b"PAR1" * 9, bytes(range(256)) * 50])
+def test_broken_files_are_refused_in_one_sentence(name: str, content: bytes, tmp_path: Path):
+    with pytest.raises(SourceError, match=rf"{name} (cannot be read as a|has no column)") as refused:
+        found(csv(tmp_path, content, name))
+    assert "\n" not in str(refused.value)
+
+
+def test_a_column_of_something_else_than_paths(tmp_path: Path):
+    with pytest.raises(SourceError, match=r"holds struct<bytes: int64> in the column of paths, not text"):
+        found(parquet_file(tmp_path, image=[{"bytes": 1}], label=["cat"]))
+
+
+@pytest.mark.parametrize(
+    ("row", "boxes"),
+    [
+        ({"boxes": [[1, 2, 3, 4.5]]}, (Box(1, 2, 3, 4.5),)),
+        (
+            {"boxes": [[1, 2, 3, 4], [0, 0, 9, 9]], "box_labels": ["cat", "dog"]},
+            (Box(1, 2, 3, 4, "cat"), Box(0, 0, 9, 9, "dog")),
+        ),
+        ({"boxes": [{"xmin": 1, "ymin": 2, "xmax": 3, "ymax": 4, "label": "cat"}]}, (Box(1, 2, 3, 4, "cat"),)),
+        ({"boxes": [{"xmin": 1, "ymin": 2, "xmax": 3, "ymax": 4}]}, (Box(1, 2, 3, 4),)),
+        ({"boxes": []}, ()),
+        ({"boxes": None}, ()),
+        ({"xmin": 1, "ymin": 2, "xmax": 3, "ymax": 4}, (Box(1, 2, 3, 4),)),
+        ({"xmin": 1, "ymin": 2, "xmax": 3}, ()),
+    ],
+)
+def test_boxes(row: dict[str, Any], boxes: tuple[Box, ...], tmp_path: Path):
+    (image,) = found(json_lines(tmp_path, {"path": "a.jpg", "label": "cat", **row}))
+    assert isinstance(image, Listed)
+    assert image.boxes == boxes
+
+
+def test_a_box_in_a_csv_file_is_optional(tmp_path: Path):
+    place = csv(tmp_path, "path,label,xmin,ymin,xmax,ymax\na.jpg,cat,1,2,3,4.5\nb.jpg,cat,,,,\n")
+    assert [item.boxes for item in found(place) if isinstance(item, Listed)] == [(Box(1, 2, 3, 4.5),), ()]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"boxes": [[1, 2, 3]]},
+        {"boxes": [[10, 0, 5, 9]]},
+        {"boxes": [[0, 10, 9, 5]]},
+        {"boxes": [["-inf", "0", "5", "9"]]},
+        {"boxes": [[1, 2, 3, None]]},
+        {"boxes": [["a", "b", "c", "d"]]},
+        {"boxes": [{"xmin": 1}]},
+        {"boxes": ["1 2 3 4"]},
+        {"boxes": "[[1, 2, 3, 4]]"},
+        {"boxes": [1, 2, 3, 4]},
+        {"boxes": [[1, 2, 3, 4]], "box_labels": ["cat", "dog"]},
+        {"xmin": 1, "ymin": 2, "xmax": 3, "ymax": None},
+        {"xmin": 0, "ymin": 0, "xmax": 0, "ymax": 0},
+    ],
+)
+def test_boxes_that_cannot_be_are_refused(row: dict[str, Any], tmp_path: Path):
+    with pytest.raises(SourceError, match=r"list\.jsonl lists 'a\.jpg' with boxes that cannot be read"):
+        found(json_lines(tmp_path, {"path": "a.jpg", "label": "cat", **row}))
