@@ -1,14 +1,14 @@
 # What a person types is what CI runs. `make help` lists it.
 .DEFAULT_GOAL := help
-.PHONY: help env env-dev run up down status test test-long check lock clean
+.PHONY: help env env-dev run up down status test test-long check lock clean bench-env bench-sharding
 
 VENV_PYTHON := .venv/bin/python
 AIRFLOW := $(VENV_PYTHON) -m scripts.airflow
 # As variables of the shell, not of make: a path with spaces or a JSON object with quotes arrives as it was typed.
-export PYTHON SOURCE PARAMS
+export PYTHON SOURCE PARAMS BENCH
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 env: ## make .venv from requirements.txt (PYTHON=... chooses the Python, 3.11 to 3.13)
 	@scripts/make-env
@@ -46,7 +46,24 @@ LOCK = $(UV) pip compile --universal --python-version 3.11 --generate-hashes --n
 lock: ## compile the locks again from pyproject.toml (needs uv)
 	$(LOCK) pyproject.toml -o requirements.txt
 	$(LOCK) --group dev -c requirements.txt -o requirements-dev.txt
+	$(LOCK) benchmarks/peers.in -o $(PEERS)
+
+PEERS := benchmarks/requirements-peers.txt
+bench-env: env .bench/env/installed ## the other writers, to measure beside (8 GB: one of them asks for PyTorch with CUDA)
+
+.bench/env/installed: $(PEERS)
+	rm -rf .bench/env
+	if $(UV) --version >/dev/null 2>&1; then \
+		$(UV) venv --quiet --python $(VENV_PYTHON) .bench/env && \
+		$(UV) pip install --quiet --python .bench/env/bin/python --require-hashes -r $(PEERS); \
+	else \
+		$(VENV_PYTHON) -m venv .bench/env && .bench/env/bin/python -m pip install --quiet --require-hashes -r $(PEERS); \
+	fi
+	touch $@
+
+bench-sharding: bench-env ## images into shards, beside other writers and the limits; BENCH='--rounds 9 --images FOLDER'
+	$(VENV_PYTHON) -m benchmarks.sharding $$BENCH
 
 clean: ## remove the environment and what the tools cached; data in workspace/ stays
-	rm -rf .venv .tools .airflow .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .tools .bench .airflow .mypy_cache .ruff_cache .pytest_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -6,6 +6,8 @@ It is linear over the bits of the CRC, so a table for each power of two gives an
 crc32_combine in zlib; polynomial and bit order as in RFC 3720, B.4).
 """
 
+from array import array
+
 import google_crc32c
 
 _ONES = 0xFFFFFFFF
@@ -14,7 +16,7 @@ _PERIOD = 2**31 - 1
 _LOW_BITS = 12
 _LOW = (1 << _LOW_BITS) - 1
 _ZEROS = bytes(1 << _LOW_BITS)
-_Tables = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]
+_Tables = tuple["array[int]", "array[int]", "array[int]", "array[int]"]
 
 
 def combine(crc_a: int, crc_b: int, length_b: int) -> int:
@@ -45,12 +47,12 @@ def _tables(columns: list[int]) -> _Tables:
     return first, second, third, fourth
 
 
-def _sums(columns: list[int]) -> tuple[int, ...]:
+def _sums(columns: list[int]) -> "array[int]":
     """The exclusive or of every subset of `columns`, where the bits of the index name the subset."""
     sums = [0]
     for column in columns:
         sums += [column ^ value for value in sums]
-    return tuple(sums)
+    return array("I", sums)  # packed: as objects the tables would be too large for the processor's caches
 
 
 def _doubled(tables: _Tables) -> _Tables:

@@ -43,7 +43,8 @@ def temporary_beside(path: Path, ending: str = ".tmp") -> Iterator[Path]:
 
     Its `ending` may be ".tmp.keras", since Keras chooses the format of a model by the name's end.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.parent.is_dir():
+        path.parent.mkdir(parents=True, exist_ok=True)
     host = socket.gethostname().replace(".", "-") or "localhost"
     temporary = path.with_name(f".{path.name}.{host}.{os.getpid()}.{uuid.uuid4().hex[:8]}{ending}")
     try:
@@ -53,7 +54,8 @@ def temporary_beside(path: Path, ending: str = ".tmp") -> Iterator[Path]:
             error.filename = str(path)
         raise
     finally:
-        temporary.unlink(missing_ok=True)
+        if temporary.exists():
+            temporary.unlink(missing_ok=True)
 
 
 @contextmanager

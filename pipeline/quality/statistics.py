@@ -24,6 +24,8 @@ The first bin lies below the first edge, the last at and above the last. The edg
 the usual ones (256, 4:3), so that a pixel of rounding moves no image to another bin.
 """
 
+_EDGES = {name: np.array(edges, float) for name, edges in EDGES.items()}
+
 SIGMAS = 3.0
 CHUNK = 4096
 _SIDES = ("height", "width")
@@ -96,7 +98,7 @@ class Statistics:
         known = brightness[~np.isnan(brightness)]
         values = {"sizes": np.minimum(height, width), "aspect": width / height, "bytes": size, "brightness": known}
         for name, of_images in values.items():
-            bins = np.searchsorted(EDGES[name], of_images, side="right")
+            bins = np.searchsorted(_EDGES[name], of_images, side="right")
             self.counts[name] += np.bincount(bins, minlength=len(EDGES[name]) + 1)
 
 

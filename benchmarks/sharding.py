@@ -1,0 +1,422 @@
+"""Images into 20 shards: this project beside what a user would pick instead, and beside the limits of the machine.
+
+    make bench-sharding
+    python -m benchmarks.sharding [--rounds N] [--quick] [--only PATTERN] [--images FOLDER] [--json FILE]
+    python -m benchmarks.sharding --plan        planning ten million images
+
+All are measured in alternating rounds in one run, with a warm page cache and without fsync; what counts is the ratio.
+What was drawn and written lies in .bench/, the other packages in .bench/env (`make bench-env`).
+"""
+
+import argparse
+import json
+import logging
+import os
+import platform
+import random
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks import images as pictures
+from benchmarks.rounds import ROOT, Contender, measure_whole, measure_work
+from pipeline.config import settings_from
+from pipeline.extract import take_snapshot
+from pipeline.plan_files import load_plan, load_range, make_plan
+from pipeline.snapshot import columns_path, from_line, load_snapshot, save_snapshot, to_columns, to_line
+
+HOME = ROOT / ".bench"
+PEERS_PYTHON = HOME / "env" / "bin" / "python"
+SHARDS = 20
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+PREPARED = 256
+LINEAR = (1_000, 5_000, 20_000, 50_000)
+PLANNED = 10_000_000
+
+HEADER, STRICT, RESIZE = ({"check": "header"}, {"check": "strict"}, {"prepare": "resize", "prepare_size": PREPARED})
+ARRAY_RECORD, TFDS = "ArrayRecord", "TFDS"
+IMAGENET_SCRIPT = "ImageNet script of the TensorFlow models, 4 threads"
+PEERS: dict[str, tuple[str, dict[str, str]]] = {
+    ARRAY_RECORD: ("array_record", {"options": "group_size:1"}),
+    "ArrayRecord, uncompressed": ("array_record", {"options": "group_size:1,uncompressed"}),
+    "WebDataset": ("webdataset", {}),
+    "MosaicML Streaming (MDS)": ("mosaicml_streaming", {}),
+    "`tfrecord` (PyPI)": ("tfrecord_package", {}),
+    TFDS: ("tfds", {}),
+    "blog: decode for the size, keep the bytes": ("blog_keep_bytes", {}),
+    "blog: decode and encode again": ("blog_encode_again", {}),
+    IMAGENET_SCRIPT: ("imagenet_script", {}),
+}
+"""What the table calls them, which writer it is, and what it is told."""
+LIMIT = "limit: read + CRC32C + write in C, one thread"
+PACKAGES = ("array-record", "webdataset", "mosaicml-streaming", "tfrecord", "tensorflow-datasets", "tensorflow")
+
+
+def main() -> None:
+    """Measure, and print Markdown."""
+    options = parse(sys.argv[1:])
+    logging.disable(logging.WARNING)  # advice on the size of shards, many times over
+    try:
+        results = plan_results(options) if options.plan else sharding_results(options)
+    finally:
+        shutil.rmtree(HOME / "work", ignore_errors=True)
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1))
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """What was asked for."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.sharding", description="Images into 20 shards.")
+    parser.add_argument("--rounds", type=int, default=7, help="rounds of the work; whole processes get a third of it")
+    parser.add_argument(
+        "--quick", action="store_true", help="a tenth of the images and two rounds, to see that all of it runs"
+    )
+    parser.add_argument("--images", type=Path, help="folder with photographs of your own; else they are drawn")
+    parser.add_argument("--only", default="", metavar="PATTERN", help='of the table, such as "tenfold|limit"')
+    parser.add_argument("--plan", action="store_true", help="measure nothing but planning ten million images")
+    parser.add_argument("--json", type=Path, help="file for every figure")
+    return parser.parse_args(arguments)
+
+
+def sharding_results(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure all writers and the growth with the number of images, and print it."""
+    scale, rounds = (10, 2) if options.quick else (1, options.rounds)
+    whole_rounds = max(2, rounds // 3)
+    library = compiled_limit()
+    measured = {}
+    for name, source in image_sets(options.images, scale):
+        say(f"{name}: {rounds} rounds of the work, {whole_rounds} of whole processes")
+        all_of_them = [*our_contenders(name, source), *other_contenders(name, source, library)]
+        contenders = [each for each in all_of_them if re.search(options.only, each.title)]
+        measure_work(contenders, rounds, logs())
+        measure_whole([each for each in contenders if not is_limit(each)], whole_rounds, logs())
+        measured[name] = contenders
+    say("the growth with the number of images")
+    growth = linearity([count // scale for count in LINEAR])
+    print("\n".join([*machine_lines(), "", *table(measured), "", *ratios(measured), "", *growth_table(growth)]))
+    return {"machine": machine_lines(), "writers": as_json(measured), "linearity": growth}
+
+
+def image_sets(given: Path | None, scale: int) -> Iterator[tuple[str, Path]]:
+    """Name and folder of each set of images."""
+    photographs, tiny = 1_000 // scale, 10_000 // scale
+    drawn = HOME / "images"
+    drawn.mkdir(parents=True, exist_ok=True)
+    if given:
+        shutil.rmtree(drawn / "given", ignore_errors=True)
+        yield "photographs", pictures.given_images(drawn / "given", photographs, given)
+    else:
+        yield "photographs", pictures.photographs(drawn / f"photographs-{photographs}", photographs)
+    yield "tiny", pictures.tiny_images(drawn / f"tiny-{tiny}", tiny)
+
+
+def our_contenders(name: str, source: Path) -> list[Contender]:
+    """This project, by what it is told and in how many processes."""
+    told = {"check=header": HEADER, "check=strict": STRICT}
+    if name == "photographs":
+        told[f"prepare=resize to {PREPARED}"] = RESIZE
+    return [
+        our_contender(f"**tenfold**, {what}{of_processes(processes)}", source, settings, processes)
+        for what, settings in told.items()
+        for processes in sorted({1, CORES})
+    ]
+
+
+def our_contender(title: str, source: Path, told: dict[str, Any], processes: int) -> Contender:
+    """Plan the shards, so that as many tasks as there are processes write the training shards."""
+    settings, snapshot = snapshot_of(source, told | {"shards_per_task": -(-SHARDS // processes)})
+    plan = load_plan(make_plan(settings, snapshot))
+    ranges = [Path(path) for path in plan.ranges[: -(-SHARDS // settings.shards_per_task)]]
+    return Contender(
+        title=title,
+        writer="tenfold",
+        python=Path(sys.executable),
+        jobs=[job_file({"range": str(path)}) for path in ranges],
+        images=sum(load_range(path).images for path in ranges),
+        makes=[Path(plan.written), ranges[0].parent.parent / "results"],
+    )
+
+
+def snapshot_of(source: Path, told: dict[str, Any]) -> tuple[Any, Path]:
+    """Settings and the snapshot of a source, in a workspace of its own."""
+    # The same image may stand on both sides of the split here, where a few images are linked many times.
+    least = {"num_shards": SHARDS, "on_leak": "continue", "on_imbalance": "continue"}
+    place = new_folder(source.name)
+    settings = settings_from({"source_uri": str(source), "workspace": str(place)} | least | told).dated()
+    return settings, take_snapshot(settings)
+
+
+def other_contenders(name: str, source: Path, library: Path | None) -> list[Contender]:
+    """The limits of the machine and the other writers, on the same images."""
+    rows = rows_of(source)
+    here = Path(sys.executable)
+    decoders = [("limit: the decoder alone", "decoder")]
+    if name == "photographs":
+        decoders.append(("limit: decoder, resize and encoder alone", "decoder_and_encoder"))
+    return [
+        *([contender(LIMIT, "limit", here, source, [rows], {"library": str(library)})] if library else []),
+        *(
+            contender(f"{title}{of_processes(parts)}", writer, here, source, split(rows, parts), {"side": PREPARED})
+            for title, writer in decoders
+            for parts in sorted({1, CORES})
+        ),
+        *(
+            contender(title, writer, PEERS_PYTHON, source, [rows], told)
+            for title, (writer, told) in PEERS.items()
+            if has_peers()
+        ),
+    ]
+
+
+def contender(
+    title: str, writer: str, python: Path, source: Path, parts: list[list[Any]], more: dict[str, Any] | None = None
+) -> Contender:
+    """One of the others, in a process for each part of the images."""
+    folders = [new_folder("out") for _ in parts]
+    jobs = [
+        {"root": str(source), "images": part, "folder": str(folder), "shards": SHARDS} | (more or {})
+        for part, folder in zip(parts, folders, strict=True)
+    ]
+    return Contender(title, writer, python, [job_file(job) for job in jobs], sum(map(len, parts)), folders)
+
+
+def rows_of(source: Path) -> list[Any]:
+    """Path, class id and class of every training image, mixed as in our own shards."""
+    paths = sorted(path.relative_to(source) for path in (source / "train").rglob("*") if path.is_file())
+    ids = {text: number for number, text in enumerate(sorted({path.parent.name for path in paths}))}
+    rows = [[str(path), ids[path.parent.name], path.parent.name] for path in paths]
+    random.Random(0).shuffle(rows)
+    return rows
+
+
+def split(rows: list[Any], parts: int) -> list[list[Any]]:
+    """As many lists of about one length."""
+    return [rows[number::parts] for number in range(parts)]
+
+
+def of_processes(count: int) -> str:
+    """Words for a number of processes."""
+    return f", {count} processes" if count > 1 else ""
+
+
+def is_limit(contender: Contender) -> bool:
+    """Whether it is no writer that somebody could use."""
+    return contender.title.startswith("limit")
+
+
+def has_peers() -> bool:
+    """Whether the other packages are installed."""
+    return PEERS_PYTHON.exists()
+
+
+def compiled_limit() -> Path | None:
+    """The limit in C as a library; None where it cannot be compiled here."""
+    library = HOME / "limit.so"
+    library.parent.mkdir(parents=True, exist_ok=True)
+    crc = ["-march=armv8-a+crc"] if platform.machine() in ("aarch64", "arm64") else ["-msse4.2"]
+    try:
+        source = ROOT / "benchmarks" / "limit.c"
+        subprocess.run(["cc", "-O3", *crc, "-shared", "-fPIC", "-o", library, source], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        say(f"the limit in C is left out: cc does not compile it here ({error})")
+        return None
+    return library
+
+
+def linearity(counts: Sequence[int]) -> list[dict[str, float]]:
+    """A whole task of tiny images for each count: seconds, images a second and memory."""
+    tiny = max((HOME / "images").glob("tiny-*"), key=lambda path: int(path.name.removeprefix("tiny-")))
+    grown = []
+    for count in counts:
+        source = pictures.linked(HOME / "images" / f"linked-{count}", count, tiny)
+        task = our_contender(f"{count} images", source, HEADER, 1)
+        measure_work([task], 3, logs())
+        measure_whole([task], 3, logs())
+        seconds = {"work_s": median(task.work_s), "whole_s": median(task.whole_s)}
+        grown.append({"images": count, "peak_mb": task.peak_mb} | seconds)
+    return grown
+
+
+def table(measured: dict[str, list[Contender]]) -> list[str]:
+    """All writers, a line each, the fastest on photographs first."""
+    tiny = {each.title: each for each in measured["tiny"]}
+    bases = {name: next((each for each in all_ if each.title == LIMIT), None) for name, all_ in measured.items()}
+    lines = [
+        "| writer | photographs, images/s | of the limit | tiny, images/s | of the limit "
+        "| whole process, s (photographs) | memory, MB |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for each in sorted(measured["photographs"], key=lambda each: each.images_per_s or 0, reverse=True):
+        beside = tiny.get(each.title)
+        cells = [*rate_cells(each, bases["photographs"]), *rate_cells(beside, bases["tiny"])]
+        whole_s = f"{median(each.whole_s):.2f}" if each.whole_s else ""
+        lines.append(f"| {each.title} | {' | '.join(cells)} | {whole_s} | {each.peak_mb:.0f} |")
+    return lines
+
+
+def rate_cells(each: Contender | None, base: Contender | None) -> tuple[str, str]:
+    """Images a second with the spread, and the share of the limit."""
+    if each is None:
+        return "", ""
+    if each.error:
+        return each.error, ""
+    share = f"{each.images_per_s / base.images_per_s:.0%}" if base and base.images_per_s else ""
+    return f"{each.images_per_s:,.0f} ±{each.spread:.0%}", share
+
+
+def ratios(measured: dict[str, list[Contender]]) -> list[str]:
+    """What was promised, and what was seen."""
+    lines = ["| ratio | promised | photographs | tiny |", "|---|---|---|---|"]
+    header, strict = "**tenfold**, check=header", "**tenfold**, check=strict"
+    resize, both = f"**tenfold**, prepare=resize to {PREPARED}", of_processes(CORES)
+    promises = [
+        ("check=header to the limit in C", header, LIMIT, "0.75 photographs, 0.4 tiny", "work_s"),
+        ("check=header to ArrayRecord", header, ARRAY_RECORD, "1.5", "work_s"),
+        ("check=header to TFDS", header, TFDS, "4.5", "work_s"),
+        ("check=header to the ImageNet script", header, IMAGENET_SCRIPT, "20", "work_s"),
+        ("the same, whole process", header, IMAGENET_SCRIPT, "60", "whole_s"),
+        (f"check=header, {CORES} processes to 1", header + both, header, "1.8 with 2", "work_s"),
+        (f"check=strict to the decoder{both}", strict + both, "limit: the decoder alone" + both, "0.9", "work_s"),
+        (
+            f"prepare=resize to decoder, resize and encoder{both}",
+            resize + both,
+            "limit: decoder, resize and encoder alone" + both,
+            "0.8",
+            "work_s",
+        ),
+    ]
+    for words, ours, theirs, promised, what in promises:
+        seen = [ratio(measured[name], ours, theirs, what) for name in ("photographs", "tiny")]
+        lines.append(f"| {words} | {promised} | {seen[0]} | {seen[1]} |")
+    return lines
+
+
+def ratio(contenders: Sequence[Contender], ours: str, theirs: str, what: str) -> str:
+    """How many times as fast, by the medians."""
+    by_title = {each.title: each for each in contenders}
+    ends = [by_title.get(title) for title in (ours, theirs)]
+    if not all(end and getattr(end, what) for end in ends):
+        return ""
+    (fast, fast_images), (slow, slow_images) = ((median(getattr(end, what)), end.images) for end in ends)
+    return f"{fast_images / fast / (slow_images / slow):.2f}"
+
+
+def growth_table(growth: Sequence[dict[str, float]]) -> list[str]:
+    """Growth with the number of images."""
+    lines = [
+        "| tiny images, check=header | work, s | images/s | whole process, s | memory, MB |",
+        "|---|---|---|---|---|",
+    ]
+    return lines + [
+        f"| {row['images']:,} | {row['work_s']:.3f} | {row['images'] / row['work_s']:,.0f} "
+        f"| {row['whole_s']:.2f} | {row['peak_mb']:.0f} |"
+        for row in growth
+    ]
+
+
+def machine_lines() -> list[str]:
+    """Where and when it was measured, and of what."""
+    day = datetime.now(UTC).date().isoformat()
+    ours = ", ".join(f"{name} {version(name)}" for name in ("pillow", "google-crc32c"))
+    return [f"{day}, {cpu_model()}, {CORES} cores, Python {platform.python_version()}, {ours}.", f"{peer_versions()}"]
+
+
+def cpu_model() -> str:
+    """What the processor calls itself."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def peer_versions() -> str:
+    """Versions of the other packages."""
+    if not has_peers():
+        return "The other writers are not installed: `make bench-env`."
+    code = "import sys, importlib.metadata as m; print(*(f'{p} {m.version(p)}' for p in sys.argv[1:]), sep=', ')"
+    return subprocess.check_output([PEERS_PYTHON, "-c", code, *PACKAGES], text=True).strip() + "."
+
+
+def as_json(measured: dict[str, list[Contender]]) -> dict[str, Any]:
+    """Every round of every contender."""
+    return {
+        name: [json.loads(json.dumps(asdict(each), default=str)) for each in all_] for name, all_ in measured.items()
+    }
+
+
+def plan_results(options: argparse.Namespace) -> dict[str, Any]:
+    """Plan ten million images that do not exist, and print what it took."""
+    count = PLANNED // (100 if options.quick else 1)
+    tiny = pictures.tiny_images(HOME / "images" / "tiny-1000", 1_000)
+    settings, snapshot = snapshot_of(tiny, HEADER | {"num_shards": 2_000})
+    say(f"a snapshot of {count:,} images is simulated")
+    job = {"settings": settings.model_dump(), "snapshot": str(simulated(snapshot, count))}
+    task = Contender("plan", "plan", Path(sys.executable), [job_file(job)], count, [])
+    measure_whole([task], 1, logs())
+    files = sorted(Path(settings.workspace).glob("work/*/*/plans/*"))
+    planned = sum(load_range(path).images for path in files)
+    if not task.error and planned != count:
+        task.error = f"failed (the plan holds {planned:,} images)"
+    seconds = task.error or f"{task.whole_s[0]:.1f}"
+    largest = max((path.stat().st_size for path in files), default=0) / 1e3
+    lines = ["| images planned | whole process, s | memory, MB | tasks | a task reads, kB |", "|---|---|---|---|---|"]
+    lines.append(f"| {count:,} | {seconds} | {task.peak_mb:.0f} | {len(files)} | {largest:,.0f} |")
+    print("\n".join([*machine_lines()[:1], "", *lines]))
+    return {"machine": machine_lines(), "plan": as_json({"plan": [task]})}
+
+
+def simulated(path: Path, count: int) -> Path:
+    """A snapshot of `count` images: the rows of another one again and again, under other names."""
+    small = load_snapshot(path)
+    rows = [from_line(line) for line in Path(small.rows).read_bytes().splitlines()]
+    large = Path(small.rows).with_name("simulated.jsonl")
+    ids = {label: number for number, label in enumerate(small.labels)}
+    offset = 0
+    with open(large, "wb") as lines, open(columns_path(str(large)), "wb") as columns:
+        for number in range(count):
+            row = rows[number % len(rows)]
+            # A checksum of its own each: those that agree are taken for equal images, and read to make sure.
+            row = row._replace(key=f"{number:08d}/{row.key}", crc32c=number * 2_654_435_761 & 0xFFFFFFFF)
+            columns.write(to_columns(row, offset, ids[row.labels[0]]))
+            offset += lines.write(to_line(row))
+    return save_snapshot(replace(small, rows=str(large), listed=count, fingerprint=f"{count:032x}"))
+
+
+def job_file(job: dict[str, Any]) -> Path:
+    """A file that holds what a worker is told."""
+    path = new_folder("job") / "job.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(job))
+    return path
+
+
+def new_folder(name: str) -> Path:
+    """A folder that is not there yet, in a place that is removed at the end."""
+    (HOME / "work").mkdir(parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=HOME / "work")) / name
+
+
+def logs() -> Path:
+    """Where the words of the workers go."""
+    folder = HOME / "logs"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def say(words: str) -> None:
+    """Progress, for a person."""
+    print(words, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

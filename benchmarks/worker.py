@@ -1,0 +1,50 @@
+"""A process that does one kind of work on command, so that its imports, memory and time are its own.
+
+    python -m benchmarks.worker NAME JOB.json          do the job and end: the whole process is timed from outside
+    python -m benchmarks.worker NAME JOB.json serve    do it each time a line comes on stdin
+
+Each time it answers with a line of JSON on what was its stdout: {"peak_mb": ...}, or {"error": ...} where the writer is
+not installed or failed. It imports next to nothing itself: what a process costs is its writer's doing.
+"""
+
+import json
+import os
+import sys
+
+
+def main() -> None:
+    name, job_file, *serve = sys.argv[1:]
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # writers print to stdout as they like
+    with open(job_file) as file:
+        job = json.load(file)
+    for _ in sys.stdin if serve else [""]:
+        print(json.dumps(answer(name, job)), file=answers, flush=True)
+
+
+def answer(name: str, job: dict) -> dict:
+    """Do the job; what to say of it."""
+    try:
+        from benchmarks.writers import WRITERS
+
+        WRITERS[name](job)
+    except ImportError as error:
+        return {"error": f"not installed ({error})"}
+    except Exception as error:  # noqa: BLE001 - one writer that fails must not end the measurement of the others
+        return {"error": f"failed ({type(error).__name__}: {error})"}
+    return {"peak_mb": peak_mb()}
+
+
+def peak_mb() -> float:
+    """The most memory that this process has had, in MB. `ru_maxrss` would count the parent's before exec."""
+    try:
+        with open("/proc/self/status") as file:
+            return next(int(line.split()[1]) / 1000 for line in file if line.startswith("VmHWM"))
+    except OSError:
+        import resource
+
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # bytes, where there is no /proc
+
+
+if __name__ == "__main__":
+    main()
