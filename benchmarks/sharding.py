@@ -31,8 +31,10 @@ from benchmarks import images as pictures
 from benchmarks.rounds import ROOT, Contender, measure_whole, measure_work
 from pipeline.config import settings_from
 from pipeline.extract import take_snapshot
-from pipeline.plan_files import load_plan, load_range, make_plan
-from pipeline.snapshot import columns_path, from_line, load_snapshot, save_snapshot, to_columns, to_line
+from pipeline.plan_files import load_plan, make_plan
+from pipeline.ranges import load_range
+from pipeline.raw import from_line, to_line
+from pipeline.snapshot import columns_path, load_snapshot, save_snapshot, to_columns
 
 HOME = ROOT / ".bench"
 PEERS_PYTHON = HOME / "env" / "bin" / "python"

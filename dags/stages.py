@@ -121,8 +121,7 @@ class TrainOperator(BaseOperator):
 
 def _images_of_range(plan_file: str) -> int:
     """How many images a mapped task works on; it is named, in Airflow's list, after their shards."""
-    from pipeline.plan import range_words
-    from pipeline.plan_files import load_range
+    from pipeline.ranges import load_range, range_words
 
     range_plan = load_range(Path(plan_file))
     get_current_context()["shards"] = range_words(range_plan.shards)

@@ -11,10 +11,11 @@ from pipeline.config import Settings
 from pipeline.dataset import Dataset
 from pipeline.extract import take_snapshot
 from pipeline.parallel import ordered_map
-from pipeline.plan_files import Plan, load_plan, load_range, make_plan
+from pipeline.plan_files import Plan, load_plan, make_plan
 from pipeline.process import start_worker
 from pipeline.progress import progress
 from pipeline.quality.gate import ask_terminal
+from pipeline.ranges import load_range
 from pipeline.shard import write_range
 from pipeline.upload import commit, copy_range
 

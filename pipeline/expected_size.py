@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import SourceError
-from pipeline.extract import read_raw
 from pipeline.quality.examine import Rules, UsableImage, examine
-from pipeline.snapshot import RawImage, Snapshot, SnapshotRows, load_columns
+from pipeline.raw import RawImage, read_raw
+from pipeline.snapshot import Snapshot, SnapshotRows, load_columns
 from pipeline.sources import MISSING
 
 SAMPLES = 24

@@ -21,17 +21,8 @@ from pipeline.find_source import find_source, images_of, root_of
 from pipeline.parallel import ordered_map
 from pipeline.preflight import preflight
 from pipeline.progress import progress
-from pipeline.snapshot import (
-    RawImage,
-    Snapshot,
-    columns_path,
-    content_of,
-    from_line,
-    key_bytes,
-    load_snapshot,
-    save_snapshot,
-    to_columns,
-)
+from pipeline.raw import RawImage, content_of, from_line, key_bytes, read_raw
+from pipeline.snapshot import Snapshot, columns_path, load_snapshot, save_snapshot, to_columns
 from pipeline.sources import MISSING, Classes, Found, Listed, Skipped
 from pipeline.workspace import place_hash, snapshots_folder
 
@@ -233,21 +224,3 @@ def _crc32c(root: str, image: Listed) -> int:
         raise SourceError(f"{Path(root) / image.key} changed while it was listed: run again when the source is at rest")
     crc: int = google_crc32c.value(encoded)
     return crc
-
-
-def read_raw(root: str, key: str, size: int) -> bytes:
-    """The bytes of one raw image below the folder `root`, which should be `size`; one more where it has grown.
-
-    Raises SourceError where it cannot be read: a file that vanished is not the same as one that is broken.
-    """
-    try:
-        # Not through Path and a file object, which cost as much again as reading a small file.
-        descriptor = os.open(key if key.startswith("/") else f"{root}/{key}", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return os.read(descriptor, size + 1)
-        finally:
-            os.close(descriptor)
-    except OSError as error:
-        raise SourceError(
-            f"{Path(root) / key} was listed but cannot be read ({error.strerror}): mend it and run again"
-        ) from error

@@ -13,20 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.ranges import ShardSpec
+
 TRAIN, VALIDATION, TEST = SPLITS = ("train", "validation", "test")
 LARGEST_SHARD_BYTES = 1_000_000_000
 SMALLEST_SHARD_BYTES = 10_000_000
 BEST_SHARD_BYTES = 150_000_000
 MAX_TASKS = 1000  # Airflow maps a task 1,024 times at most
-
-
-@dataclass(frozen=True, slots=True)
-class ShardSpec:
-    """One shard to be: its file name, its split, and how many images are planned for it."""
-
-    name: str
-    split: str
-    images: int
 
 
 @dataclass(frozen=True)
@@ -109,19 +102,6 @@ def shard_ranges(specs: Sequence[ShardSpec], shards_per_task: int) -> list[Seque
     """Consecutive shards for each task: `shards_per_task`, or more where that would make too many tasks."""
     step = max(shards_per_task, -(-len(specs) // MAX_TASKS))
     return [specs[start : start + step] for start in range(0, len(specs), step)]
-
-
-def range_words(specs: Sequence[ShardSpec]) -> str:
-    """A range of shards for people: "train 5 to 9 of 10", "train 10 of 12 to validation 2 of 3"."""
-    (first_split, first, first_of), (last_split, last, last_of) = (_parts(spec.name) for spec in (specs[0], specs[-1]))
-    if first_split != last_split:
-        return f"{first_split} {first} of {first_of} to {last_split} {last} of {last_of}"
-    return f"{first_split} {first} to {last} of {last_of}" if first != last else f"{first_split} {first} of {first_of}"
-
-
-def _parts(name: str) -> tuple[str, int, int]:
-    split, index, _, shards = name.partition(".")[0].split("-")
-    return split, int(index), int(shards)
 
 
 def size_advice(total_bytes: int, shards: int) -> str:

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import PIL
@@ -23,11 +23,12 @@ from pipeline.dataset import is_committed, last_version, load, require_shards
 from pipeline.errors import SettingsError, SourceError
 from pipeline.expected_size import expected_bytes, say_size
 from pipeline.labels import given_labels, label_map, proposed_labels
-from pipeline.plan import Arranged, ShardSpec
+from pipeline.plan import Arranged
 from pipeline.quality.examine import Rules
 from pipeline.quality.facts import DUPLICATES, planned_facts
 from pipeline.quality.gate import Ask, decide, findings, notices
-from pipeline.records import RecordFormat, record_format
+from pipeline.ranges import RangePlan
+from pipeline.records import RecordFormat
 from pipeline.snapshot import Snapshot, SnapshotRows, load_columns, load_snapshot
 from pipeline.workspace import dataset_folder, name_folder, shards_folder, work_folder
 
@@ -65,28 +66,6 @@ class Plan:
     """Whether the data set was committed before: then `ranges` is empty."""
     ranges: list[str]
     """Plan files, one a task."""
-
-
-@dataclass(frozen=True)
-class RangePlan:
-    """The first line of a plan file."""
-
-    version: str
-    root: str
-    labels: list[str]
-    texts: dict[str, str]
-    records: RecordFormat
-    rules: Rules
-    shards: list[ShardSpec]
-    written: str
-    """Folder in which shards are written."""
-    published: str
-    """Folder in which they are read; the same one where that lies in the workspace."""
-
-    @property
-    def images(self) -> int:
-        """How many images the shards hold together."""
-        return sum(spec.images for spec in self.shards)
 
 
 def make_plan(settings: Settings, snapshot_path: Path, ask: Ask | None = None) -> Path:
@@ -275,15 +254,15 @@ def rules_of(settings: Settings) -> Rules:
     )
 
 
-def load_range(path: Path) -> RangePlan:
-    """The first line of a plan file alone."""
-    with open(path, "rb") as file:
-        return read_range(file)
-
-
-def read_range(file: IO[bytes]) -> RangePlan:
-    """The first line of a plan file; the rows follow."""
-    content = json.loads(file.readline())
-    content["shards"] = [ShardSpec(**spec) for spec in content["shards"]]
-    content["records"], content["rules"] = RecordFormat(**content["records"]), Rules(**content["rules"])
-    return RangePlan(**content)
+def record_format(settings: Settings, snapshot: Snapshot) -> RecordFormat:
+    """The format that the settings ask for, of what the source holds."""
+    offset = settings.label_offset
+    return RecordFormat(
+        feature_keys=settings.feature_keys,
+        label_offset=int(snapshot.kind == "imagenet") if offset is None else offset,
+        pixels="raw" if settings.prepare == "raw" else "encoded",
+        compression=settings.compression,
+        multi_label=snapshot.multi_label,
+        boxes=snapshot.has_boxes,
+        synsets=bool(snapshot.texts),
+    )

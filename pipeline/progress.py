@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from tqdm import tqdm
-
 LOG_EVERY_S = 10.0
 _log = logging.getLogger(__name__)
 
@@ -24,6 +22,8 @@ def log_words() -> None:
 def progress(what: str, total: int, unit: str = "images") -> Iterator[Advance]:
     """Show how much of `total` is done; the block calls what it is given with the number of units just finished."""
     if sys.stderr.isatty():
+        from tqdm import tqdm  # not for a task, which has no terminal
+
         with tqdm(total=total or None, desc=what, unit=f" {unit}", file=sys.stderr, leave=False) as bar:
             yield bar.update
     else:

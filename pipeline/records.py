@@ -13,9 +13,7 @@ from typing import Literal, NamedTuple
 from PIL import Image
 
 from pipeline import example
-from pipeline.config import Settings
 from pipeline.quality.examine import UsableImage
-from pipeline.snapshot import Snapshot
 from pipeline.tfrecord import GZIP_SUFFIX
 
 CACHED = 4096
@@ -115,20 +113,6 @@ class RecordFormat:
             features |= dict.fromkeys((keys.xmin, keys.ymin, keys.xmax, keys.ymax), "float list")
             features |= {keys.box_label: "int64 list", keys.box_text: "bytes list"}
         return features
-
-
-def record_format(settings: Settings, snapshot: Snapshot) -> RecordFormat:
-    """The format that the settings ask for, of what the source holds."""
-    offset = settings.label_offset
-    return RecordFormat(
-        feature_keys=settings.feature_keys,
-        label_offset=int(snapshot.kind == "imagenet") if offset is None else offset,
-        pixels="raw" if settings.prepare == "raw" else "encoded",
-        compression=settings.compression,
-        multi_label=snapshot.multi_label,
-        boxes=snapshot.has_boxes,
-        synsets=bool(snapshot.texts),
-    )
 
 
 class ImageEncoder:

@@ -4,26 +4,26 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
 
 import google_crc32c
 
 from pipeline import storage
 from pipeline.errors import SourceError
-from pipeline.extract import read_raw
-from pipeline.plan import ShardSpec
-from pipeline.plan_files import RangePlan, read_range
 from pipeline.progress import Advance
 from pipeline.quality.examine import Rejection, UsableImage, examine, is_misnamed
 from pipeline.quality.statistics import Statistics
+from pipeline.ranges import RangePlan, ShardSpec, read_range
+from pipeline.raw import RawImage, from_lines, key_bytes, read_raw
 from pipeline.records import ImageEncoder
 from pipeline.results import ShardResult, load_result, results_folder, save_result
-from pipeline.snapshot import RawImage, from_lines, key_bytes
 from pipeline.sources import MISSING, Box
 from pipeline.tfrecord import Writer, writer_of
 
 BATCH_BYTES = 65_536  # more would be freed at once, and its memory go back to the system, to be asked for page by page
 ABSENT = Rejection("the source lists it, and there is no such file", "bring the file, or take it off the list")
+
+_Kept = tuple[RawImage, bytes, UsableImage]
+_Found = tuple[RawImage, bytes, UsableImage | Rejection]
 
 
 def write_range(plan_path: Path, advance: Advance) -> None:
@@ -63,12 +63,6 @@ def batches(rows: Sequence[RawImage], most_bytes: int) -> Iterator[Sequence[RawI
         yield rows[start:]
 
 
-class _Kept(NamedTuple):
-    row: RawImage
-    raw: bytes
-    image: UsableImage
-
-
 class _ShardWriter:
     """Writes the shards of a range one after another."""
 
@@ -92,30 +86,20 @@ class _ShardWriter:
 
     def _add(self, rows: Sequence[RawImage], records: Writer, sums: "_Sums") -> None:
         """A batch, each step over all of it: steps that take turns drive one another out of the caches."""
-        raws = [self._read(row) for row in rows]
-        found = [self._examine(row, raw) for row, raw in zip(rows, raws, strict=True)]
-        kept = []
-        for row, raw, image in zip(rows, raws, found, strict=True):
-            if isinstance(image, Rejection):
-                sums.reject(row, image)
-            else:
-                kept.append(_Kept(row, raw, image))
+        present = sums.without_missing(rows)
+        raws = [read_raw(self._root, row.key, row.size) for row in present]
+        self._require_unchanged(present, raws)
+        found = [examine(raw, self._rules, _boxes(row)) for row, raw in zip(present, raws, strict=True)]
+        kept = sums.without_rejected(zip(present, raws, found, strict=True))
         self._write(kept, records)
         sums.add(kept)
 
-    def _read(self, row: RawImage) -> bytes:
-        if row.size == MISSING:
-            return b""
-        encoded = read_raw(self._root, row.key, row.size)
-        if google_crc32c.value(encoded) != row.crc32c:
-            # Going on would give this version other bytes than its fingerprint promises.
-            raise SourceError(f"{Path(self._root) / row.key} changed after it was listed: run again, for a new version")
-        return encoded
-
-    def _examine(self, row: RawImage, raw: bytes) -> UsableImage | Rejection:
-        if row.size == MISSING:
-            return ABSENT
-        return examine(raw, self._rules, [Box(*box) for box in row.boxes] if row.boxes else ())
+    def _require_unchanged(self, rows: Sequence[RawImage], raws: Sequence[bytes]) -> None:
+        for row, raw in zip(rows, raws, strict=True):
+            if google_crc32c.value(raw) != row.crc32c:
+                # Going on would give this version other bytes than its fingerprint promises.
+                path = Path(self._root) / row.key
+                raise SourceError(f"{path} changed after it was listed: run again, for a new version")
 
     def _write(self, kept: Sequence[_Kept], records: Writer) -> None:
         encode = self._encoder.encode
@@ -123,6 +107,10 @@ class _ShardWriter:
         for head, (row, raw, image) in zip(heads, kept, strict=True):
             encoded = image.encoded
             records.write(head, encoded, row.crc32c if encoded is raw else google_crc32c.value(encoded))
+
+
+def _boxes(row: RawImage) -> Sequence[Box]:
+    return [Box(*box) for box in row.boxes] if row.boxes else ()
 
 
 class _Sums:
@@ -135,8 +123,22 @@ class _Sums:
         self._rejected: list[dict[str, str]] = []
         self._perceptual_hashes: list[tuple[str, int]] = []
 
-    def reject(self, row: RawImage, rejection: Rejection) -> None:
-        self._rejected.append({"path": row.key, "reason": rejection.reason, "advice": rejection.advice})
+    def without_missing(self, rows: Sequence[RawImage]) -> Sequence[RawImage]:
+        """The rows of files that are there; the others are rejected."""
+        for row in rows:
+            if row.size == MISSING:
+                self._reject(row, ABSENT)
+        return [row for row in rows if row.size != MISSING]
+
+    def without_rejected(self, found: Iterable[_Found]) -> Sequence[_Kept]:
+        """Those of images that can be used; the others are rejected."""
+        kept: list[_Kept] = []
+        for row, raw, image in found:
+            if isinstance(image, Rejection):
+                self._reject(row, image)
+            else:
+                kept.append((row, raw, image))
+        return kept
 
     def add(self, kept: Sequence[_Kept]) -> None:
         for row, _, image in kept:
@@ -145,6 +147,9 @@ class _Sums:
             self._misnamed += is_misnamed(row.key, image.found)
             if image.perceptual_hash is not None:
                 self._perceptual_hashes.append((row.key, image.perceptual_hash))
+
+    def _reject(self, row: RawImage, rejection: Rejection) -> None:
+        self._rejected.append({"path": row.key, "reason": rejection.reason, "advice": rejection.advice})
 
     def result(self, spec: ShardSpec, records: Writer) -> ShardResult:
         return ShardResult(

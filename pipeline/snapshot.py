@@ -9,11 +9,9 @@ import hashlib
 import json
 import os
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +19,7 @@ from numpy.typing import NDArray
 from pipeline import storage
 from pipeline.errors import SettingsError
 from pipeline.plan import SPLITS
-from pipeline.sources import Box
-
-_dump = json.JSONEncoder(separators=(",", ":")).encode
+from pipeline.raw import RawImage, from_line, key_bytes
 
 COLUMNS = np.dtype(
     [
@@ -37,24 +33,7 @@ COLUMNS = np.dtype(
     ]
 )
 CHUNK = 65_536
-ROWS_AT_ONCE = 64
 _COLUMN_FORMAT = struct.Struct("<QQQqIbi")
-
-
-class RawImage(NamedTuple):
-    """A row. `key` is relative to the source's root, `split` and `group` may be empty, `size` is in bytes.
-
-    `generation` is a bucket's, or the time of a file's last change; it is no part of what the image is.
-    """
-
-    key: str
-    labels: Sequence[str]
-    split: str
-    size: int
-    crc32c: int
-    group: str
-    boxes: Sequence[Box]
-    generation: int
 
 
 @dataclass(frozen=True)
@@ -87,34 +66,6 @@ class Snapshot:
     """Labels that only boxes have, ordered."""
     skipped: dict[str, int]
     """Files that are no images of a class, by reason."""
-
-
-def content_of(row: RawImage) -> bytes:
-    """What the row says of the image itself, without its generation and the closing bracket."""
-    return _dump(row[:-1])[:-1].encode("ascii")
-
-
-def to_line(row: RawImage) -> bytes:
-    """A row as one line, newline included."""
-    return b"%b,%d]\n" % (content_of(row), row.generation)
-
-
-def from_line(line: bytes) -> RawImage:
-    """The row of one line."""
-    row: RawImage = RawImage._make(json.loads(line))
-    return row
-
-
-def from_lines(lines: Iterable[bytes]) -> Iterator[list[RawImage]]:
-    """Rows of many lines, some at a time: parsing each alone takes twice as long."""
-    several = iter(lines)
-    while chunk := b",".join(islice(several, ROWS_AT_ONCE)):
-        yield [RawImage._make(row) for row in json.loads(b"[%b]" % chunk)]
-
-
-def key_bytes(key: str) -> bytes:
-    """A key as the bytes that the file system or bucket knows it by, UTF-8 or not."""
-    return key.encode("utf-8", "surrogateescape")
 
 
 def hash_text(text: str) -> int:

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import google_crc32c
-import psutil
 
 from pipeline.errors import ConflictError
 
@@ -143,6 +142,8 @@ def _is_orphan(path: Path) -> bool:
 def _is_alive(pid: int, written: float) -> bool:
     """Whether a process of this id lives that can have written at that time: ids are given again, and a killed process
     keeps its own until its parent has asked for its end."""
+    import psutil  # a task that finds nothing to sweep need not load it
+
     try:
         process = psutil.Process(pid)
         return process.status() != psutil.STATUS_ZOMBIE and process.create_time() <= written + CLOCK_SLACK_S

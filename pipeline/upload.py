@@ -15,10 +15,11 @@ from pipeline.config import Settings
 from pipeline.dataset import COMMIT, REJECTED, Dataset, Shard, Split, is_committed, last_version, load, to_json
 from pipeline.errors import ConflictError, DatasetError, SourceError
 from pipeline.plan import SPLITS, TRAIN, VALIDATION
-from pipeline.plan_files import Plan, RangePlan, load_plan, load_range
+from pipeline.plan_files import Plan, load_plan
 from pipeline.progress import Advance
 from pipeline.quality.facts import DUPLICATES, from_lines, to_lines, written_facts
 from pipeline.quality.gate import Ask, decide, findings, notices
+from pipeline.ranges import RangePlan, load_range
 from pipeline.report import write_card
 from pipeline.results import ShardResult, load_result
 from pipeline.snapshot import load_snapshot

@@ -11,7 +11,8 @@ from pipeline import extract
 from pipeline.config import Settings, settings_from
 from pipeline.errors import SettingsError, SourceError
 from pipeline.extract import take_snapshot
-from pipeline.snapshot import Snapshot, SnapshotRows, from_lines, load_columns, load_snapshot
+from pipeline.raw import from_lines
+from pipeline.snapshot import Snapshot, SnapshotRows, load_columns, load_snapshot
 from tests.conftest import MakeImages, jpeg
 
 
@@ -41,7 +42,7 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The keys that are read; a patch, since nothing else tells a file that was read from one that was not."""
     keys: list[str] = []
     real = extract.read_raw
-    monkeypatch.setattr(extract, "read_raw", lambda root, key: keys.append(key) or real(root, key))
+    monkeypatch.setattr(extract, "read_raw", lambda root, key, size: keys.append(key) or real(root, key, size))
     return keys
 
 
@@ -139,7 +140,7 @@ def test_equal_files_share_a_group(make_images: MakeImages, settings: Settings):
 def test_a_file_that_grows_while_it_is_listed_stops_the_snapshot(settings: Settings, monkeypatch: pytest.MonkeyPatch):
     """A patch, since no real writer can be told to come between listing and reading."""
     real = extract.read_raw
-    monkeypatch.setattr(extract, "read_raw", lambda root, key: real(root, key) + b"more")
+    monkeypatch.setattr(extract, "read_raw", lambda root, key, size: real(root, key, size) + b"more")
     with pytest.raises(SourceError, match="changed while it was listed"):
         take_snapshot(settings)
     assert not list(Path(settings.workspace).rglob("*.jsonl"))

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from pipeline import plan
-from pipeline.plan import ShardSpec
+from pipeline.ranges import ShardSpec, range_words
 from pipeline.snapshot import content_hash, hash_text
 
 
@@ -63,7 +63,7 @@ def test_ranges_never_exceed_airflows_map_limit(shards: int, per_task: int, size
 @pytest.mark.parametrize("ending", [".tfrecord", ".tfrecord.gz"])
 def test_ranges_in_words(start: int, end: int, words: str, ending: str):
     specs = plan.shard_specs({"train": 100, "validation": 30}, {"train": 10, "validation": 3}, ending)
-    assert plan.range_words(specs[start:end]) == words
+    assert range_words(specs[start:end]) == words
 
 
 @pytest.mark.parametrize(

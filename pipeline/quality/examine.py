@@ -117,8 +117,8 @@ def examine(encoded: bytes, rules: Rules, boxes: Sequence[Box] = ()) -> UsableIm
     try:
         header = read_header(encoded)
         if header is not None and _is_settled(header, rules):
-            if not boxes and _stays_whole(header, rules) and _is_sound(header, encoded, rules):
-                return _kept(header, encoded)
+            if not boxes and rules.prepare == "keep" and _is_sound(header, encoded, rules):
+                return _kept(header, encoded)  # most images of most collections need no more thought
             view = _view(header.width, header.height, rules, boxes)
             if _keeps_bytes(header, encoded, rules, view):
                 return _kept(header, encoded, view.boxes)
@@ -157,13 +157,6 @@ def _is_settled(header: Header, rules: Rules) -> bool:
         and header.is_plain
         and not header.may_be_turned
         and header.height * header.width <= rules.max_pixels
-    )
-
-
-def _stays_whole(header: Header, rules: Rules) -> bool:
-    """Whether nothing is shrunk: true of most images of most collections, which then need no more thought."""
-    return rules.prepare == "keep" or (
-        rules.prepare == "resize" and min(header.height, header.width) <= rules.prepare_size
     )
 
 

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.dataset import Dataset
-from pipeline.extract import read_raw
 from pipeline.plan import SPLITS, TRAIN, VALIDATION, Arranged
 from pipeline.quality.duplicates import (
     candidates,
@@ -23,8 +22,9 @@ from pipeline.quality.duplicates import (
     near_groups,
 )
 from pipeline.quality.statistics import Statistics, drift
+from pipeline.raw import RawImage, read_raw
 from pipeline.results import ShardResult
-from pipeline.snapshot import RawImage, Snapshot, SnapshotRows
+from pipeline.snapshot import Snapshot, SnapshotRows
 
 DUPLICATES = "duplicates.jsonl"
 Quality = dict[str, Any]

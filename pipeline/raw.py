@@ -1,0 +1,79 @@
+"""A raw image: its row in a snapshot or a plan file, and its bytes.
+
+Light to import, like all that a shard task needs: it starts in tenths of a second.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from pipeline.errors import SourceError
+from pipeline.sources import Box
+
+ROWS_AT_ONCE = 64
+_dump = json.JSONEncoder(separators=(",", ":")).encode
+
+
+class RawImage(NamedTuple):
+    """A row. `key` is relative to the source's root, `split` and `group` may be empty, `size` is in bytes.
+
+    `generation` is a bucket's, or the time of a file's last change; it is no part of what the image is.
+    """
+
+    key: str
+    labels: Sequence[str]
+    split: str
+    size: int
+    crc32c: int
+    group: str
+    boxes: Sequence[Box]
+    generation: int
+
+
+def content_of(row: RawImage) -> bytes:
+    """What the row says of the image itself, without its generation and the closing bracket."""
+    return _dump(row[:-1])[:-1].encode("ascii")
+
+
+def to_line(row: RawImage) -> bytes:
+    """A row as one line, newline included."""
+    return b"%b,%d]\n" % (content_of(row), row.generation)
+
+
+def from_line(line: bytes) -> RawImage:
+    """The row of one line."""
+    row: RawImage = RawImage._make(json.loads(line))
+    return row
+
+
+def from_lines(lines: Iterable[bytes]) -> Iterator[list[RawImage]]:
+    """Rows of many lines, some at a time: parsing each alone takes twice as long."""
+    several = iter(lines)
+    while chunk := b",".join(islice(several, ROWS_AT_ONCE)):
+        yield [RawImage._make(row) for row in json.loads(b"[%b]" % chunk)]
+
+
+def key_bytes(key: str) -> bytes:
+    """A key as the bytes that the file system or bucket knows it by, UTF-8 or not."""
+    return key.encode("utf-8", "surrogateescape")
+
+
+def read_raw(root: str, key: str, size: int) -> bytes:
+    """The bytes of one raw image below the folder `root`, which should be `size`; one more where it has grown.
+
+    Raises SourceError where it cannot be read: a file that vanished is not the same as one that is broken.
+    """
+    try:
+        # Not through Path and a file object, which cost as much again as reading a small file.
+        descriptor = os.open(key if key.startswith("/") else f"{root}/{key}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(descriptor, size + 1)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise SourceError(
+            f"{Path(root) / key} was listed but cannot be read ({error.strerror}): mend it and run again"
+        ) from error
