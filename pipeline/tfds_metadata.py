@@ -5,6 +5,7 @@ The files are those of `tfds.folder_dataset.write_metadata` (TFDS 4.9), written 
 """
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ from pipeline.storage import write_whole
 
 _FEATURES = "tensorflow_datasets.core.features"
 _TEMPLATE = "{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}"
+_NO_CLASS = "background"  # the name that ImageNet's label files give id 0 where ids of classes begin at 1
+_NOT_KEPT = re.compile(r"\A\s+|\s+\Z|[\r\n\ud800-\udfff]")
+"""What a line of a names file does not keep: TFDS strips it, ends it at any line end, and reads UTF-8 alone."""
 
 Json = dict[str, Any]
 
@@ -22,15 +26,30 @@ def write_tfds_metadata(folder: Path, dataset: Dataset) -> None:
     if dataset.records.compression != "none":
         return
     _write(folder / "features.json", json.dumps(_features(dataset), indent=1))
-    if _has_class_label(dataset):
-        name = f"{dataset.records.keys.label.replace('/', '-')}.labels.txt"
-        _write(folder / name, "".join(f"{label}\n" for label in dataset.labels))
+    names = class_names(dataset)
+    for key in _class_keys(dataset) if names else ():
+        _write(folder / f"{key.replace('/', '-')}.labels.txt", "".join(f"{name}\n" for name in names))
     _write(folder / "dataset_info.json", json.dumps(_info(dataset), indent=1))
+
+
+def class_names(dataset: Dataset) -> list[str]:
+    """A name of each id in the records, as TFDS reads it from a line: the label, with what a line does not keep
+    written as an escape.
+
+    Empty where two names would be the same. TFDS would count other names than classes, hide the error, and give most
+    ids the name of another class; without a names file it calls them by their numbers.
+    """
+    names = [_NO_CLASS] * dataset.records.label_offset + [_NOT_KEPT.sub(_escape, label) for label in dataset.labels]
+    return names if len(set(names)) == len(names) else []
+
+
+def _escape(found: re.Match[str]) -> str:
+    return "".join(f"\\u{ord(letter):04x}" for letter in found[0])
 
 
 def _write(path: Path, text: str) -> None:
     with write_whole(path) as file:
-        file.write(text.encode("utf-8", "backslashreplace"))
+        file.write(text.encode("utf-8"))
 
 
 def _info(dataset: Dataset) -> Json:
@@ -68,20 +87,20 @@ def _dict_feature(tree: Json) -> Json:
 
 
 def _feature(name: str, kind: str, dataset: Dataset) -> Json:
-    keys = dataset.records.keys
-    if name == keys.encoded and dataset.records.pixels == "encoded":
+    one = _one_value(name, kind.removesuffix(" list"), dataset)
+    if not kind.endswith(" list"):
+        return one
+    sequence = {"feature": one, "length": "-1"}
+    return {"pythonClassName": f"{_FEATURES}.sequence_feature.Sequence", "sequence": sequence}
+
+
+def _one_value(name: str, kind: str, dataset: Dataset) -> Json:
+    if name == dataset.records.keys.encoded and dataset.records.pixels == "encoded":
         image = {"dtype": "uint8", "shape": {"dimensions": ["-1", "-1", "3"]}}
         return {"pythonClassName": f"{_FEATURES}.image_feature.Image", "image": image}
-    if name == keys.label and _has_class_label(dataset):
-        label = {"numClasses": str(len(dataset.labels))}
+    if name in _class_keys(dataset):
+        label = {"numClasses": str(len(dataset.labels) + dataset.records.label_offset)}
         return {"pythonClassName": f"{_FEATURES}.class_label_feature.ClassLabel", "classLabel": label}
-    if kind.endswith(" list"):
-        sequence = {"feature": _plain_feature(kind.removesuffix(" list")), "length": "-1"}
-        return {"pythonClassName": f"{_FEATURES}.sequence_feature.Sequence", "sequence": sequence}
-    return _plain_feature(kind)
-
-
-def _plain_feature(kind: str) -> Json:
     if kind == "bytes":
         return {"pythonClassName": f"{_FEATURES}.text_feature.Text", "text": {}}
     dtype = {"int64": "int64", "float": "float32"}[kind]
@@ -89,7 +108,7 @@ def _plain_feature(kind: str) -> Json:
     return {"pythonClassName": f"{_FEATURES}.tensor_feature.Tensor", "tensor": tensor}
 
 
-def _has_class_label(dataset: Dataset) -> bool:
-    """TFDS knows classes from 0 alone, one an example, with a name a line."""
-    simple = dataset.records.label_offset == 0 and not dataset.records.multi_label
-    return simple and not any("\n" in label for label in dataset.labels)
+def _class_keys(dataset: Dataset) -> list[str]:
+    """The features that hold ids of classes: of the image, and of its boxes where there are any."""
+    keys = dataset.records.keys
+    return [key for key in (keys.label, keys.box_label) if key in dataset.features]

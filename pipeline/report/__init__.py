@@ -34,9 +34,8 @@ def write_card(
     from pipeline.dataset import sample_images, to_json
     from pipeline.report import card
 
-    groups = [[image["path"] for image in row["images"]] for row in duplicates]
     content = json.loads(to_json(dataset))
-    card.write_card(folder / CARD, content, sample_images(folder, dataset, SAMPLES), rejected, groups)
+    card.write_card(folder / CARD, content, sample_images(folder, dataset, SAMPLES), rejected, duplicates)
 
 
 def write_report(run_folder: Path, samples: Sequence[tuple[str, bytes]] = ()) -> Path:

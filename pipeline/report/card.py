@@ -6,9 +6,6 @@ written by others: all of them are escaped, and what a screen cannot show is wri
 
 from __future__ import annotations
 
-import base64
-import io
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,10 +14,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from PIL import Image, ImageOps
-
 from pipeline.quality.gate import notices
+from pipeline.report.parts import Table, environment, fact_tables, pictures, size, whole
 from pipeline.storage import write_whole
 
 THUMBNAIL = 160  # pixels
@@ -29,19 +24,8 @@ MOST_ROWS = 50
 # Classes: so many are shown, or else the largest and the smallest, with the others folded away below them.
 MOST_CLASSES, LARGEST_CLASSES, SMALLEST_CLASSES, FOLDED_CLASSES = 40, 15, 10, 5000
 
-# Opened with the decoders of what a record holds, and no others.
-_FORMATS = ("JPEG", "PNG")
 _NUMBER = re.compile(r"\d[\d.,]*")
 _DRIFTED = ((0.25, "much"), (0.1, "some"), (0.0, "little"))
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of ready text under ``head``; ``note`` stands below."""
-
-    head: tuple[str, ...]
-    rows: Sequence[tuple[str, ...]]
-    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,7 +41,7 @@ def write_card(
     dataset: Mapping[str, Any],
     samples: Sequence[tuple[str, bytes]],
     rejected: Sequence[Mapping[str, str]] = (),
-    duplicates: Sequence[Sequence[str]] = (),
+    duplicates: Sequence[Mapping[str, Any]] = (),
 ) -> None:
     """Write the card of a data set, whole; `card_html` says what it takes."""
     with write_whole(path) as file:
@@ -68,54 +52,41 @@ def card_html(
     dataset: Mapping[str, Any],
     samples: Sequence[tuple[str, bytes]],
     rejected: Sequence[Mapping[str, str]] = (),
-    duplicates: Sequence[Sequence[str]] = (),
+    duplicates: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """The page as text that any encoding can hold.
 
-    `dataset` is the content of `dataset.json`, `samples` are (label, JPEG or PNG), `rejected` the rows of
-    `rejected.jsonl`, `duplicates` the names of equal images by group.
+    `dataset` is the content of `dataset.json`, `samples` are (label, JPEG or PNG), `rejected` and `duplicates` the
+    rows of the files of these names.
     """
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        finalize=visible,
-    )
     quality = dataset.get("quality") or {}
-    shown = pictures(samples)
-    return environment.get_template("card.html.j2").render(
-        name=dataset["name"],
-        version=dataset["version"],
-        source=dataset["source"]["uri"],
-        tiles=tiles(dataset, quality),
-        notices=[*(quality.get("findings") or ()), *notices(quality)],
-        splits=splits(dataset),
-        skipped=skipped(dataset["source"]),
-        balance=balance(dataset),
-        class_parts=class_parts(dataset),
-        histograms=histograms(quality),
-        sides=sides(quality),
-        rejected=dataset["rejected"],
-        reasons=reasons(rejected),
-        rejected_rows=rejected_rows(rejected),
-        duplicates=duplicate_rows(duplicates),
-        leaks=leak_tables(quality),
-        drift=drift(quality),
-        pictures=shown,
-        more_pictures=len(samples) - len(shown),
-        facts=facts(dataset),
+    shown = pictures(samples[:MOST_PICTURES], THUMBNAIL, whole)
+    return (
+        environment()
+        .get_template("card.html.j2")
+        .render(
+            name=dataset["name"],
+            version=dataset["version"],
+            source=dataset["source"]["uri"],
+            tiles=tiles(dataset, quality),
+            notices=[*(quality.get("findings") or ()), *notices(quality)],
+            splits=splits(dataset),
+            skipped=skipped(dataset["source"]),
+            balance=balance(dataset),
+            class_parts=class_parts(dataset),
+            histograms=histograms(quality),
+            sides=sides(quality),
+            rejected=dataset["rejected"],
+            reasons=reasons(rejected),
+            rejected_rows=rejected_rows(rejected),
+            duplicates=duplicate_tables(duplicates),
+            leaks=leak_tables(quality),
+            drift=drift(quality),
+            pictures=shown,
+            more_pictures=len(samples) - len(shown),
+            facts=fact_tables({name.title(): dataset[name] for name in ("settings", "software", "features")}),
+        )
     )
-
-
-def visible(value: Any) -> Any:
-    """Text without anything that no screen shows or that turns it around: a line end, half a character, U+202E.
-
-    Every value goes through here on its way into the page; what is markup already stays as it is.
-    """
-    if not isinstance(value, str) or hasattr(value, "__html__") or value.isprintable():
-        return value
-    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in value)
 
 
 def tiles(dataset: Mapping[str, Any], quality: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -153,15 +124,6 @@ def _shard_sizes(shards: Iterable[Mapping[str, Any]]) -> str:
         return "none"
     least, most = size(min(sizes)), size(max(sizes))
     return least if least == most else f"{least} to {most}"
-
-
-def size(count: float) -> str:
-    """Bytes in the largest unit that keeps them over one, with three digits."""
-    for unit in ("bytes", "kB", "MB", "GB", "TB"):
-        if count < 999.5:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} PB"
 
 
 def skipped(source: Mapping[str, Any]) -> str:
@@ -280,10 +242,16 @@ def rejected_rows(rejected: Sequence[Mapping[str, str]]) -> Table:
     return Table(("image", "reason", "what could be done"), rows, _more(len(rejected), "rejected.jsonl lists them"))
 
 
-def duplicate_rows(duplicates: Sequence[Sequence[str]]) -> Table:
-    """The first groups of equal images by name."""
-    rows = [(names[0], ", ".join(names[1:])) for names in duplicates[:MOST_ROWS]]
-    return Table(("image", "equal to it"), rows, _more(len(duplicates), "they are not listed here"))
+def duplicate_tables(duplicates: Sequence[Mapping[str, Any]]) -> list[tuple[str, Table]]:
+    """(caption, the first groups by name) of equal images, then of those that look alike."""
+    kinds = (("equal", "Equal images", "equal to it"), ("alike", "Images that look alike", "which look like it"))
+    groups = {kind: [row["images"] for row in duplicates if row["kind"] == kind] for kind, _, _ in kinds}
+    return [(caption, _group_table(groups[kind], words)) for kind, caption, words in kinds if groups[kind]]
+
+
+def _group_table(groups: Sequence[Sequence[Mapping[str, str]]], words: str) -> Table:
+    rows = [(group[0]["path"], ", ".join(image["path"] for image in group[1:])) for group in groups[:MOST_ROWS]]
+    return Table(("image", words), rows, _more(len(groups), "duplicates.jsonl lists them"))
 
 
 def _more(count: int, where: str) -> str:
@@ -318,37 +286,3 @@ def drift(quality: Mapping[str, Any]) -> Table | None:
 
 def _drifted(number: float) -> str:
     return next(words for least, words in _DRIFTED if number >= least)
-
-
-def pictures(samples: Sequence[tuple[str, bytes]]) -> list[tuple[str, str]]:
-    """(label, data URI of a small JPEG) of every sample that can be decoded, at most MOST_PICTURES."""
-    made = ((label, thumbnail(encoded)) for label, encoded in samples[:MOST_PICTURES])
-    return [(label, uri) for label, uri in made if uri]
-
-
-def thumbnail(encoded: bytes) -> str | None:
-    """An image, whole and upright, within THUMBNAIL pixels as the data URI of a JPEG; None where it has no pixels."""
-    try:
-        with Image.open(io.BytesIO(encoded), formats=_FORMATS) as image:
-            image.draft("RGB", (2 * THUMBNAIL, 2 * THUMBNAIL))
-            small = ImageOps.exif_transpose(image).convert("RGB")
-            small.thumbnail((THUMBNAIL, THUMBNAIL))
-    except (OSError, ValueError, SyntaxError):
-        return None  # a page without one picture is better than no page
-    buffer = io.BytesIO()
-    small.save(buffer, "JPEG", quality=80)
-    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
-
-
-def facts(dataset: Mapping[str, Any]) -> list[tuple[str, Table]]:
-    """Tables of name and value, by title."""
-    groups = {"Settings": dataset["settings"], "Software": dataset["software"], "Features": dataset["features"]}
-    return [
-        (title, Table(("name", "value"), [(name, _text(value)) for name, value in group.items()]))
-        for title, group in groups.items()
-        if group
-    ]
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -2,40 +2,22 @@
 
 from __future__ import annotations
 
-import base64
-import io
-import json
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas
 from bokeh.resources import INLINE
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from PIL import Image, ImageOps
+from PIL import ImageOps
 
 from pipeline.monitor.diagnosis import Summary, parts, percent, spread, summarize, verdict
 from pipeline.report import figures
+from pipeline.report.parts import Table, environment, fact_tables, pictures, size
 from pipeline.report.run import Run
 
 THUMBNAIL = 128  # pixels
 MOST_PICTURES = 60
 MOST_CLASSES = 30  # rows; the largest are listed, the rest is summed up
-
-# Written by others, so opened with the decoders of the formats that training reads, and no others.
-_FORMATS = ("JPEG", "PNG")
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of ready text under ``head``; ``note`` stands below."""
-
-    head: tuple[str, ...]
-    rows: list[tuple[str, ...]]
-    note: str = ""
 
 
 def render(run: Run, samples: Sequence[tuple[str, bytes]]) -> str:
@@ -46,11 +28,9 @@ def render(run: Run, samples: Sequence[tuple[str, bytes]]) -> str:
         figures.utilization(run.samples, run.epochs),
         figures.batch_times(run.batches),
     ]
-    environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
-    environment.policies["json.dumps_kwargs"] = {"sort_keys": False}  # Bokeh reads an object before it is referred to
-    return environment.get_template("page.html.j2").render(
+    templates = environment()
+    templates.policies["json.dumps_kwargs"] = {"sort_keys": False}  # Bokeh reads an object before it is referred to
+    return templates.get_template("page.html.j2").render(
         title=str(run.dataset.get("name") or "Training run"),
         run_id=str(run.description.get("run_id", "")),
         verdict=verdict(summary),
@@ -60,7 +40,7 @@ def render(run: Run, samples: Sequence[tuple[str, bytes]]) -> str:
         timing=timing(run, summary),
         classes=classes(run.dataset),
         dataset_words=dataset_words(run.dataset),
-        pictures=pictures(samples),
+        pictures=pictures(samples[:MOST_PICTURES], THUMBNAIL, ImageOps.fit),
         facts=facts(run),
         bokeh="\n".join(INLINE.js_raw[:1]),
         nonce=secrets.token_urlsafe(16),  # scripts without it do not run, whatever a name or label smuggles in
@@ -156,7 +136,7 @@ def dataset_words(dataset: Mapping[str, Any]) -> str:
     splits = dataset.get("splits") or {}
     made = ", ".join(
         f"{name} holds {split.get('examples', 0):,} in {len(split.get('shards') or []):,} shards of "
-        f"{_size(split.get('bytes', 0))} together"
+        f"{size(split.get('bytes', 0))} together"
         for name, split in splits.items()
     )
     source, rejected = dataset.get("source") or {}, dataset.get("rejected") or {}
@@ -166,32 +146,6 @@ def dataset_words(dataset: Mapping[str, Any]) -> str:
         f"{source.get('listed', 0):,} images were found at {source.get('uri', 'an unknown place')}; {made}. "
         f"Rejected: {rejected.get('count', 0):,}{where}. Skipped: {skipped or 'none'}."
     )
-
-
-def _size(count: float) -> str:
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:,.3g} TB"
-
-
-def pictures(samples: Sequence[tuple[str, bytes]]) -> list[tuple[str, str]]:
-    """(label, data URI of a small JPEG) of every sample that can be decoded, at most MOST_PICTURES."""
-    made = ((label, _thumbnail(encoded)) for label, encoded in samples[:MOST_PICTURES])
-    return [(label, uri) for label, uri in made if uri]
-
-
-def _thumbnail(encoded: bytes) -> str | None:
-    try:
-        with Image.open(io.BytesIO(encoded), formats=_FORMATS) as image:
-            image.draft("RGB", (2 * THUMBNAIL, 2 * THUMBNAIL))
-            small = ImageOps.fit(ImageOps.exif_transpose(image).convert("RGB"), (THUMBNAIL, THUMBNAIL))
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
-        return None  # a page without one picture is better than no page
-    out = io.BytesIO()
-    small.save(out, "JPEG", quality=82)
-    return "data:image/jpeg;base64," + base64.b64encode(out.getvalue()).decode()
 
 
 def facts(run: Run) -> list[tuple[str, Table]]:
@@ -210,14 +164,4 @@ def facts(run: Run) -> list[tuple[str, Table]]:
         "Host": run.description.get("host"),
         "Software": run.description.get("software"),
     }
-    return [
-        (title, Table(("name", "value"), [(str(name), _text(value)) for name, value in group.items()]))
-        for title, group in groups.items()
-        if isinstance(group, Mapping) and group
-    ]
-
-
-def _text(value: object) -> str:
-    if isinstance(value, float):
-        return f"{value:.6g}" if np.isfinite(value) else str(value)
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return fact_tables(groups)
