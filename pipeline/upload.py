@@ -20,7 +20,7 @@ from pipeline.progress import Advance
 from pipeline.quality.facts import DUPLICATES, from_lines, to_lines, written_facts
 from pipeline.quality.gate import Ask, decide, findings, notices
 from pipeline.ranges import RangePlan, load_range
-from pipeline.report import write_card
+from pipeline.report import CARD, write_card
 from pipeline.results import ShardResult, load_result
 from pipeline.snapshot import load_snapshot
 from pipeline.tfds_metadata import write_tfds_metadata
@@ -86,6 +86,7 @@ def _commit(plan: Plan, plan_path: Path, settings: Settings, ask: Ask | None) ->
     _commit_file(folder, dataset)
     storage.sweep(folder)
     _log.info("data set %s: %s, %d rejected", folder, _count_words(dataset), dataset.rejected["count"])
+    _log.info("what it holds, on one page: %s", folder / CARD)
 
 
 def _keep_rejected(path: Path, lines: bytes) -> None:
