@@ -16,6 +16,7 @@ from typing import Any
 Feature = bytes | int | float | Sequence[int] | Sequence[float] | Sequence[bytes]
 
 _BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3
+_KINDS = {"bytes": _BYTES_LIST, "float": _FLOAT_LIST, "int64": _INT64_LIST}
 
 
 def encode(features: Mapping[str, Feature]) -> bytes:
@@ -26,6 +27,11 @@ def encode(features: Mapping[str, Feature]) -> bytes:
 def encode_entries(features: Mapping[str, Feature]) -> bytes:
     """The entries of a map of features, which may be joined with others to be one map."""
     return b"".join(_delimited(1, _entry(key, features[key])) for key in sorted(features))
+
+
+def empty_entry(key: str, kind: str) -> bytes:
+    """The entry of a list of "bytes", "float" or "int64" without values: the values would else tell its kind."""
+    return _delimited(1, _delimited(1, key.encode()) + _delimited(2, _delimited(_KINDS[kind], b"")))
 
 
 @lru_cache(8192)

@@ -39,6 +39,11 @@ class FeatureKeys:
     box_label: str
     box_text: str
 
+    @property
+    def of_boxes(self) -> tuple[str, ...]:
+        """Those that hold a value a box."""
+        return (self.xmin, self.ymin, self.xmax, self.ymax, self.box_label, self.box_text)
+
 
 MODEL_GARDEN = FeatureKeys(
     encoded="image/encoded",
@@ -110,7 +115,7 @@ class RecordFormat:
         if self.synsets:
             features[keys.synset] = f"bytes{many}"
         if self.boxes:
-            features |= dict.fromkeys((keys.xmin, keys.ymin, keys.xmax, keys.ymax), "float list")
+            features |= dict.fromkeys(keys.of_boxes[:4], "float list")
             features |= {keys.box_label: "int64 list", keys.box_text: "bytes list"}
         return features
 
@@ -127,6 +132,10 @@ class ImageEncoder:
         self._keys = form.keys
         self._ids = {label: number + form.label_offset for number, label in enumerate(labels)}
         self._texts = texts
+        kinds = form.features()
+        self._no_boxes = b"".join(
+            example.empty_entry(key, kinds[key].removesuffix(" list")) for key in form.keys.of_boxes if key in kinds
+        )
         self._labels = lru_cache(CACHED)(self._encode_labels)
         self._common = lru_cache(CACHED)(self._encode_common)
 
@@ -162,7 +171,9 @@ class ImageEncoder:
         return example.encode_entries(features)
 
     def _boxes(self, image: UsableImage, labels: tuple[str, ...]) -> bytes:
-        keys, boxes = self._form.keys, image.boxes
+        keys, boxes = self._keys, image.boxes
+        if not boxes:
+            return self._no_boxes
         of_boxes = [box.label or labels[0] for box in boxes]
         return example.encode_entries(
             {

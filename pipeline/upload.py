@@ -175,7 +175,7 @@ def _split(split: str, results: Iterable[ShardResult]) -> Split:
     for result in members:
         classes.update(result.classes)
     return Split(
-        examples=classes.total(),
+        examples=sum(result.examples for result in members),
         bytes=sum(result.bytes for result in members),
         classes=dict(sorted(classes.items())),
         shards=tuple(Shard(result.name, result.examples, result.bytes, result.crc32c) for result in members),

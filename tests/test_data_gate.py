@@ -10,7 +10,8 @@ import pytest
 from pipeline.build import build
 from pipeline.config import Settings, settings_from
 from pipeline.dataset import load
-from pipeline.errors import GateError, SourceError
+from pipeline.errors import DatasetError, GateError, SourceError
+from pipeline.train import prepare_run
 from pipeline.verify import verify
 from tests.conftest import MakeImages, jpeg
 from tests.test_build import changed, examples, file_names
@@ -260,3 +261,16 @@ def test_labels_that_are_numbers_are_ordered_as_numbers(make_images: MakeImages,
     source = make_images({str(number): 2 for number in (0, 1, 2, 10)})
     settings = settings_from({"source_uri": str(source), "workspace": str(tmp_path / "workspace")})
     assert load(Path(build(settings)["dataset"])).labels == ("0", "1", "2", "10")
+
+
+def test_images_of_several_labels_are_counted_once_and_not_trained_on(settings: Settings, tmp_path: Path):
+    listed = tmp_path / "list.csv"
+    keys = [path.relative_to(tmp_path) for path in sorted(Path(settings.source_uri).rglob("*.jpg"))]
+    listed.write_text("path,label\n" + "".join(f"{key},{key.parts[1]}|animals\n" for key in keys))
+    folder = Path(build(changed(settings, source_uri=str(listed)))["dataset"])
+    dataset = load(folder)
+    assert sum(split.examples for split in dataset.splits.values()) == 24
+    assert sum(count for split in dataset.splits.values() for count in split.classes.values()) == 48
+    assert verify(folder) == {"ok": True, "records": 24, "problems": []}
+    with pytest.raises(DatasetError, match="several labels"):
+        prepare_run(settings, folder, "run")

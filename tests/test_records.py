@@ -72,6 +72,18 @@ def test_several_labels_of_an_image():
     assert form.features()["image/class/label"] == "int64 list"
 
 
+@pytest.mark.parametrize("keys", ["model_garden", "plain"])
+def test_an_image_without_boxes_has_empty_lists_of_the_right_kind(keys: str):
+    import tensorflow as tf
+
+    form = RecordFormat(boxes=True, feature_keys=keys)
+    kinds = {"float": tf.float32, "int64": tf.int64, "bytes": tf.string}
+    features = {key: tf.io.VarLenFeature(kinds[form.features()[key].split()[0]]) for key in form.keys.of_boxes}
+    parsed = tf.io.parse_single_example(record(form), features)
+    assert [len(values.values) for values in parsed.values()] == [0] * 6
+    assert set(example.decode(record(form))) == set(form.features())
+
+
 def test_a_box_with_a_label_of_its_own():
     features = example.decode(record(RecordFormat(boxes=True), made=image(boxes=(BOX, BOX._replace(label=LABELS[0])))))
     assert features["image/object/class/label"] == [1, 0]
