@@ -97,9 +97,11 @@ def make_plan(settings: Settings, snapshot_path: Path, ask: Ask | None = None) -
 
 
 def _needed_labels(snapshot: Snapshot) -> list[str]:
-    """In the source's own order where it states one, else ordered by name; labels that only boxes have come last."""
-    ordered = snapshot.labels if snapshot.ordered else sorted(snapshot.labels)
-    return [*ordered, *snapshot.box_labels]
+    """In the source's own order where it states one, else by name or number; labels that only boxes have come last."""
+    if snapshot.ordered:
+        return [*snapshot.labels, *snapshot.box_labels]
+    numbers = all(label.isdecimal() for label in snapshot.labels)  # 10 comes after 9, and not after 1
+    return [*sorted(snapshot.labels, key=int if numbers else None), *snapshot.box_labels]
 
 
 def _labels(settings: Settings, needed: list[str]) -> list[str]:

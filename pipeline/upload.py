@@ -20,7 +20,7 @@ from pipeline.progress import Advance
 from pipeline.quality.facts import DUPLICATES, from_lines, to_lines, written_facts
 from pipeline.quality.gate import Ask, decide, findings, notices
 from pipeline.ranges import RangePlan, load_range
-from pipeline.report import write_card
+from pipeline.report import CARD, write_card
 from pipeline.results import ShardResult, load_result
 from pipeline.snapshot import load_snapshot
 from pipeline.tfds_metadata import write_tfds_metadata
@@ -54,7 +54,7 @@ def commit(plan_path: Path, settings: Settings, ask: Ask | None = None) -> Datas
     plan = load_plan(plan_path)
     folder = Path(plan.dataset)
     if is_committed(folder):
-        _pass_gate(load(folder), settings, ask)
+        decide(findings(load(folder).quality, settings), ask)
     else:
         _commit(plan, plan_path, settings, ask)
     _remove_copied(plan)
@@ -73,7 +73,10 @@ def _commit(plan: Plan, plan_path: Path, settings: Settings, ask: Ask | None) ->
     dataset = _describe(plan, results, lists, quality)
     _keep_rejected(plan_path.parent / REJECTED, lists[REJECTED])
     _require_examples(dataset)
-    _pass_gate(dataset, settings, ask)
+    for notice in notices(quality):
+        if notice not in notices(plan.quality):  # those were told when planning
+            _log.warning(notice)
+    decide(findings(quality, settings), ask)
     for name, content in lists.items():
         with storage.write_new(folder / name) as file:
             file.write(content)
@@ -83,6 +86,7 @@ def _commit(plan: Plan, plan_path: Path, settings: Settings, ask: Ask | None) ->
     _commit_file(folder, dataset)
     storage.sweep(folder)
     _log.info("data set %s: %s, %d rejected", folder, _count_words(dataset), dataset.rejected["count"])
+    _log.info("what it holds, on one page: %s", folder / CARD)
 
 
 def _keep_rejected(path: Path, lines: bytes) -> None:
@@ -91,12 +95,6 @@ def _keep_rejected(path: Path, lines: bytes) -> None:
         file.write(lines)
     if lines:
         _log.warning("%d images were rejected: %s says why", lines.count(b"\n"), path)
-
-
-def _pass_gate(dataset: Dataset, settings: Settings, ask: Ask | None) -> None:
-    for notice in notices(dataset.quality):
-        _log.warning(notice)
-    decide(findings(dataset.quality, settings), ask)
 
 
 def _finished_shards(plan_path: Path) -> tuple[RangePlan, list[ShardResult]]:

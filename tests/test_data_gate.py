@@ -254,3 +254,9 @@ def test_the_size_on_disk_is_told_before_it_is_written(settings: Settings, caplo
     [told] = [record.getMessage() for record in caplog.records if "prepare=raw" in record.getMessage()]
     written = sum(path.stat().st_size for path in folder.glob("*.tfrecord"))
     assert 0.5 * written < 1e9 * float(told.split("about ")[1].split()[0]) < 2 * written
+
+
+def test_labels_that_are_numbers_are_ordered_as_numbers(make_images: MakeImages, tmp_path: Path):
+    source = make_images({str(number): 2 for number in (0, 1, 2, 10)})
+    settings = settings_from({"source_uri": str(source), "workspace": str(tmp_path / "workspace")})
+    assert load(Path(build(settings)["dataset"])).labels == ("0", "1", "2", "10")

@@ -14,7 +14,9 @@ from numpy.typing import NDArray
 
 from pipeline.dataset import Dataset
 from pipeline.plan import SPLITS, TRAIN, VALIDATION, Arranged
+from pipeline.progress import progress
 from pipeline.quality.duplicates import (
+    Group,
     candidates,
     confirm,
     duplicate_facts,
@@ -22,7 +24,7 @@ from pipeline.quality.duplicates import (
     near_groups,
 )
 from pipeline.quality.statistics import Statistics, drift
-from pipeline.raw import RawImage, read_raw
+from pipeline.raw import read_raw
 from pipeline.results import ShardResult
 from pipeline.snapshot import Snapshot, SnapshotRows
 
@@ -33,8 +35,7 @@ Quality = dict[str, Any]
 def planned_facts(snapshot: Snapshot, arranged: Arranged, before: Dataset | None) -> tuple[Quality, bytes]:
     """What is known before an image is written, and the lines of `duplicates.jsonl`."""
     with SnapshotRows(snapshot, arranged.columns) as rows:
-        alike = candidates(arranged.columns["size"], arranged.columns["crc32c"])
-        groups = confirm(alike, lambda number: _read(snapshot.root, rows[number]))
+        groups = _equal(snapshot.root, arranged, rows)
         facts: Quality = {
             "listed": snapshot.listed,
             "duplicates": duplicate_facts(groups),
@@ -68,8 +69,19 @@ def written_facts(
     return {**facts, "drift": _drift(facts, before)}, rows
 
 
-def _read(root: str, row: RawImage) -> bytes:
-    return read_raw(root, row.key, row.size)
+def _equal(root: str, arranged: Arranged, rows: SnapshotRows) -> list[Group]:
+    """Groups of equal images; only those of equal size and CRC32C are read."""
+    alike = candidates(arranged.columns["size"], arranged.columns["crc32c"])
+    if not alike:
+        return []
+    with progress("compare", sum(map(len, alike))) as advance:
+
+        def read(number: int) -> bytes:
+            advance(1)
+            row = rows[number]
+            return read_raw(root, row.key, row.size)
+
+        return confirm(alike, read)
 
 
 def to_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
