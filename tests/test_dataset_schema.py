@@ -11,10 +11,11 @@ from jsonschema import Draft202012Validator
 
 from tests.conftest import jpeg
 from tests.published import CASES, IN_FOLDERS, make_folders, publish, publish_case
+from tests.sources.examples import imagenet
 
 SCHEMA = json.loads((Path(__file__).parents[1] / "docs" / "dataset.schema.json").read_text("utf-8"))
 VALIDATOR = Draft202012Validator(SCHEMA)
-Path_ = tuple[str | int, ...]
+Place = tuple[str | int, ...]
 
 
 def described(folder: Path) -> Any:
@@ -62,6 +63,12 @@ def test_a_data_set_of_each_kind(name: str, tmp_path: Path):
     assert problems(described(publish_case(name, tmp_path)[0])) == []
 
 
+def test_a_data_set_whose_labels_are_codes(tmp_path: Path):
+    found = described(publish(imagenet(tmp_path / "source"), tmp_path / "workspace", max_leaked_fraction=1))
+    assert found["texts"] == {"n01440764": "tench, Tinca tinca"}
+    assert problems(found) == []
+
+
 def test_a_data_set_with_all_there_is_to_tell(full: Any):
     assert problems(full) == []
     assert full["rejected"]["count"] == full["quality"]["rejected"] == 1
@@ -71,7 +78,7 @@ def test_a_data_set_with_all_there_is_to_tell(full: Any):
     assert full["splits"].keys() == {"train", "validation", "test"}
 
 
-def places(document: Any, place: Path_ = ()) -> Iterator[Path_]:
+def places(document: Any, place: Place = ()) -> Iterator[Place]:
     """Where there is an object with fields of ours: of the maps by label, reason and feature others name the keys."""
     if isinstance(document, dict) and place[-1:] not in [("classes",), ("skipped",), ("features",), ("texts",)]:
         yield place
@@ -81,7 +88,7 @@ def places(document: Any, place: Path_ = ()) -> Iterator[Path_]:
         yield from places(document[0], (*place, 0))
 
 
-def at(document: Any, place: Path_) -> Any:
+def at(document: Any, place: Place) -> Any:
     for part in place:
         document = document[part]
     return document
@@ -133,7 +140,7 @@ def test_a_field_less_is_refused_everywhere(full: Any):
         (("software", "pillow"), None),
     ],
 )
-def test_a_wrong_value_is_refused(full: Any, place: Path_, value: Any):
+def test_a_wrong_value_is_refused(full: Any, place: Place, value: Any):
     wrong = deepcopy(full)
     at(wrong, place[:-1])[place[-1]] = value
     assert [problem for problem in problems(wrong) if ".".join(map(str, place[:1])) in problem]

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 import pytest
 from PIL import Image
 
-from tests.published import CASES, LABELS, LEAF, SourceImage, publish_case
+from tests.published import CASES, LABELS, LEAF, SourceImage, publish, publish_case
+from tests.sources.examples import imagenet
 
 ALL = list(CASES)
 UNCOMPRESSED = [case for case in ALL if case.values != ("gzip",)]
@@ -224,6 +225,23 @@ def test_tensorflow(published: Published):
         found[split] = [(each[published.keys["content"]], seen(each, published.keys)) for each in examples]
         assert published.keys is MODEL_GARDEN or {each["channels"] for each in examples} == {3}
     check(published, found, expected(published, content_in_record(published)))
+
+
+def test_imagenet_as_its_readers_have_it(tmp_path: Path):
+    import tensorflow as tf
+
+    folder = publish(imagenet(tmp_path / "source"), tmp_path / "workspace", max_leaked_fraction=1)
+    schema = {
+        "image/class/label": tf.io.FixedLenFeature((), tf.int64, default_value=-1),
+        "image/class/synset": tf.io.FixedLenFeature((), tf.string, default_value=""),
+        "image/class/text": tf.io.FixedLenFeature((), tf.string, default_value=""),
+    }
+    for split in ("train", "validation"):
+        examples = parsed([str(path) for path in folder.glob(f"{split}-*")], schema)
+        assert sorted(tuple(each[key] for key in schema) for each in examples) == [
+            (1, b"n01440764", b"tench, Tinca tinca"),
+            (2, b"n01443537", b"n01443537"),
+        ]
 
 
 # --- tfrecord of PyPI -------------------------------------------------------------------------------------------------
