@@ -269,6 +269,7 @@ def test_images_of_several_labels_are_counted_once_and_not_trained_on(settings: 
     listed.write_text("path,label\n" + "".join(f"{key},{key.parts[1]}|animals\n" for key in keys))
     folder = Path(build(changed(settings, source_uri=str(listed)))["dataset"])
     dataset = load(folder)
+    assert dataset.quality["classes_without_validation"] == dataset.quality["findings"] == []
     assert sum(split.examples for split in dataset.splits.values()) == 24
     assert sum(count for split in dataset.splits.values() for count in split.classes.values()) == 48
     assert verify(folder) == {"ok": True, "records": 24, "problems": []}

@@ -52,18 +52,19 @@ def written_facts(
 ) -> tuple[Quality, list[dict[str, Any]]]:
     """What `planned_facts` knew and what the shards showed, and rows of near-duplicates for `duplicates.jsonl`."""
     statistics = Statistics()
-    classes: Counter[str] = Counter(dict.fromkeys(planned["classes"], 0))
+    counts: dict[str, Counter[str]] = {split: Counter() for split in SPLITS}
     for result in results:
         statistics.merge(Statistics.from_json(result.statistics))
-        if result.split == TRAIN:
-            classes.update(result.classes)
+        counts[result.split].update(result.classes)
+    labels = sorted({*planned["classes"], *counts[TRAIN], *counts[VALIDATION]})
     near, rows = _near_facts(results)
     facts: Quality = {
         **planned,
         "rejected": sum(len(result.rejected) for result in results),
         "misnamed": sum(result.misnamed for result in results),
         "near_duplicates": near,
-        "classes": dict(sorted(classes.items())),
+        "classes": {label: counts[TRAIN][label] for label in labels},
+        "classes_without_validation": [label for label in labels if not counts[VALIDATION][label]],
         "statistics": statistics.to_json(),
     }
     return {**facts, "drift": _drift(facts, before)}, rows
@@ -95,7 +96,9 @@ def from_lines(lines: bytes) -> list[dict[str, Any]]:
 
 
 def _classes(snapshot: Snapshot, arranged: Arranged, split: str) -> dict[str, int]:
-    """Images listed of each label in a split; of an image with several labels, the first."""
+    """Images listed of each label in a split; nothing yet where images have several labels, which the columns lack."""
+    if snapshot.multi_label:
+        return {}
     members = arranged.splits == SPLITS.index(split)
     counts = np.bincount(arranged.columns["label"][members], minlength=len(snapshot.labels)).tolist()
     return {
