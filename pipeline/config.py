@@ -37,6 +37,11 @@ ModelName = Literal[
 Action = Literal["continue", "ask", "fail"]
 
 
+def source_kinds() -> list[str]:
+    """Names of the files in pipeline/sources: each is a kind of source."""
+    return sorted(module.name for module in pkgutil.iter_modules(sources.__path__))
+
+
 # The rooms of the form. What people set first stands in none: Airflow shows it unfolded.
 PLACES: JsonDict = {"section": "Places"}
 SOURCE: JsonDict = {"section": "Source"}
@@ -44,11 +49,6 @@ SHARDS: JsonDict = {"section": "Shards"}
 GATE: JsonDict = {"section": "Data gate"}
 TRAINING: JsonDict = {"section": "Training"}
 MONITORING: JsonDict = {"section": "Monitoring"}
-
-
-def source_kinds() -> list[str]:
-    """Names of the files in pipeline/sources: each is a kind of source."""
-    return sorted(module.name for module in pkgutil.iter_modules(sources.__path__))
 
 
 def _default_workspace() -> str:
@@ -127,7 +127,7 @@ class Settings(BaseModel):
     source_kind: str = Field(
         "auto",
         title="Kind of source",
-        json_schema_extra=SOURCE,
+        json_schema_extra={**SOURCE, "enum": ["auto", *source_kinds()]},
         description="How the source is laid out: a file of pipeline/sources by its name. auto: found out.",
     )
 

@@ -9,6 +9,7 @@ from typing import Any
 from pipeline.config import settings_from, settings_of_command_line
 from pipeline.errors import SettingsError
 from pipeline.preflight import preflight
+from pipeline.sources.listing import recognises
 from scripts.airflow.errors import Refused
 from scripts.airflow.progress import say
 
@@ -28,15 +29,17 @@ def read_params(text: str) -> Conf:
 
 
 def read_source(text: str) -> str:
-    """SOURCE as an absolute path; a bucket's address stays as it is. Raises Refused when there is no such folder."""
+    """SOURCE as an absolute path; a bucket's address stays as it is. Raises Refused when there is no such place."""
     if not text or "://" in text:
         return text
     path = os.path.abspath(Path(text).expanduser())  # noqa: PTH100 - resolve() would replace the person's own links
     # {date} becomes the data date of the run, so only the folder above it can be there already.
     known = Path(path.partition("{date}")[0] + "x").parent if "{date}" in path else Path(path)
-    if not known.is_dir():
-        found = "is a file" if known.exists() else "does not exist"
-        raise Refused(f"SOURCE must be a folder of images, got {text!r}: {known} {found}")
+    if not known.is_dir() and not recognises(known):
+        found = "is neither" if known.exists() else "does not exist"
+        raise Refused(
+            f"SOURCE must be a folder of images or a list of them (.csv, .jsonl, .parquet), got {text!r}: {known} {found}"
+        )
     return path
 
 

@@ -66,7 +66,7 @@ def test_a_source_given_twice_is_refused(tmp_path: Path) -> None:
 
 def test_a_source_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.jpg").touch()
-    with pytest.raises(Refused, match=r"a\.jpg is a file"):
+    with pytest.raises(Refused, match=r"a\.jpg is neither"):
         read_request(str(tmp_path / "a.jpg"), "")
 
 
@@ -107,3 +107,8 @@ def test_samples_are_drawn_once_and_only_without_a_source(tmp_path: Path) -> Non
     (tmp_path / "samples").mkdir()
     assert with_source({"epochs": 1}, tmp_path) == {"source_uri": str(tmp_path / "samples"), "epochs": 1}
     assert list((tmp_path / "samples").iterdir()) == []
+
+
+def test_source_may_be_a_list(tmp_path: Path) -> None:
+    (tmp_path / "images.csv").write_text("path,label\n")
+    assert read_request(str(tmp_path / "images.csv"), "") == {"source_uri": str(tmp_path / "images.csv")}
