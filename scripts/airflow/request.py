@@ -38,7 +38,7 @@ def read_source(text: str) -> str:
     if not known.is_dir() and not recognises(known):
         found = "is neither" if known.exists() else "does not exist"
         raise Refused(
-            f"SOURCE must be a folder of images or a list of them (.csv, .jsonl, .parquet), got {text!r}: {known} {found}"
+            f"SOURCE must be a folder of images or a list (.csv, .jsonl, .parquet), got {text!r}: {known} {found}"
         )
     return path
 
