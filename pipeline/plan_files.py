@@ -83,12 +83,7 @@ def make_plan(settings: Settings, snapshot_path: Path, ask: Ask | None = None) -
     made = _plan(settings, snapshot, snapshot_path, version, labels)
     if _is_complete(settings, version):
         return _save_plan(settings, made)
-    quality, duplicates = planned_facts(snapshot, arranged, last_version(name_folder(settings), but=version))
-    with storage.write_whole(work_folder(settings, version) / DUPLICATES) as file:
-        file.write(duplicates)
-    for notice in notices(quality):
-        _log.warning(notice)
-    decide(findings(quality, settings), ask)
+    quality = _pass_gate(settings, snapshot, arranged, version, ask)
     if not settings.label_map and label_map(name_folder(settings), needed) != labels:
         return make_plan(settings, snapshot_path, ask)  # another run added labels in between
     _say(snapshot, arranged, version, settings)
@@ -119,6 +114,19 @@ def _is_complete(settings: Settings, version: str) -> bool:
     require_shards(folder, load(folder))
     _log.info("data set %s is complete already", folder)
     return True
+
+
+def _pass_gate(
+    settings: Settings, snapshot: Snapshot, arranged: Arranged, version: str, ask: Ask | None
+) -> dict[str, Any]:
+    """What is known of the images, if it lets the run go on; before a label or a shard is written."""
+    quality, duplicates = planned_facts(snapshot, arranged, last_version(name_folder(settings), but=version))
+    with storage.write_whole(work_folder(settings, version) / DUPLICATES) as file:
+        file.write(duplicates)
+    for notice in notices(quality):
+        _log.warning(notice)
+    decide(findings(quality, settings), ask)
+    return quality
 
 
 def _plan(settings: Settings, snapshot: Snapshot, snapshot_path: Path, version: str, labels: list[str]) -> Plan:

@@ -73,10 +73,7 @@ def _commit(plan: Plan, plan_path: Path, settings: Settings, ask: Ask | None) ->
     dataset = _describe(plan, results, lists, quality)
     _keep_rejected(plan_path.parent / REJECTED, lists[REJECTED])
     _require_examples(dataset)
-    for notice in notices(quality):
-        if notice not in notices(plan.quality):  # those were told when planning
-            _log.warning(notice)
-    decide(findings(quality, settings), ask)
+    _pass_gate(plan, quality, settings, ask)
     for name, content in lists.items():
         with storage.write_new(folder / name) as file:
             file.write(content)
@@ -87,6 +84,15 @@ def _commit(plan: Plan, plan_path: Path, settings: Settings, ask: Ask | None) ->
     storage.sweep(folder)
     _log.info("data set %s: %s, %d rejected", folder, _count_words(dataset), dataset.rejected["count"])
     _log.info("what it holds, on one page: %s", folder / CARD)
+
+
+def _pass_gate(plan: Plan, quality: Mapping[str, Any], settings: Settings, ask: Ask | None) -> None:
+    """Nobody is told or asked again what was told or asked when planning."""
+    for notice in notices(quality):
+        if notice not in notices(plan.quality):
+            _log.warning(notice)
+    planned = findings(plan.quality, settings)
+    decide([each for each in findings(quality, settings) if each.action == "fail" or each not in planned], ask)
 
 
 def _keep_rejected(path: Path, lines: bytes) -> None:

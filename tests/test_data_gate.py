@@ -11,7 +11,11 @@ from pipeline.build import build
 from pipeline.config import Settings, settings_from
 from pipeline.dataset import load
 from pipeline.errors import DatasetError, GateError, SourceError
+from pipeline.extract import take_snapshot
+from pipeline.plan_files import load_plan, make_plan
+from pipeline.shard import write_range
 from pipeline.train import prepare_run
+from pipeline.upload import commit, copy_range
 from pipeline.verify import verify
 from tests.conftest import MakeImages, jpeg
 from tests.test_build import changed, examples, file_names
@@ -275,3 +279,21 @@ def test_images_of_several_labels_are_counted_once_and_not_trained_on(settings: 
     assert verify(folder) == {"ok": True, "records": 24, "problems": []}
     with pytest.raises(DatasetError, match="several labels"):
         prepare_run(settings, folder, "run")
+
+
+def test_nobody_is_asked_twice(leaking: Settings):
+    asked: list[str] = []
+    settings = changed(leaking, on_leak="ask")
+
+    def yes(sentence: str) -> bool:
+        asked.append(sentence)
+        return True
+
+    plan_path = make_plan(settings, take_snapshot(settings), yes)
+    for path in load_plan(plan_path).ranges:
+        write_range(Path(path), lambda _: None)
+        copy_range(Path(path), lambda _: None)
+    commit(plan_path, settings, yes)
+    assert len(asked) == 1
+    with pytest.raises(GateError):
+        commit(plan_path, leaking)
