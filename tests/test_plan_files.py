@@ -1,0 +1,49 @@
+"""Planning as a whole: what it holds in memory, and that a task reads its own range alone."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from pipeline.ranges import load_range
+
+IMAGES = 200_000
+PLAN = f"""
+import sys
+from pathlib import Path
+from pipeline.config import settings_from
+from pipeline.plan_files import load_plan, make_plan
+from pipeline.raw import RawImage, content_of, to_line
+from pipeline.snapshot import Snapshot, columns_path, save_snapshot, to_columns
+
+def peak_mb():
+    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
+
+root = Path(sys.argv[1])
+rows, offset = root / "rows.jsonl", 0
+with open(rows, "wb") as lines, open(columns_path(str(rows)), "wb") as columns:
+    for number in range({IMAGES}):
+        row = RawImage(f"c{{number % 10}}/{{number:08d}}.jpg", [f"c{{number % 10}}"], "", 1000, number, "", [], 1)
+        columns.write(to_columns(row, offset, number % 10))
+        offset += lines.write(to_line(row))
+labels = [f"c{{number}}" for number in range(10)]
+snapshot = Snapshot(
+    source_uri="/nowhere", root="/nowhere", kind="folder", rows=str(rows), started_ns=0, fingerprint="f",
+    listed={IMAGES}, bytes=1000 * {IMAGES}, labels=labels, ordered=False, texts={{}},
+    classes=dict.fromkeys(labels, {IMAGES} // 10), multi_label=False, has_boxes=False, box_labels=[], skipped={{}},
+)
+saved, before = save_snapshot(snapshot), peak_mb()
+settings = settings_from({{"source_uri": "/nowhere", "workspace": str(root / "w"), "num_shards": 50}})
+plan = load_plan(make_plan(settings, saved))
+print(peak_mb() - before, *plan.ranges, sep="\\n")
+"""
+
+
+def test_planning_keeps_some_bytes_an_image_and_a_task_reads_its_range_alone(tmp_path: Path):
+    """80 bytes an image are 0.8 GB for ten million; an object a row would be ten times that."""
+    done = subprocess.run([sys.executable, "-c", PLAN, str(tmp_path)], capture_output=True, text=True, check=True)
+    grown, *ranges = done.stdout.splitlines()
+    assert float(grown) * 1024 * 1024 / IMAGES < 150
+    assert len(ranges) == 13
+    assert sum(load_range(Path(path)).images for path in ranges) == IMAGES
+    for path in ranges:
+        assert len(Path(path).read_bytes().splitlines()) == load_range(Path(path)).images + 1
