@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -118,7 +119,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m pipeline",
         description="From a collection of raw images to a trained model, in one go or stage by stage.",
-        epilog="Settings:\n" + _settings_help(),
+        epilog=_settings_help(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
@@ -156,10 +157,22 @@ def _add(
 
 
 def _settings_help() -> str:
-    return "\n".join(
-        f"  {name:22} {' '.join((field.description or '').split())} [{field.get_default(call_default_factory=True)}]"
-        for name, field in Settings.model_fields.items()
-    )
+    """All settings by their room in the form, with choices and defaults."""
+    schemas = Settings.model_json_schema()["properties"]
+    rooms: dict[str, list[str]] = {}
+    for name, schema in schemas.items():
+        rooms.setdefault(schema.get("section", "Settings (--set FIELD=VALUE)"), []).append(_setting_help(name, schema))
+    return "\n\n".join(f"{room}:\n" + "\n".join(lines) for room, lines in rooms.items())
+
+
+def _setting_help(name: str, schema: dict[str, Any]) -> str:
+    default = Settings.model_fields[name].get_default(call_default_factory=True)
+    words = " ".join(schema["description"].split())
+    if "enum" in schema:
+        words += f" One of {', '.join(schema['enum'])}."
+    if default not in (None, ""):
+        words += f" [{str(default).lower() if isinstance(default, bool) else default}]"
+    return textwrap.fill(f"{name:21}  {words}", 110, initial_indent="  ", subsequent_indent=" " * 25)
 
 
 def _settings(options: argparse.Namespace) -> Settings:

@@ -135,10 +135,11 @@ def test_another_setting_makes_none(settings: Settings, values: dict):
     assert build(changed(settings, **values))["already_complete"] is True
 
 
-def test_another_number_of_shards_holds_the_same_examples(settings: Settings):
-    few, many = (Path(build(changed(settings, num_shards=count))["dataset"]) for count in (3, 40))
+def test_another_number_of_shards_or_servers_holds_the_same_examples(settings: Settings):
+    values = ({"num_shards": 3}, {"num_shards": 40}, {"num_training_servers": 4})
+    few, many, servers = (Path(build(changed(settings, **each))["dataset"]) for each in values)
     for split in ("train", "validation"):
-        assert file_names(few, split) == file_names(many, split)
+        assert file_names(few, split) == file_names(many, split) == file_names(servers, split)
 
 
 def test_more_images_move_none_to_the_other_side(settings: Settings):

@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.__main__ import main
 from pipeline.config import Settings, settings_from, settings_of_command_line
 from pipeline.errors import SettingsError
 
@@ -158,3 +159,11 @@ def test_the_data_date_is_the_forms_or_the_runs(given: str, run_date: datetime, 
 def test_the_workspace_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TENFOLD_WORKSPACE", "/data/shared")
     assert Settings().workspace == "/data/shared"
+
+
+def test_the_help_of_the_command_line_lists_every_setting(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit):
+        main(["--help"])
+    help_text = capsys.readouterr().out
+    assert [name for name in Settings.model_fields if f"\n  {name} " not in help_text] == []
+    assert "One of continue, ask, fail. [fail]" in " ".join(help_text.split())
