@@ -48,16 +48,12 @@ def _is_finished(plan_path: Path, range_plan: RangePlan, spec: ShardSpec) -> boo
     return result is not None and any(place.exists() and place.stat().st_size == result.bytes for place in places)
 
 
-def batches(rows: Sequence[RawImage], most_bytes: int) -> Iterator[Sequence[RawImage]]:
-    """Rows in turn, as many at a time as hold no more than `most_bytes` together; one at least."""
-    start = total = 0
-    for end, row in enumerate(rows):
-        total += row.size
-        if total > most_bytes and end > start:
-            yield rows[start:end]
-            start, total = end, row.size
-    if start < len(rows):
-        yield rows[start:]
+def read_ahead(rows: Sequence[RawImage]) -> Iterator[Sequence[RawImage]]:
+    """Rows in turn, as many at a time as hold about `READ_AHEAD_BYTES` together; one at least."""
+    size = sum([row.size for row in rows])
+    several = max(1, READ_AHEAD_BYTES * len(rows) // max(size, 1))
+    for start in range(0, len(rows), several):
+        yield rows[start : start + several]
 
 
 class _ShardWriter:
@@ -75,7 +71,7 @@ class _ShardWriter:
         with storage.write_new(path) as file:
             records = writer_of(path, file)
             for rows in from_lines(lines):
-                for several in batches(sums.without_missing(rows), READ_AHEAD_BYTES):
+                for several in read_ahead(sums.without_missing(rows)):
                     self._add_all(several, records, sums)
                 advance(len(rows))
             records.close()
@@ -109,8 +105,8 @@ class _Sums:
     """What is kept of the images of one shard."""
 
     def __init__(self) -> None:
-        self._labels: Counter[tuple[str, ...]] = Counter()
-        self._misnamed = 0
+        self._kinds: Counter[tuple[tuple[str, ...], str, str]] = Counter()
+        """By labels, what the file was called, and what it was."""
         self._statistics = Statistics()
         self._rejected: list[dict[str, str]] = []
         self._perceptual_hashes: list[tuple[str, int]] = []
@@ -123,11 +119,11 @@ class _Sums:
         return [row for row in rows if row.size != MISSING]
 
     def add(self, key: str, labels: tuple[str, ...], image: UsableImage) -> None:
-        self._labels[labels] += 1
-        self._statistics.add(image.height, image.width, len(image.encoded), image.brightness)
-        self._misnamed += is_misnamed(key, image.found)
-        if image.perceptual_hash is not None:
-            self._perceptual_hashes.append((key, image.perceptual_hash))
+        encoded, _, height, width, _, found, brightness, perceptual_hash = image
+        self._kinds[labels, key.rpartition(".")[2], found] += 1
+        self._statistics.add(height, width, len(encoded), brightness)
+        if perceptual_hash is not None:
+            self._perceptual_hashes.append((key, perceptual_hash))
 
     def reject(self, row: RawImage, rejection: Rejection) -> None:
         self._rejected.append({"path": row.key, "reason": rejection.reason, "advice": rejection.advice})
@@ -136,18 +132,18 @@ class _Sums:
         return ShardResult(
             name=spec.name,
             split=spec.split,
-            examples=self._labels.total(),
+            examples=self._kinds.total(),
             bytes=records.size,
             crc32c=f"{records.crc32c:08x}",
             classes=self._classes(),
             rejected=self._rejected,
-            misnamed=self._misnamed,
+            misnamed=sum(count for (_, suffix, found), count in self._kinds.items() if is_misnamed(suffix, found)),
             statistics=self._statistics.to_json(),
             perceptual_hashes=self._perceptual_hashes,
         )
 
     def _classes(self) -> dict[str, int]:
         classes: Counter[str] = Counter()
-        for labels, count in self._labels.items():
+        for (labels, *_), count in self._kinds.items():
             classes.update(dict.fromkeys(labels, count))
         return dict(classes)
