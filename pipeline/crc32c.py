@@ -19,20 +19,25 @@ _ZEROS = bytes(1 << _LOW_BITS)
 _Tables = tuple["array[int]", "array[int]", "array[int]", "array[int]"]
 
 
-def combine(crc_a: int, crc_b: int, length_b: int) -> int:
-    """CRC32C of `a` followed by `b`, where `b` has `length_b` bytes. About 1 us for any length."""
+def combine(first: int, second: int, crc_b: int, length_b: int) -> tuple[int, int]:
+    """CRC32C of two texts, each followed by one and the same `b` of `length_b` bytes.
+
+    About 2 us for any length: a quarter less than for one after the other.
+    """
     length = length_b % _PERIOD
-    crc = _over_zeros(crc_a, _ZEROS[: length & _LOW])
+    zeros = _ZEROS[: length & _LOW]
+    first, second = _over_zeros(first, zeros), _over_zeros(second, zeros)
     power = 0
     length >>= _LOW_BITS
     while length:
         if length & 1:
-            first, second, third, fourth = _SHIFTS[power]
+            one, two, three, four = _SHIFTS[power]
             # Written out: a call costs half as much again.
-            crc = first[crc & 255] ^ second[crc >> 8 & 255] ^ third[crc >> 16 & 255] ^ fourth[crc >> 24]
+            first = one[first & 255] ^ two[first >> 8 & 255] ^ three[first >> 16 & 255] ^ four[first >> 24]
+            second = one[second & 255] ^ two[second >> 8 & 255] ^ three[second >> 16 & 255] ^ four[second >> 24]
         length >>= 1
         power += 1
-    return crc ^ crc_b
+    return first ^ crc_b, second ^ crc_b
 
 
 def _over_zeros(crc: int, zeros: bytes) -> int:

@@ -40,15 +40,13 @@ def one_entry(key: str, value: bytes | int) -> bytes:
     return encode_entries({key: value})
 
 
-def before_bytes(entries: bytes, key: str, length: int) -> bytes:
-    """All of a serialized tf.train.Example that stands before the last feature's one value of `length` bytes."""
-    head = bytes_entry_head(key, length)
-    return b"\n" + _varint(len(entries) + len(head) + length) + entries + head
+def opening(length: int) -> bytes:
+    """What stands before the entries of a serialized tf.train.Example, which have `length` bytes together."""
+    return b"\n" + _varint(length)
 
 
-@lru_cache(4096)
 def bytes_entry_head(key: str, length: int) -> bytes:
-    """All of an entry that stands before its one value of `length` bytes."""
+    """All of an entry that stands before its one value of `length` bytes: so a large value need not be copied."""
     item = b"\n" + _varint(length)  # field 1, of wire type 2
     value = b"\n" + _varint(len(item) + length) + item
     named = _delimited(1, key.encode()) + b"\x12" + _varint(len(value) + length) + value

@@ -7,7 +7,7 @@ unchanged, or the short ones of articles.
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Literal, NamedTuple
 
 from PIL import Image
@@ -123,8 +123,8 @@ class RecordFormat:
 class ImageEncoder:
     """Turns images into records of one format; `labels` are ordered by id, `texts` holds the words for some of them.
 
-    The image comes last in its record, so that its bytes need not be copied behind anything. What a class or a size
-    has in common is encoded once: encoding it for each image would take longer than reading a small one.
+    The image comes last in its record, so that its bytes need not be copied behind anything. What the images of a class
+    share, and those of a size, is encoded once: encoding it for each would take longer than reading a small one.
     """
 
     def __init__(self, form: RecordFormat, labels: Sequence[str], texts: Mapping[str, str]) -> None:
@@ -137,22 +137,31 @@ class ImageEncoder:
             example.empty_entry(key, kinds[key].removesuffix(" list")) for key in form.keys.of_boxes if key in kinds
         )
         self._labels = lru_cache(CACHED)(self._encode_labels)
-        self._common = lru_cache(CACHED)(self._encode_common)
+        self._shape = lru_cache(CACHED)(self._encode_shape)
+        self._opening = lru_cache(CACHED)(example.opening)
+        self._before_name = lru_cache(CACHED)(partial(example.bytes_entry_head, self._keys.filename))
+        self._before_image = lru_cache(CACHED)(partial(example.bytes_entry_head, self._keys.encoded))
 
     def encode(self, image: UsableImage, labels: tuple[str, ...], filename: bytes) -> bytes:
         """All of the serialized tf.train.Example that stands before `image.encoded`, which is its end."""
-        keys = self._keys
-        entries = self._common(labels, image.format, image.height, image.width)
-        if self._form.boxes:
-            entries += self._boxes(image, labels)
-        entries += example.bytes_entry_head(keys.filename, len(filename)) + filename
-        return example.before_bytes(entries, keys.encoded, len(image.encoded))
+        size = len(image.encoded)
+        boxes = self._boxes(image, labels) if self._form.boxes else b""
+        entries = b"".join(
+            (
+                self._labels(labels),
+                self._shape(image.format, image.height, image.width),
+                boxes,
+                self._before_name(len(filename)),
+                filename,
+                self._before_image(size),
+            )
+        )
+        return self._opening(len(entries) + size) + entries
 
-    def _encode_common(self, labels: tuple[str, ...], form: str, height: int, width: int) -> bytes:
+    def _encode_shape(self, form: str, height: int, width: int) -> bytes:
         keys = self._keys
         return b"".join(
             (
-                self._labels(labels),
                 example.one_entry(keys.format, form.encode()),
                 example.one_entry(keys.height, height),
                 example.one_entry(keys.width, width),

@@ -1,4 +1,4 @@
-"""Plan file -> shards. Images are read, examined and written in small batches: memory holds one, or one large image."""
+"""Plan file -> shards. Images are read, examined and written one by one, so that memory holds one."""
 
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,7 +10,7 @@ import google_crc32c
 from pipeline import storage
 from pipeline.errors import SourceError
 from pipeline.progress import Advance
-from pipeline.quality.examine import Rejection, UsableImage, examine, is_misnamed
+from pipeline.quality.examine import Examiner, Rejection, UsableImage, is_misnamed
 from pipeline.quality.statistics import Statistics
 from pipeline.ranges import RangePlan, ShardSpec, read_range
 from pipeline.raw import RawImage, from_lines, key_bytes, read_raw
@@ -19,11 +19,8 @@ from pipeline.results import ShardResult, load_result, results_folder, save_resu
 from pipeline.sources import MISSING, Box
 from pipeline.tfrecord import Writer, writer_of
 
-BATCH_BYTES = 65_536  # more would be freed at once, and its memory go back to the system, to be asked for page by page
+READ_AHEAD_BYTES = 65_536  # more would be freed at once, and go back to the system, to be asked for page by page
 ABSENT = Rejection("the source lists it, and there is no such file", "bring the file, or take it off the list")
-
-_Kept = tuple[RawImage, bytes, UsableImage]
-_Found = tuple[RawImage, bytes, UsableImage | Rejection]
 
 
 def write_range(plan_path: Path, advance: Advance) -> None:
@@ -51,16 +48,12 @@ def _is_finished(plan_path: Path, range_plan: RangePlan, spec: ShardSpec) -> boo
     return result is not None and any(place.exists() and place.stat().st_size == result.bytes for place in places)
 
 
-def batches(rows: Sequence[RawImage], most_bytes: int) -> Iterator[Sequence[RawImage]]:
-    """Rows in turn, as many at a time as hold no more than `most_bytes` together; one at least."""
-    start = total = 0
-    for end, row in enumerate(rows):
-        total += row.size
-        if total > most_bytes and end > start:
-            yield rows[start:end]
-            start, total = end, row.size
-    if start < len(rows):
-        yield rows[start:]
+def read_ahead(rows: Sequence[RawImage]) -> Iterator[Sequence[RawImage]]:
+    """Rows in turn, as many at a time as hold about `READ_AHEAD_BYTES` together; one at least."""
+    size = sum([row.size for row in rows])
+    several = max(1, READ_AHEAD_BYTES * len(rows) // max(size, 1))
+    for start in range(0, len(rows), several):
+        yield rows[start : start + several]
 
 
 class _ShardWriter:
@@ -69,8 +62,8 @@ class _ShardWriter:
     def __init__(self, range_plan: RangePlan) -> None:
         self._folder = Path(range_plan.written)
         self._root = range_plan.root
-        self._rules = range_plan.rules
-        self._encoder = ImageEncoder(range_plan.records, range_plan.labels, range_plan.texts)
+        self._examine = Examiner(range_plan.rules).examine
+        self._encode = ImageEncoder(range_plan.records, range_plan.labels, range_plan.texts).encode
 
     def write(self, spec: ShardSpec, lines: Iterable[bytes], advance: Advance) -> ShardResult:
         """Write the images of `lines` as one shard, whole or not at all."""
@@ -78,47 +71,42 @@ class _ShardWriter:
         with storage.write_new(path) as file:
             records = writer_of(path, file)
             for rows in from_lines(lines):
-                for batch in batches(rows, BATCH_BYTES):
-                    self._add(batch, records, sums)
+                for several in read_ahead(sums.without_missing(rows)):
+                    self._add_all(several, records, sums)
                 advance(len(rows))
             records.close()
         return sums.result(spec, records)
 
-    def _add(self, rows: Sequence[RawImage], records: Writer, sums: "_Sums") -> None:
-        """A batch, each step over all of it: steps that take turns drive one another out of the caches."""
-        present = sums.without_missing(rows)
-        raws = [read_raw(self._root, row.key, row.size) for row in present]
-        self._require_unchanged(present, raws)
-        found = [examine(raw, self._rules, _boxes(row)) for row, raw in zip(present, raws, strict=True)]
-        kept = sums.without_rejected(zip(present, raws, found, strict=True))
-        self._write(kept, records)
-        sums.add(kept)
-
-    def _require_unchanged(self, rows: Sequence[RawImage], raws: Sequence[bytes]) -> None:
+    def _add_all(self, rows: Sequence[RawImage], records: Writer, sums: "_Sums") -> None:
+        # Read first: one by one, reading and examining drive each other out of the caches, at 1 us an image.
+        raws = [read_raw(self._root, row.key, row.size) for row in rows]
         for row, raw in zip(rows, raws, strict=True):
-            if google_crc32c.value(raw) != row.crc32c:
-                # Going on would give this version other bytes than its fingerprint promises.
-                path = Path(self._root) / row.key
-                raise SourceError(f"{path} changed after it was listed: run again, for a new version")
+            self._add(row, raw, records, sums)
 
-    def _write(self, kept: Sequence[_Kept], records: Writer) -> None:
-        encode = self._encoder.encode
-        heads = [encode(image, tuple(row.labels), key_bytes(row.key)) for row, _, image in kept]
-        for head, (row, raw, image) in zip(heads, kept, strict=True):
-            encoded = image.encoded
-            records.write(head, encoded, row.crc32c if encoded is raw else google_crc32c.value(encoded))
+    def _add(self, row: RawImage, raw: bytes, records: Writer, sums: "_Sums") -> None:
+        if google_crc32c.value(raw) != row.crc32c:
+            # Going on would give this version other bytes than its fingerprint promises.
+            raise SourceError(f"{Path(self._root) / row.key} changed after it was listed: run again, for a new version")
+        image = self._examine(raw, _boxes(row) if row.boxes else ())
+        if isinstance(image, Rejection):
+            sums.reject(row, image)
+        else:
+            labels, encoded = tuple(row.labels), image.encoded
+            before = self._encode(image, labels, key_bytes(row.key))
+            records.write(before, encoded, row.crc32c if encoded is raw else google_crc32c.value(encoded))
+            sums.add(row.key, labels, image)
 
 
 def _boxes(row: RawImage) -> Sequence[Box]:
-    return [Box(*box) for box in row.boxes] if row.boxes else ()
+    return [Box(*box) for box in row.boxes]
 
 
 class _Sums:
     """What is kept of the images of one shard."""
 
     def __init__(self) -> None:
-        self._labels: Counter[tuple[str, ...]] = Counter()
-        self._misnamed = 0
+        self._kinds: Counter[tuple[tuple[str, ...], str, str]] = Counter()
+        """By labels, what the file was called, and what it was."""
         self._statistics = Statistics()
         self._rejected: list[dict[str, str]] = []
         self._perceptual_hashes: list[tuple[str, int]] = []
@@ -127,46 +115,35 @@ class _Sums:
         """The rows of files that are there; the others are rejected."""
         for row in rows:
             if row.size == MISSING:
-                self._reject(row, ABSENT)
+                self.reject(row, ABSENT)
         return [row for row in rows if row.size != MISSING]
 
-    def without_rejected(self, found: Iterable[_Found]) -> Sequence[_Kept]:
-        """Those of images that can be used; the others are rejected."""
-        kept: list[_Kept] = []
-        for row, raw, image in found:
-            if isinstance(image, Rejection):
-                self._reject(row, image)
-            else:
-                kept.append((row, raw, image))
-        return kept
+    def add(self, key: str, labels: tuple[str, ...], image: UsableImage) -> None:
+        encoded, _, height, width, _, found, brightness, perceptual_hash = image
+        self._kinds[labels, key.rpartition(".")[2], found] += 1
+        self._statistics.add(height, width, len(encoded), brightness)
+        if perceptual_hash is not None:
+            self._perceptual_hashes.append((key, perceptual_hash))
 
-    def add(self, kept: Sequence[_Kept]) -> None:
-        for row, _, image in kept:
-            self._labels[tuple(row.labels)] += 1
-            self._statistics.add(image.height, image.width, len(image.encoded), image.brightness)
-            self._misnamed += is_misnamed(row.key, image.found)
-            if image.perceptual_hash is not None:
-                self._perceptual_hashes.append((row.key, image.perceptual_hash))
-
-    def _reject(self, row: RawImage, rejection: Rejection) -> None:
+    def reject(self, row: RawImage, rejection: Rejection) -> None:
         self._rejected.append({"path": row.key, "reason": rejection.reason, "advice": rejection.advice})
 
     def result(self, spec: ShardSpec, records: Writer) -> ShardResult:
         return ShardResult(
             name=spec.name,
             split=spec.split,
-            examples=self._labels.total(),
+            examples=self._kinds.total(),
             bytes=records.size,
             crc32c=f"{records.crc32c:08x}",
             classes=self._classes(),
             rejected=self._rejected,
-            misnamed=self._misnamed,
+            misnamed=sum(count for (_, suffix, found), count in self._kinds.items() if is_misnamed(suffix, found)),
             statistics=self._statistics.to_json(),
             perceptual_hashes=self._perceptual_hashes,
         )
 
     def _classes(self) -> dict[str, int]:
         classes: Counter[str] = Counter()
-        for labels, count in self._labels.items():
+        for (labels, *_), count in self._kinds.items():
             classes.update(dict.fromkeys(labels, count))
         return dict(classes)

@@ -71,13 +71,12 @@ class RecordWriter:
         self._gathered: list[bytes] = []
 
     def write(self, before: bytes, body: bytes, body_crc: int) -> None:
-        head = _header(len(before) + len(body))
         if len(body) >= SHORT:
             self._flush()
-            self._write_large(head + before, before, body, body_crc)
+            self._write_large(before, body, body_crc)
             return
         crc = google_crc32c.extend(google_crc32c.value(before), body)
-        self._gathered += (head, before, body, _CRC.pack(masked(crc)))
+        self._gathered += (_header(len(before) + len(body)), before, body, _CRC.pack(masked(crc)))
         if len(self._gathered) >= _GATHERED_PARTS:
             self._flush()
 
@@ -91,9 +90,12 @@ class RecordWriter:
             self.crc32c = google_crc32c.extend(self.crc32c, records)
             self._put([records], len(records))
 
-    def _write_large(self, head: bytes, before: bytes, body: bytes, body_crc: int) -> None:
-        tail = _CRC.pack(masked(crc32c.combine(google_crc32c.value(before), body_crc, len(body))))
-        of_file = crc32c.combine(google_crc32c.extend(self.crc32c, head), body_crc, len(body))
+    def _write_large(self, before: bytes, body: bytes, body_crc: int) -> None:
+        head = _header(len(before) + len(body)) + before
+        of_record, of_file = crc32c.combine(
+            google_crc32c.value(before), google_crc32c.extend(self.crc32c, head), body_crc, len(body)
+        )
+        tail = _CRC.pack(masked(of_record))
         self.crc32c = google_crc32c.extend(of_file, tail)
         # At once: were images gathered, their freed memory would go back to the system, to be asked for page by page.
         self._put([head, body, tail], len(head) + len(body) + len(tail))

@@ -43,7 +43,8 @@ def test_a_value_may_be_put_at_the_end_without_being_copied(length: int):
     import tensorflow as tf
 
     value = b"x" * length
-    whole = example.before_bytes(example.encode_entries({"a": [1, 2], "z": b"text"}), "image/encoded", length) + value
+    entries = example.encode_entries({"a": [1, 2], "z": b"text"}) + example.bytes_entry_head("image/encoded", length)
+    whole = example.opening(len(entries) + length) + entries + value
     assert example.decode(whole) == {"a": [1, 2], "z": [b"text"], "image/encoded": [value]}
     assert tf.train.Example.FromString(whole).features.feature["image/encoded"].bytes_list.value == [value]
 

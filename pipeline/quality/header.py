@@ -5,17 +5,17 @@ record. Sources: ITU T.81 annex B and the JFIF and Adobe markers for JPEG, RFC 2
 """
 
 import struct
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-JPEG_MAGIC = b"\xff\xd8\xff"
+JPEG_MAGIC, JPEG_END = b"\xff\xd8\xff", b"\xff\xd9"
 PNG_MAGIC = b"\x89PNG\r\n\x1a\n"
 # Codes of JPEG markers. Baseline, extended and progressive frames, tables, comments and application data.
 SCAN, END, FILL = 0xDA, 0xD9, 0xFF
 KNOWN = frozenset({0xC0, 0xC1, 0xC2, 0xC4, SCAN, 0xDB, 0xDD, 0xFE, *range(0xE0, 0xF0)})
-_SCAN_MARK = bytes((FILL, SCAN))
-_SCAN_BYTES = 14  # of the head of a scan of three components, its mark included
+# How a scan of three components begins, the first of them by its usual number, and how many bytes its head has. Looked
+# for with its length: the two bytes of the mark alone are found only half as fast.
+_SCAN_START, _SCAN_BYTES = bytes((FILL, SCAN, 0, 12, 3, 1)), 14
 _SHORT = 2048  # a longer header holds something of the one image alone
 _LAST_FRAME, _EXIF, _ADOBE = 0xC2, 0xE1, 0xEE
 PNG_CRITICAL = frozenset({b"IHDR", b"PLTE", b"IDAT", b"IEND"})
@@ -46,23 +46,21 @@ def read_header(encoded: bytes) -> Header | None:
 
     Of a JPEG the segments up to the first scan are walked, of a PNG all chunks by their lengths.
     """
-    if encoded.startswith(JPEG_MAGIC):
-        scan = encoded.find(_SCAN_MARK, 2, _SHORT)
-        return (_read_short_jpeg(encoded[: scan + _SCAN_BYTES]) if scan > 0 else None) or _whole(_read_jpeg, encoded)
-    return _whole(_read_png, encoded) if encoded.startswith(PNG_MAGIC) else None
-
-
-@lru_cache(256)
-def _read_short_jpeg(head: bytes) -> Header | None:
-    """Remembered: files of one program share all bytes before the scan, and walking costs as much as reading a file."""
-    return _whole(_read_jpeg, head)
-
-
-def _whole(read: Callable[[bytes], Header | None], encoded: bytes) -> Header | None:
     try:
-        return read(encoded)
+        if encoded.startswith(JPEG_MAGIC):
+            return _read_jpeg(encoded)
+        return _read_png(encoded) if encoded.startswith(PNG_MAGIC) else None
     except (struct.error, IndexError):  # it ends in the middle of a field
         return None
+
+
+def before_scan(encoded: bytes) -> bytes:
+    """A JPEG up to the pixels of its first scan, if that is short; of anything else its first bytes.
+
+    `read_header` finds the same in it as in the file, or nothing. Files of one size and program share it, so that what
+    it says can be remembered: walking it costs as much as reading a small file.
+    """
+    return encoded[: encoded.find(_SCAN_START, 2, _SHORT) + _SCAN_BYTES]
 
 
 def _read_jpeg(encoded: bytes) -> Header | None:

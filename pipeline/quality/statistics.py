@@ -6,11 +6,10 @@ out the same in any order. No NumPy here: a shard task starts in tenths of a sec
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections import Counter
+from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from math import log, sqrt
+from operator import add, sub, truediv
 from typing import Any
 
 EDGES: Mapping[str, tuple[float, ...]] = {
@@ -94,15 +93,17 @@ class Statistics:
         self._waiting = []
         for name, sides in (("height", heights), ("width", widths)):
             self.sides[name].merge(_Range(min(sides), max(sides), sum(sides)))
-        shapes = list(zip(heights, widths, strict=True))
-        self._bin("sizes", map(min, shapes))
-        self._bin("aspect", (width / height for height, width in shapes))
+        self._bin("sizes", map(min, heights, widths))
+        self._bin("aspect", map(truediv, widths, heights))
         self._bin("bytes", sizes)
         self._bin("brightness", (mean for mean in brightness if mean is not None))
 
     def _bin(self, name: str, values: Iterable[float]) -> None:
-        for number, count in Counter(map(partial(bisect_right, EDGES[name]), values)).items():
-            self.counts[name][number] += count
+        # The edges are looked up among the values: the values among the edges would be a call for each image.
+        ordered = sorted(values)
+        below = [bisect_left(ordered, edge) for edge in EDGES[name]]
+        inside = map(sub, [*below, len(ordered)], [0, *below])
+        self.counts[name] = list(map(add, self.counts[name], inside))
 
 
 class _Range:

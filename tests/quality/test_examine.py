@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from pipeline.quality.examine import Rules, UsableImage, examine, is_misnamed
+from pipeline.quality.examine import Examiner, Rules, UsableImage, examine, is_misnamed
+from pipeline.sources import Box
 from tests.conftest import jpeg
 from tests.quality.images import decoded, encoded, picture, rejection, scene, turned, usable
 
@@ -191,3 +192,22 @@ def png_header(width: int, height: int) -> bytes:
 )
 def test_a_name_that_says_another_format_is_told(key: str, found: str, misnamed: bool):
     assert is_misnamed(key, found) == misnamed
+
+
+def test_what_is_remembered_of_headers_changes_nothing():
+    """All after one another, so that each meets what was remembered of all others; then again, when all are known."""
+    sound = [encoded(picture(), "JPEG", quality=quality, progressive=p) for quality in (50, 90) for p in (False, True)]
+    larger = encoded(picture().resize((120, 80)), "JPEG", quality=50)
+    odd = [
+        encoded(picture("L"), "JPEG"),
+        encoded(picture("CMYK"), "JPEG"),
+        encoded(picture(), "PNG"),
+        turned(picture(), 6),
+    ]
+    broken = [b"", b"\xff\xd8\xff", b"words", b"words\xff\xd9", sound[0][:-2], sound[0][:300] + b"\xff\xd9"]
+    images = [*sound, larger, sound[0], *odd, *broken, sound[0] + b"more", larger]
+    for rules in (Rules("header"), Rules("header", max_pixels=100), Rules("strict"), Rules("header", prepare="resize")):
+        examiner = Examiner(rules)
+        for image in images * 2:
+            assert examiner.examine(image) == examine(image, rules)
+        assert examiner.examine(larger, [Box(0, 0, 60, 40)]) == examine(larger, rules, [Box(0, 0, 60, 40)])
