@@ -25,13 +25,16 @@ RETRIES: dict[str, Any] = {
 def extract() -> dict[str, Any]:
     """Check the form, fix the data date, and take the snapshot of the source."""
     from pipeline.extract import take_snapshot
+    from pipeline.train import require_trainable
 
     context = get_current_context()
     run = context["dag_run"]
     # The form's own values, and what a REST call added: Airflow takes an unknown key without a word.
     settings = settings_from({**context["params"], **(run.conf or {})})
     dated = settings.dated(run.logical_date or run.run_after)
-    return {"settings": dated.model_dump(), "snapshot": str(take_snapshot(dated))}
+    snapshot = take_snapshot(dated)
+    require_trainable(snapshot)
+    return {"settings": dated.model_dump(), "snapshot": str(snapshot)}
 
 
 @task(execution_timeout=timedelta(hours=2))

@@ -81,9 +81,13 @@ def _train(options: argparse.Namespace) -> dict[str, Any]:
 
 def _run(options: argparse.Namespace) -> dict[str, Any]:
     settings = _settings(options)
-    from pipeline.build import build
+    from pipeline.build import publish, write_shards
+    from pipeline.extract import take_snapshot
+    from pipeline.train import require_trainable
 
-    built = build(settings)
+    snapshot = take_snapshot(settings)
+    require_trainable(snapshot)
+    built = publish(write_shards(settings, snapshot), settings)
     return {**built, **_trained(settings, Path(built["dataset"]))}
 
 

@@ -244,7 +244,7 @@ class Settings(BaseModel):
         title="Prepare",
         json_schema_extra=SHARDS,
         description="keep leaves images as they are. resize shrinks them once to prepare_size, for an input about 3 "
-        "times faster. raw stores their pixels (uint8), for one about 6 times faster, on more disk.",
+        "times faster. raw does so too and stores pixels (uint8), for one about 6 times faster, on more disk.",
     )
 
     prepare_size: int = Field(

@@ -81,7 +81,9 @@ def load(folder: Path) -> Dataset:
     if not folder.is_dir():
         raise DatasetError(f"{folder} is no folder: name the folder of a version, which holds {COMMIT}")
     if not is_committed(folder):
-        raise DatasetError(f"{folder} holds no data set: there is no {COMMIT}, which is written last")
+        versions = ", ".join(sorted(path.parent.name for path in folder.glob(f"*/{COMMIT}"))[:5])
+        hint = f"name one of its versions ({versions})" if versions else "it is written last"
+        raise DatasetError(f"{folder} holds no data set: there is no {COMMIT}; {hint}")
     try:
         return _parse(storage.read_json(folder / COMMIT))
     except (ValueError, KeyError, TypeError) as error:

@@ -34,7 +34,7 @@ def say_size(total: int, snapshot: Snapshot, folder: Path, prepare: str) -> None
     """Say what the shards will take, and warn where the disk of `folder` has less."""
     if prepare != "keep":
         _log.info(
-            "prepare=%s: about %.2f GB of shards, of %.2f GB of images", prepare, total / 1e9, snapshot.bytes / 1e9
+            "prepare=%s: about %.1f MB of shards, of %.1f MB of images", prepare, total / 1e6, snapshot.bytes / 1e6
         )
     nearest = next(place for place in (folder, *folder.parents) if place.exists())
     free = shutil.disk_usage(nearest).free

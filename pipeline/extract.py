@@ -81,7 +81,7 @@ class _Sums:
         self._classes: Counter[str] = Counter()
         self._multi_label = self._has_boxes = False
         self._box_labels: set[str] = set()
-        self._bytes = 0
+        self._bytes = self._grouped = 0
         self._listed = self.known = 0
         self.skipped: Counter[str] = Counter()
 
@@ -94,6 +94,7 @@ class _Sums:
         self._fingerprint.update(content)
         self._listed += 1
         self._bytes += max(row.size, 0)
+        self._grouped += bool(row.group)
         self._classes.update(row.labels)
         self._multi_label |= len(row.labels) != 1
         self._has_boxes |= bool(row.boxes)
@@ -140,6 +141,10 @@ class _Sums:
 
     def log(self) -> None:
         _log.info("%d images of %d classes, %.1f MB", self._listed, len(self._classes), self._bytes / 1e6)
+        if self._settings.group_pattern and not self._grouped:
+            _log.warning(
+                "group_pattern=%r matches no file name: no images are held together", self._settings.group_pattern
+            )
         if self.known:
             _log.info("%d of them are unchanged since the last snapshot and were not read again", self.known)
         for reason, count in sorted(self.skipped.items()):

@@ -57,7 +57,10 @@ def root_of(place: Path) -> Path:
 
 
 def _source(kind: str) -> Source:
-    return cast(Source, import_module(f"pipeline.sources.{kind}"))
+    try:
+        return cast(Source, import_module(f"pipeline.sources.{kind}"))
+    except Exception as error:  # a file of the user's own may raise anything
+        raise SourceError(f"pipeline/sources/{kind}.py cannot be imported: {error!r}") from error
 
 
 def _first_line(source: Source) -> str:

@@ -17,6 +17,7 @@ from pipeline.config import Settings
 from pipeline.errors import DatasetError, Preempted, TrainingError
 from pipeline.preflight import require_weights
 from pipeline.runs import EXIT_PREEMPTED, Run, load_result, save_run, take_failure, training_folder
+from pipeline.snapshot import load_snapshot
 
 GRACE_S = 30.0
 _log = logging.getLogger(__name__)
@@ -43,8 +44,7 @@ def prepare_run(settings: Settings, dataset: Path, run_id: str) -> Run:
     """
     content = datasets.load(dataset)
     datasets.require_shards(dataset, content)
-    if content.records.multi_label:
-        raise DatasetError(f"{dataset} has images of several labels or none; training takes one label an image for now")
+    _require_one_label(content.records.multi_label, str(dataset))
     require_weights(settings)
     run = Run(
         folder=training_folder(settings, run_id, content.version),
@@ -58,6 +58,23 @@ def prepare_run(settings: Settings, dataset: Path, run_id: str) -> Run:
     if load_result(run.folder) is None:
         save_run(run)
     return run
+
+
+def require_trainable(snapshot: Path) -> None:
+    """Refuse images of several labels before a shard of them is written.
+
+    Raises DatasetError.
+    """
+    content = load_snapshot(snapshot)
+    _require_one_label(content.multi_label, content.source_uri)
+
+
+def _require_one_label(multi_label: bool, place: str) -> None:
+    if multi_label:
+        raise DatasetError(
+            f"{place} has images of several labels, and training takes one an image for now: "
+            "list one, or make the data set alone with `python -m pipeline build`"
+        )
 
 
 class TrainingProcess:

@@ -64,7 +64,7 @@ def commit(plan_path: Path, settings: Settings, ask: Ask | None = None) -> Datas
 def _commit(plan: Plan, plan_path: Path, settings: Settings, ask: Ask | None) -> None:
     folder = Path(plan.dataset)
     results = [result for path in plan.ranges for result in _finished_shards(Path(path))[1]]
-    quality, alike = written_facts(plan.quality, results, last_version(folder.parent, but=plan.version))
+    quality, alike = written_facts(plan.quality, results, plan.settings, last_version(folder.parent, but=plan.version))
     quality["findings"] = [finding.sentence for finding in findings(quality, settings)]
     lists = {
         REJECTED: to_lines(row for result in results for row in result.rejected),
@@ -100,7 +100,7 @@ def _keep_rejected(path: Path, lines: bytes) -> None:
     with storage.write_whole(path) as file:
         file.write(lines)
     if lines:
-        _log.warning("%d images were rejected: %s says why", lines.count(b"\n"), path)
+        _log.warning("rejected images: %d, %s says why", lines.count(b"\n"), path)
 
 
 def _finished_shards(plan_path: Path) -> tuple[RangePlan, list[ShardResult]]:

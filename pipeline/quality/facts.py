@@ -48,9 +48,12 @@ def planned_facts(snapshot: Snapshot, arranged: Arranged, before: Dataset | None
 
 
 def written_facts(
-    planned: Mapping[str, Any], results: Sequence[ShardResult], before: Dataset | None
+    planned: Mapping[str, Any], results: Sequence[ShardResult], settings: Mapping[str, Any], before: Dataset | None
 ) -> tuple[Quality, list[dict[str, Any]]]:
-    """What `planned_facts` knew and what the shards showed, and rows of near-duplicates for `duplicates.jsonl`."""
+    """What `planned_facts` knew and what the shards showed, and rows of near-duplicates for `duplicates.jsonl`.
+
+    `settings` are those that decided the bytes, `before` is the last version.
+    """
     statistics = Statistics()
     counts: dict[str, Counter[str]] = {split: Counter() for split in SPLITS}
     for result in results:
@@ -67,7 +70,7 @@ def written_facts(
         "classes_without_validation": [label for label in labels if not counts[VALIDATION][label]],
         "statistics": statistics.to_json(),
     }
-    return {**facts, "drift": _drift(facts, before)}, rows
+    return {**facts, "drift": _drift(facts, settings, before)}, rows
 
 
 def _equal(root: str, arranged: Arranged, rows: SnapshotRows) -> list[Group]:
@@ -116,7 +119,7 @@ def _against(facts: Quality, before: Dataset | None, snapshot: Snapshot) -> Qual
     """What changed since the last version of the data set name."""
     known = _labels_of(before) if before else set(snapshot.classes)
     return {
-        "drift": _drift(facts, before),
+        "drift": _drift(facts, {}, before),
         "classes_new": sorted(set(snapshot.classes) - known),
         "classes_gone": sorted(known - set(snapshot.classes)),
     }
@@ -126,8 +129,12 @@ def _labels_of(dataset: "Dataset") -> set[str]:
     return {label for split in dataset.splits.values() for label in split.classes}
 
 
-def _drift(facts: Quality, before: Dataset | None) -> dict[str, Any] | None:
-    return {"against": before.version, **drift(facts, before.quality)} if before else None
+def _drift(facts: Quality, settings: Mapping[str, Any], before: Dataset | None) -> dict[str, Any] | None:
+    """Against the last version; of images that were prepared in another way, in their class shares alone."""
+    if before is None:
+        return None
+    alike = all(settings.get(name) == before.settings.get(name) for name in ("prepare", "prepare_size", "crop_to_box"))
+    return {"against": before.version, **drift(facts if alike else {"classes": facts["classes"]}, before.quality)}
 
 
 def _near_facts(results: Sequence[ShardResult]) -> tuple[Quality | None, list[dict[str, Any]]]:

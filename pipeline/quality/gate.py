@@ -49,7 +49,7 @@ def notices(quality: Mapping[str, Any]) -> list[str]:
         _near_leaks(quality.get("near_duplicates") or {}),
         _misnamed(quality.get("misnamed", 0)),
         _classes(quality.get("classes_new"), "new, and got the next ids"),
-        _classes(quality.get("classes_gone"), "without images now, and kept their ids"),
+        _gone(quality.get("classes_gone")),
         _classes(quality.get("classes_without_validation"), "without validation images: no score will tell of them"),
     )
     return [sentence for sentence in told if sentence]
@@ -61,7 +61,8 @@ def decide(found: Sequence[Finding], ask: Ask | None) -> None:
     Raises GateError with all sentences that stop the run, and the settings that would let it go on.
     """
     for finding in found:
-        _log.warning("%s", finding.sentence)
+        if finding.action == "continue":  # the others are in the error, or in the question
+            _log.warning("%s", finding.sentence)
     if failing := [finding for finding in found if finding.action == "fail"]:
         raise GateError(_stopped(failing))
     asking = [finding for finding in found if finding.action == "ask"]
@@ -162,6 +163,11 @@ def _classes(labels: Sequence[str] | None, words: str) -> str:
     shown = ", ".join(repr(label) for label in labels[:MOST_EXAMPLES])
     more = f" and {len(labels) - MOST_EXAMPLES} more" if len(labels) > MOST_EXAMPLES else ""
     return f"{_count(len(labels), 'class', 'classes')} {words}: {shown}{more}"
+
+
+def _gone(labels: Sequence[str] | None) -> str:
+    sentence = _classes(labels, "without images now, and kept their ids")
+    return f"{sentence}; other images altogether belong under another dataset_name" if sentence else ""
 
 
 def _such_as(pairs: Sequence[Sequence[str]]) -> str:

@@ -140,6 +140,8 @@ def balance(dataset: Mapping[str, Any]) -> str:
     if len(present) < 2:
         return "There are not two classes with training images, so there is nothing to compare."
     largest, smallest = max(present, key=lambda label: present[label]), min(present, key=lambda label: present[label])
+    if present[largest] == present[smallest]:
+        return "All classes have the same number of training images."
     times = present[largest] / present[smallest]
     without = len(counts) - len(present)
     return (

@@ -2,12 +2,20 @@
 
 A source of your own is a file here with two functions, and nothing else:
 
+    '''A folder with an index.txt: a path and a label a line.'''
+
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pipeline.config import Settings
+    from pipeline.sources import Found, Listed, measure
+
     def recognises(place: Path) -> bool:
         return (place / "index.txt").is_file()
 
     def list_images(place: Path, settings: Settings) -> Iterator[Found]:
         for line in sorted((place / "index.txt").read_text().splitlines()):
-            key, label = line.split()
+            key, label = line.rsplit(maxsplit=1)
             size, generation = measure(place / key)
             yield Listed(key, (label,), "", size, generation)
 

@@ -127,6 +127,7 @@ def results(client: Client, run_id: str) -> list[str]:
     report = _returned(client, run_id, "report")
     rows = {
         "Data set": dataset.get("dataset"),
+        "Its card": f"{dataset['dataset']}/card.html" if dataset else None,
         "Rejected": _rejected(dataset),
         "Model": train.get("model"),
         "Comet archive": train.get("comet"),

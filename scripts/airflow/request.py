@@ -82,8 +82,13 @@ def check_schedule(environ: Mapping[str, str]) -> None:
 
 
 def with_source(conf: Conf, workspace: Path) -> Conf:
-    """The settings with a source: the sample images where none is given."""
-    return conf if "source_uri" in conf else {"source_uri": str(sample_folder(workspace)), **conf}
+    """The settings with a source: the sample images where none is given.
+
+    They have a data set name of their own: their classes would else stay in the label map of the user's.
+    """
+    if "source_uri" in conf:
+        return conf
+    return {"source_uri": str(sample_folder(workspace)), "dataset_name": "samples", **conf}
 
 
 def sample_folder(workspace: Path) -> Path:

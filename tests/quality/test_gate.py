@@ -120,7 +120,10 @@ def test_names_of_others_are_quoted():
         ({"classes_new": ["eel"]}, ["1 class new, and got the next ids: 'eel'"]),
         (
             {"classes_gone": ["a", "b", "c", "d", "e"]},
-            ["5 classes without images now, and kept their ids: 'a', 'b', 'c' and 2 more"],
+            [
+                "5 classes without images now, and kept their ids: 'a', 'b', 'c' and 2 more; "
+                "other images altogether belong under another dataset_name"
+            ],
         ),
         (
             {"classes_without_validation": ["a", "b"]},

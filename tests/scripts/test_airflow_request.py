@@ -105,7 +105,11 @@ def test_samples_are_drawn_once_and_only_without_a_source(tmp_path: Path) -> Non
     assert with_source(given, tmp_path) == given
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "samples").mkdir()
-    assert with_source({"epochs": 1}, tmp_path) == {"source_uri": str(tmp_path / "samples"), "epochs": 1}
+    assert with_source({"epochs": 1}, tmp_path) == {
+        "source_uri": str(tmp_path / "samples"),
+        "dataset_name": "samples",
+        "epochs": 1,
+    }
     assert list((tmp_path / "samples").iterdir()) == []
 
 

@@ -116,14 +116,14 @@ def own_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 
     def put(code: str) -> None:
         (tmp_path / "own").mkdir()
-        (tmp_path / "own" / "mine.py").write_text(f'"""A folder with an index.txt."""\n{IMPORTS}\n{code}')
+        (tmp_path / "own" / "mine.py").write_text(code)
         monkeypatch.setattr(sources, "__path__", [*sources.__path__, str(tmp_path / "own")])
 
     yield put
     sys.modules.pop("pipeline.sources.mine", None)
 
 
-IMPORTS = """
+HEAD = """'A folder of a test.'
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -146,7 +146,7 @@ def test_the_example_of_the_documentation_works_as_written(own_kind, tmp_path: P
 @pytest.mark.parametrize("keys", [("b", "a"), ("a", "a"), ("é", "z")])
 def test_a_kind_that_lists_out_of_order_is_named(keys: tuple[str, str], own_kind, tmp_path: Path):
     own_kind(
-        "def recognises(place): return True\n"
+        HEAD + "def recognises(place): return True\n"
         f"def list_images(place, settings): yield from (Listed(key, ('x',), '', 1, 1) for key in {keys})\n"
     )
     with pytest.raises(SourceError, match=rf"mine lists '{keys[1]}' after '{keys[0]}': .*order of its bytes"):
