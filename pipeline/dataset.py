@@ -16,6 +16,9 @@ COMMIT = "dataset.json"
 REJECTED = "rejected.jsonl"
 SCHEMA_VERSION = 2
 SAMPLED_RECORDS = 2000
+_LIST = ("file", "bytes", "crc32c")
+_READ_LATER = {"rejected": ("count", *_LIST), "duplicates": _LIST, "source": ("uri", "listed")}
+"""Fields within fields that readers rely on."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +153,9 @@ def _parse(content: Any) -> Dataset:
         raise ValueError("it holds no JSON object")
     if content.pop("format") != "tenfold" or content.pop("schema_version") != SCHEMA_VERSION:
         raise ValueError(f"it is not of schema version {SCHEMA_VERSION}")
+    for name, fields in _READ_LATER.items():
+        if missing := [field for field in fields if field not in content[name]]:
+            raise ValueError(f"{name} lacks {missing[0]}")
     splits = {name: _parse_split(split) for name, split in content.pop("splits").items()}
     records = RecordFormat(**content.pop("records"))
     return Dataset(splits=splits, labels=tuple(content.pop("labels")), records=records, **content)

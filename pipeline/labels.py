@@ -7,13 +7,15 @@ dates agree, on a bucket as on a disk.
 
 import json
 import logging
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from pipeline import storage
-from pipeline.errors import ConflictError, SettingsError, SourceError
+from pipeline.errors import ConflictError, DatasetError, SettingsError, SourceError
 
+_MEND = "bring back a copy of it, or the `labels` that dataset.json of the newest version lists"
 _log = logging.getLogger(__name__)
 
 
@@ -22,6 +24,8 @@ def label_map(folder: Path, needed: Sequence[str]) -> list[str]:
 
     `folder` is that of the data set name. What other versions added behind is left out, so that the same images keep
     their version whatever came since.
+
+    Raises DatasetError where the newest state is damaged.
     """
     while True:
         number, labels = _latest(folder)
@@ -69,8 +73,23 @@ def _read_given(path: Path) -> list[str]:
 
 
 def _latest(folder: Path) -> tuple[int, list[str]]:
-    number = max((int(path.stem) for path in (folder / "labels").glob("[0-9]*.json")), default=0)
-    return number, storage.read_json(_path(folder, number)) if number else []
+    # Not "00001 (copy).json", nor anything else that a person put beside them.
+    names = (path.stem for path in (folder / "labels").glob("*.json"))
+    number = max((int(name) for name in names if re.fullmatch("[0-9]{5,}", name)), default=0)
+    return number, _read_state(_path(folder, number)) if number else []
+
+
+def _read_state(path: Path) -> list[str]:
+    """The labels of a state. Going on from a damaged one would give known labels other ids."""
+    try:
+        labels = storage.read_json(path)
+    except ValueError as error:
+        raise DatasetError(f"label map {path} cannot be read ({error}): {_MEND}") from error
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise DatasetError(f"label map {path} holds no list of labels: {_MEND}")
+    if len(set(labels)) < len(labels):
+        raise DatasetError(f"label map {path} names a label twice: {_MEND}")
+    return labels
 
 
 def _path(folder: Path, number: int) -> Path:

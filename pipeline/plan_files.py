@@ -33,6 +33,7 @@ from pipeline.snapshot import Snapshot, SnapshotRows, load_columns, load_snapsho
 from pipeline.workspace import dataset_folder, name_folder, shards_folder, work_folder
 
 WRITER_VERSION = 2  # goes up whenever the same images would give other bytes
+LONGEST_NUMBER = 100
 _SETTINGS_OF_BYTES = (
     "seed",
     "validation_fraction",
@@ -95,7 +96,8 @@ def _needed_labels(snapshot: Snapshot) -> list[str]:
     """In the source's own order where it states one, else by name or number; labels that only boxes have come last."""
     if snapshot.ordered:
         return [*snapshot.labels, *snapshot.box_labels]
-    numbers = all(label.isdecimal() for label in snapshot.labels)  # 10 comes after 9, and not after 1
+    # 10 comes after 9, and not after 1; Python refuses to read a number of thousands of digits.
+    numbers = all(label.isdecimal() and len(label) <= LONGEST_NUMBER for label in snapshot.labels)
     return [*sorted(snapshot.labels, key=int if numbers else None), *snapshot.box_labels]
 
 
@@ -204,9 +206,10 @@ def _arrange(columns: NDArray[np.void], settings: Settings) -> Arranged:
 
 def _require_training_images(images: dict[str, int], settings: Settings) -> None:
     if not images[plan.TRAIN]:
+        words = ", ".join(f"{count} for {split}" for split, count in images.items() if count)
         raise SourceError(
-            f"no image of {settings.source_uri!r} is left for training ({images}): add images, "
-            f"or lower validation_fraction ({settings.validation_fraction})"
+            f"no image of {settings.source_uri!r} is left for training ({words}): add images for training, "
+            "or make groups smaller, each of which stays on one side"
         )
 
 

@@ -1,12 +1,12 @@
 """A deep check of a data set: every byte, every record, every example."""
 
-from collections import deque
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from pipeline import storage, tfrecord
-from pipeline.dataset import Dataset, Shard, load
+from pipeline.dataset import Dataset, Shard, Split, load
 from pipeline.errors import DatasetError
 from pipeline.progress import progress
 from pipeline.records import read_image
@@ -21,11 +21,15 @@ def verify(folder: Path) -> dict[str, Any]:
     problems: list[str] = []
     records = 0
     with progress("verify", sum(split.examples for split in dataset.splits.values())) as advance:
-        for shard in _shards(dataset):
-            found = list(_problems_of_shard(folder / shard.name, shard, dataset))
-            problems += found
-            records += shard.examples if not found else 0
-            advance(shard.examples)
+        for name, split in dataset.splits.items():
+            counted, before = Counter[int](), len(problems)
+            for shard in split.shards:
+                found = list(_problems_of_shard(folder / shard.name, shard, dataset, counted))
+                problems += found
+                records += shard.examples if not found else 0
+                advance(shard.examples)
+            if len(problems) == before:  # else a shard that cannot be read would be told twice
+                problems += _problems_of_split(name, split, {dataset.labels[id_]: n for id_, n in counted.items()})
     problems += [*_problems_of_lists(folder, dataset), *_problems_of_counts(dataset)]
     return {"ok": not problems, "records": records, "problems": problems}
 
@@ -45,7 +49,7 @@ def _shards(dataset: Dataset) -> Iterator[Shard]:
         yield from split.shards
 
 
-def _problems_of_shard(path: Path, shard: Shard, dataset: Dataset) -> Iterator[str]:
+def _problems_of_shard(path: Path, shard: Shard, dataset: Dataset, counted: Counter[int]) -> Iterator[str]:
     if not path.exists():
         yield f"{path} is missing"
         return
@@ -53,14 +57,14 @@ def _problems_of_shard(path: Path, shard: Shard, dataset: Dataset) -> Iterator[s
         yield f"{path} holds {path.stat().st_size} bytes, {shard.bytes} were committed"
     elif f"{storage.crc32c_of_file(path):08x}" != shard.crc32c:
         yield f"{path} has another CRC32C than was committed"
-    yield from _problems_of_records(path, shard, dataset)
+    yield from _problems_of_records(path, shard, dataset, counted)
 
 
-def _problems_of_records(path: Path, shard: Shard, dataset: Dataset) -> Iterator[str]:
+def _problems_of_records(path: Path, shard: Shard, dataset: Dataset, counted: Counter[int]) -> Iterator[str]:
     number = 0
     try:
         for number, record in enumerate(tfrecord.read_records(path), start=1):
-            problem = _problem_of_example(record, dataset)
+            problem = _problem_of_example(record, dataset, counted)
             if problem:
                 yield f"{path}: record {number} {problem}"
     except DatasetError as error:
@@ -69,11 +73,12 @@ def _problems_of_records(path: Path, shard: Shard, dataset: Dataset) -> Iterator
         yield f"{path} holds {number} readable records, {shard.examples} were committed"
 
 
-def _problem_of_example(record: bytes, dataset: Dataset) -> str:
+def _problem_of_example(record: bytes, dataset: Dataset, counted: Counter[int]) -> str:
     try:
         image = read_image(record, dataset.records)
     except ValueError as error:
         return str(error)
+    counted.update(set(image.labels))
     for label in image.labels:
         if not 0 <= label < len(dataset.labels):
             first = dataset.records.label_offset
@@ -81,6 +86,16 @@ def _problem_of_example(record: bytes, dataset: Dataset) -> str:
     if image.format == "RAW" and len(image.encoded) != image.height * image.width * 3:
         return f"holds {len(image.encoded)} bytes, not {image.height} x {image.width} x 3 pixels"
     return ""
+
+
+def _problems_of_split(name: str, split: Split, counted: Mapping[str, int]) -> Iterator[str]:
+    """Where dataset.json says something else of a split than its sound shards hold."""
+    if split.bytes != sum(shard.bytes for shard in split.shards):
+        yield f"{name}: the bytes of the shards do not add up to {split.bytes}"
+    for label in sorted({*split.classes, *counted}):
+        said, held = split.classes.get(label, 0), counted.get(label, 0)
+        if said != held:
+            yield f"{name} holds {held} examples of {label!r}, {said} were committed"
 
 
 def _problems_of_lists(folder: Path, dataset: Dataset) -> Iterator[str]:

@@ -388,6 +388,35 @@ def test_the_list_of_the_rejected_belongs_to_the_data_set(settings: Settings):
         require_shards(folder, load(folder))
 
 
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda content: content["splits"]["train"]["classes"].update(cats=99), "'cats', 99 were committed"),
+        (lambda content: content["splits"]["train"]["classes"].update(newts=1), "holds 0 examples of 'newts'"),
+        (lambda content: content["splits"]["train"].update(bytes=9), "do not add up to 9"),
+    ],
+    ids=["count", "class", "bytes"],
+)
+def test_verify_counts_what_dataset_json_says(settings: Settings, damage, words: str):
+    folder = Path(build(settings)["dataset"])
+    damage_json(folder, damage)
+    assert words in "\n".join(verify(folder)["problems"])
+
+
+@pytest.mark.parametrize("damage", [lambda c: c["source"].pop("listed"), lambda c: c.update(rejected=3)])
+def test_a_dataset_json_that_lacks_something_is_refused(settings: Settings, damage):
+    folder = Path(build(settings)["dataset"])
+    damage_json(folder, damage)
+    with pytest.raises(DatasetError, match=r"dataset\.json cannot be read"):
+        load(folder)
+
+
+def damage_json(folder: Path, damage) -> None:
+    content = json.loads((folder / "dataset.json").read_text())
+    damage(content)
+    (folder / "dataset.json").write_text(json.dumps(content))
+
+
 def test_verify_finds_two_records_in_each_others_place(settings: Settings):
     folder = Path(build(changed(settings, num_shards=1))["dataset"])
     shard = folder / "train-00000-of-00001.tfrecord"

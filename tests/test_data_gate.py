@@ -267,6 +267,23 @@ def test_labels_that_are_numbers_are_ordered_as_numbers(make_images: MakeImages,
     assert load(Path(build(settings)["dataset"])).labels == ("0", "1", "2", "10")
 
 
+def test_labels_of_more_digits_than_python_reads(settings: Settings, tmp_path: Path):
+    listed = tmp_path / "list.csv"
+    keys = [path.relative_to(tmp_path) for path in sorted(Path(settings.source_uri).rglob("*.jpg"))]
+    long = "1" * 5000
+    listed.write_text("path,label\n" + "".join(f"{key},{(long, 2)[at % 2]}\n" for at, key in enumerate(keys)))
+    folder = Path(build(changed(settings, source_uri=str(listed)))["dataset"])
+    assert load(folder).labels == (long, "2")
+
+
+def test_one_group_leaves_nothing_for_training_and_that_is_said(settings: Settings, tmp_path: Path):
+    listed = tmp_path / "list.csv"
+    keys = [path.relative_to(tmp_path) for path in sorted(Path(settings.source_uri).rglob("*.jpg"))]
+    listed.write_text("path,label,group\n" + "".join(f"{key},{key.parts[1]},one\n" for key in keys))
+    with pytest.raises(SourceError, match=r"left for training \(\d+ for validation\): .* make groups smaller"):
+        build(changed(settings, source_uri=str(listed)))
+
+
 def test_images_of_several_labels_are_counted_once_and_not_trained_on(settings: Settings, tmp_path: Path):
     listed = tmp_path / "list.csv"
     keys = [path.relative_to(tmp_path) for path in sorted(Path(settings.source_uri).rglob("*.jpg"))]

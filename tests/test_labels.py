@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import SettingsError, SourceError
-from pipeline.labels import given_labels, label_map
+from pipeline.errors import DatasetError, SettingsError, SourceError
+from pipeline.labels import given_labels, label_map, proposed_labels
 
 
 def test_ids_are_given_once_and_never_move(tmp_path: Path):
@@ -36,6 +36,23 @@ def test_runs_of_many_dates_at_once_agree(tmp_path: Path):
         assert labels == longest[: len(labels)]
         assert set(day) <= set(labels)
         assert label_map(tmp_path, day) == labels
+
+
+@pytest.mark.parametrize("content", ["", "[", '{"cat": 0}', '["cat", 1]', '["cat", "cat"]', '"cat"'])
+def test_a_damaged_map_is_refused_and_nothing_is_added(content: str, tmp_path: Path):
+    label_map(tmp_path, ["cat", "dog"])
+    state = tmp_path / "labels" / "00001.json"
+    state.write_text(content)
+    for read in (label_map, proposed_labels):
+        with pytest.raises(DatasetError, match=r"00001\.json .*bring back"):
+            read(tmp_path, ["cat", "eel"])
+    assert list(state.parent.iterdir()) == [state]
+
+
+def test_other_files_beside_the_map_are_left_alone(tmp_path: Path):
+    label_map(tmp_path, ["cat", "dog"])
+    (tmp_path / "labels" / "00001 (copy).json").write_text("[]")
+    assert label_map(tmp_path, ["ant"]) == ["cat", "dog", "ant"]
 
 
 def test_names_with_newlines_and_not_utf_8_survive(tmp_path: Path):

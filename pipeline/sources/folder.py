@@ -77,6 +77,12 @@ def _has_splits(root: Path) -> bool:
     above_classes = [
         folder for folder in folders if SPLITS.get(folder.name.lower()) == "train" and _has_folders(folder)
     ]
+    if not above_classes and splits and all(map(_is_split_of_classes, folders)):
+        # They would become classes called "val" and "test", and nobody would be told.
+        raise SourceError(
+            f"source_uri {str(root)!r} holds {' and '.join(sorted(folder.name for folder in folders))} with folders in "
+            "them, and no train/: bring it, or name one of them train/"
+        )
     if not above_classes or (len(splits) == 1 and len(folders) == 1):
         return bool(above_classes)
     if len(splits) == 1:
@@ -86,6 +92,10 @@ def _has_splits(root: Path) -> bool:
             "either name the other splits validation/ and test/, or put all classes beside one another"
         )
     return True
+
+
+def _is_split_of_classes(folder: Path) -> bool:
+    return folder.name.lower() in SPLITS and _has_folders(folder)
 
 
 def _has_folders(folder: Path) -> bool:

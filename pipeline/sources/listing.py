@@ -37,6 +37,7 @@ _PARQUET = ".parquet"
 _SUFFIXES = (*_DELIMITERS, ".jsonl", ".ndjson", _PARQUET)
 _BLOCK = 4 << 20  # bytes that are parsed at once: a row must fit in
 _BATCH = 16_384  # rows that are Python's objects at once
+_LONGEST_SHOWN = 200  # characters of a value in a sentence
 _SCHEME = re.compile(rb"([A-Za-z][A-Za-z0-9+.-]*)://")
 _ADVICE = {
     "labels": "put several labels of an image into one cell, separated by |",
@@ -58,7 +59,7 @@ def list_images(place: Path, settings: Settings) -> Iterator[Found]:
     Raises SourceError where the list cannot be read, lacks a column, or says something about an image that cannot be.
     """
     table = _with_keys(_read(place, settings), place)
-    yield from _without_repeats((_found(row, place) for row in _rows_by_path(table)), place)
+    yield from _without_repeats((_found(row, place) for row in _rows_by_path(table, place)), place)
 
 
 def _read(place: Path, settings: Settings) -> "pa.Table":
@@ -196,13 +197,18 @@ def _path_of_uri(uri: bytes, scheme: re.Match[bytes], place: Path) -> bytes:
     return unquote_to_bytes(slash + path)
 
 
-def _rows_by_path(table: "pa.Table") -> Iterator[dict[str, Any]]:
+def _rows_by_path(table: "pa.Table", place: Path) -> Iterator[dict[str, Any]]:
     """Rows in the order of the bytes of their paths; equal paths as they stand in the list."""
     from pyarrow import compute
 
     order = compute.sort_indices(table, [("path", "ascending")])
     for start in range(0, len(order), _BATCH):
-        yield from table.take(order.slice(start, _BATCH)).to_pylist()
+        batch = table.take(order.slice(start, _BATCH))
+        try:
+            rows = batch.to_pylist()
+        except UnicodeDecodeError as error:  # Arrow reads JSON without looking at the encoding of its texts
+            raise SourceError(f"{place} holds {error.object[:40]!r}, which is not UTF-8: save it as UTF-8") from error
+        yield from rows
 
 
 def _found(row: dict[str, Any], place: Path) -> Listed | Skipped:
@@ -284,5 +290,11 @@ def _require_agreement(one: Listed, other: Listed, place: Path) -> None:
         given, differing = getattr(one, field), getattr(other, field)
         if given != differing:
             raise SourceError(
-                f"{place} lists {one.key!r} with {field} {given!r} and again with {differing!r}: {advice}"
+                f"{place} lists {one.key!r} with {field} {_shown(given)} and again with {_shown(differing)}: {advice}"
             )
+
+
+def _shown(value: object) -> str:
+    """A value for a sentence: a cell may hold megabytes."""
+    text = repr(value)
+    return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "..."

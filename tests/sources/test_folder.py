@@ -59,6 +59,17 @@ def test_a_train_folder_alone_is_a_split(tmp_path: Path):
     assert {(label, split) for _, label, split in listed(tmp_path)} == {("cats", "train"), ("dogs", "train")}
 
 
+def test_splits_without_train_are_not_taken_for_classes(tmp_path: Path):
+    write(tmp_path, "val/cats/a.jpg", "test/dogs/b.jpg", ".hidden/c.jpg")
+    with pytest.raises(SourceError, match=r"holds test and val with folders in them, and no train/"):
+        found(tmp_path)
+
+
+def test_classes_called_val_and_test_are_classes(tmp_path: Path):
+    write(tmp_path, "val/a.jpg", "test/b.jpg")
+    assert [label for _, label, _ in listed(tmp_path)] == ["test", "val"]
+
+
 def test_what_could_be_either_is_refused(tmp_path: Path):
     write(tmp_path, "train/steam/a.jpg", "car/b.jpg", "plane/c.jpg")
     with pytest.raises(SourceError, match=r"train/ with folders in it, beside car, plane"):

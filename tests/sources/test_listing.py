@@ -235,6 +235,18 @@ def test_broken_files_are_refused_in_one_sentence(name: str, content: bytes, tmp
     assert "\n" not in str(refused.value)
 
 
+def test_json_lines_that_are_not_utf_8_are_refused_in_words(tmp_path: Path):
+    line = '{"path": "a.jpg", "label": "café"}\n'.encode("latin-1")
+    with pytest.raises(SourceError, match=r"list\.jsonl holds b'caf\\xe9', which is not UTF-8"):
+        found(csv(tmp_path, line, "list.jsonl"))
+
+
+def test_a_huge_cell_makes_no_huge_sentence(tmp_path: Path):
+    with pytest.raises(SourceError, match="separated by") as refused:
+        found(csv(tmp_path, f"path,label\na.jpg,{'x' * 100_000}\na.jpg,cat\n"))
+    assert len(str(refused.value)) < 1000
+
+
 def test_a_column_of_something_else_than_paths(tmp_path: Path):
     with pytest.raises(SourceError, match=r"holds struct<bytes: int64> in the column of paths, not text"):
         found(parquet_file(tmp_path, image=[{"bytes": 1}], label=["cat"]))
