@@ -1,5 +1,7 @@
 """What an image looks like, in two numbers: for drift between versions, and for pictures that are there twice."""
 
+from operator import mul
+
 from PIL import Image
 
 THUMBNAIL = 64
@@ -24,7 +26,8 @@ def decode(image: Image.Image, for_hash: bool) -> Image.Image:
 
 def brightness(grey: Image.Image) -> float:
     """Mean of the luminance, 0 to 255."""
-    return sum(value * count for value, count in enumerate(grey.histogram())) / (grey.width * grey.height)
+    total: int = sum(map(mul, range(256), grey.histogram()))  # a loop here takes as long as opening a tiny PNG
+    return total / (grey.width * grey.height)
 
 
 def perceptual_hash(grey: Image.Image) -> int:

@@ -212,7 +212,7 @@ def _examined(
         raise _Unusable(f"{size} are more than {limit}", "shrink it, or raise max_megapixels")
     if image.mode in ("F", "I"):
         raise _Unusable(f"32 bits a pixel (mode {image.mode}) have no known range", "save it with 8 or 16 bits")
-    orientation = image.getexif().get(ExifTags.Base.Orientation, 1)
+    orientation = _orientation(image, header)
     width, height = image.size if orientation not in _ON_ITS_SIDE else image.size[::-1]
     view = _view(width, height, rules, boxes)
     turn = _UPRIGHT.get(orientation)
@@ -223,6 +223,13 @@ def _examined(
             perceptual_hash=appearance.perceptual_hash(grey) if rules.perceptual_hash else None,
         )
     return _anew(image, turn, view, rules)
+
+
+def _orientation(image: Image.Image, header: Header | None) -> int:
+    if header is not None and not header.may_be_turned:
+        return 1  # the whole of EXIF takes Pillow longer to read than a tiny image to decode
+    orientation: int = image.getexif().get(ExifTags.Base.Orientation, 1)
+    return orientation
 
 
 def _view(width: int, height: int, rules: Rules, boxes: Sequence[Box]) -> _View:
