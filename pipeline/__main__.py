@@ -50,14 +50,16 @@ def _extract(options: argparse.Namespace) -> dict[str, Any]:
 
 def _shard(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.build import write_shards
+    from pipeline.quality.gate import ask_terminal
 
-    return {"plan": str(write_shards(_settings(options), _file(options.snapshot)))}
+    return {"plan": str(write_shards(_settings(options), _file(options.snapshot), ask_terminal()))}
 
 
 def _upload(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.build import publish
+    from pipeline.quality.gate import ask_terminal
 
-    return publish(_file(options.plan), _settings(options))
+    return publish(_file(options.plan), _settings(options), ask_terminal())
 
 
 def _build(options: argparse.Namespace) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from pipeline.parallel import ordered_map
 from pipeline.plan_files import Plan, load_plan, make_plan
 from pipeline.process import start_worker
 from pipeline.progress import progress
-from pipeline.quality.gate import ask_terminal
+from pipeline.quality.gate import Ask, ask_terminal
 from pipeline.ranges import load_range
 from pipeline.shard import write_range
 from pipeline.upload import commit, copy_range
@@ -24,23 +24,23 @@ COPIERS = 4
 
 def build(settings: Settings) -> dict[str, Any]:
     """Make the data set of `settings`, or find it complete; return what `python -m pipeline build --json` prints."""
-    plan_path = write_shards(settings, take_snapshot(settings))
-    return publish(plan_path, settings)
+    ask = ask_terminal()  # one for both, so that nobody is asked the same twice
+    return publish(write_shards(settings, take_snapshot(settings), ask), settings, ask)
 
 
-def write_shards(settings: Settings, snapshot_path: Path) -> Path:
+def write_shards(settings: Settings, snapshot_path: Path, ask: Ask | None = None) -> Path:
     """Plan and write all shards of a snapshot; return the file of the plan."""
     # A task costs nothing here, so that a range of one shard gives the finest progress.
-    plan_path = make_plan(settings.model_copy(update={"shards_per_task": 1}), snapshot_path, ask_terminal())
+    plan_path = make_plan(settings.model_copy(update={"shards_per_task": 1}), snapshot_path, ask)
     _write_all(load_plan(plan_path).ranges)
     return plan_path
 
 
-def publish(plan_path: Path, settings: Settings) -> dict[str, Any]:
+def publish(plan_path: Path, settings: Settings, ask: Ask | None = None) -> dict[str, Any]:
     """Upload the shards of a plan and commit the data set, unless it is over a threshold of `settings`."""
     plan = load_plan(plan_path)
     _copy_all(plan.ranges)
-    return summary(plan, commit(plan_path, settings, ask_terminal()))
+    return summary(plan, commit(plan_path, settings, ask))
 
 
 def summary(plan: Plan, dataset: Dataset) -> dict[str, Any]:
