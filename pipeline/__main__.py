@@ -85,11 +85,13 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     settings = _settings(options)
     from pipeline.build import publish, write_shards
     from pipeline.extract import take_snapshot
+    from pipeline.quality.gate import ask_terminal
     from pipeline.train import require_trainable
 
     snapshot = take_snapshot(settings)
     require_trainable(snapshot)
-    built = publish(write_shards(settings, snapshot), settings)
+    ask = ask_terminal()
+    built = publish(write_shards(settings, snapshot, ask), settings, ask)
     return {**built, **_trained(settings, Path(built["dataset"]))}
 
 

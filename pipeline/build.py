@@ -24,7 +24,7 @@ COPIERS = 4
 
 def build(settings: Settings) -> dict[str, Any]:
     """Make the data set of `settings`, or find it complete; return what `python -m pipeline build --json` prints."""
-    ask = ask_terminal()  # one for both, so that nobody is asked the same twice
+    ask = ask_terminal()
     return publish(write_shards(settings, take_snapshot(settings), ask), settings, ask)
 
 

@@ -9,7 +9,6 @@ import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, Literal
 
 from pipeline.config import Action, Settings
@@ -75,8 +74,8 @@ def decide(found: Sequence[Finding], ask: Ask | None) -> None:
 
 
 def ask_terminal() -> Ask | None:
-    """Something that asks whoever sits at the terminal, each sentence once; None where nobody does."""
-    return cache(_ask) if sys.stdin.isatty() and sys.stderr.isatty() else None
+    """Something that asks whoever sits at the terminal; None where nobody does."""
+    return _ask if sys.stdin.isatty() and sys.stderr.isatty() else None
 
 
 def _ask(sentence: str) -> bool:

@@ -210,16 +210,6 @@ def test_the_terminal_is_asked_on_stderr(answer: str, goes_on: bool, monkeypatch
     assert shown.getvalue() == "3 of 4 leak\nGo on? [y/N] "
 
 
-def test_the_terminal_is_asked_the_same_once(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sys, "stdin", Terminal("y\n"))
-    monkeypatch.setattr(sys, "stderr", shown := Terminal())
-    ask = ask_terminal()
-    assert ask is not None
-    assert ask("3 of 4 leak")
-    assert ask("3 of 4 leak")  # before the commit, as it was when planning
-    assert shown.getvalue().count("Go on?") == 1
-
-
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
