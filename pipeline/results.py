@@ -32,10 +32,10 @@ def results_folder(plan_path: Path) -> Path:
 
 
 def load_result(plan_path: Path, shard: str) -> ShardResult | None:
-    """What was written of a shard, if it was finished."""
+    """What was written of a shard, if it was finished; a file that is damaged says nothing of it."""
     try:
         return ShardResult(**storage.read_json(results_folder(plan_path) / f"{shard}.json"))
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError, TypeError):
         return None
 
 

@@ -207,6 +207,17 @@ def _run_for(command: list[str], seconds: float) -> int:
         return process.wait()
 
 
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"name": 1}'])
+def test_a_shard_whose_result_is_damaged_is_written_again(settings: Settings, damage: str):
+    first = build(settings)
+    dataset = Path(first["dataset"]) / "dataset.json"
+    dataset.unlink()
+    [result] = Path(settings.workspace).rglob("results/train-00003-of-00010.tfrecord.json")
+    result.write_text(damage)
+    assert build(settings)["dataset"] == first["dataset"]
+    assert verify(Path(first["dataset"]))["ok"]
+
+
 def test_only_missing_shards_are_written(settings: Settings):
     ranges = planned(settings)
     write_range(ranges[0], silently)

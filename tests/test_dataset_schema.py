@@ -33,7 +33,7 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Any:
     source, workspace = make_folders(folder / "source" / "train", IN_FOLDERS).parent, folder / "workspace"
     for split in ("validation", "test"):
         make_folders(source / split, IN_FOLDERS[:3])
-    publish(source, workspace, max_leaked_fraction=1)
+    publish(source, workspace, max_leaked_fraction=1, prepare="resize")
     (source / "train" / "red rose" / "broken.jpg").write_bytes(jpeg(5)[:60])
     (source / "train" / "red rose" / "notes.txt").write_bytes(b"notes")
     return described(publish(source, workspace, max_leaked_fraction=1, near_duplicates=True, prepare="resize"))

@@ -163,7 +163,7 @@ Pair = tuple[Sequence[int], Sequence[int]]
 
 def _histograms(name: str, now: Mapping[str, Any], before: Mapping[str, Any]) -> Pair | None:
     one, other = (_histogram(name, quality) for quality in (now, before))
-    return (one["counts"], other["counts"]) if one and other and one["edges"] == other["edges"] else None
+    return (one["counts"], other["counts"]) if one and other and one.get("edges") == other.get("edges") else None
 
 
 def _histogram(name: str, quality: Mapping[str, Any]) -> Any:
