@@ -33,7 +33,7 @@ from pipeline.config import settings_from
 from pipeline.extract import take_snapshot
 from pipeline.plan_files import load_plan, make_plan
 from pipeline.ranges import load_range
-from pipeline.raw import from_line, to_line
+from pipeline.raw import content_of, from_line, to_line
 from pipeline.snapshot import columns_path, load_snapshot, save_snapshot, to_columns
 
 HOME = ROOT / ".bench"
@@ -390,7 +390,7 @@ def simulated(path: Path, count: int) -> Path:
             # A checksum of its own each: those that agree are taken for equal images, and read to make sure.
             row = row._replace(key=f"{number:08d}/{row.key}", crc32c=number * 2_654_435_761 & 0xFFFFFFFF)
             columns.write(to_columns(row, offset, ids[row.labels[0]]))
-            offset += lines.write(to_line(row))
+            offset += lines.write(to_line(content_of(row), row.generation))
     return save_snapshot(replace(small, rows=str(large), listed=count, fingerprint=f"{count:032x}"))
 
 

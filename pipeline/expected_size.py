@@ -12,6 +12,7 @@ from pipeline.quality.examine import Rules, UsableImage, examine
 from pipeline.raw import RawImage, read_raw
 from pipeline.snapshot import Snapshot, SnapshotRows, load_columns
 from pipeline.sources import MISSING
+from pipeline.storage import nearest
 
 SAMPLES = 24
 _log = logging.getLogger(__name__)
@@ -36,10 +37,10 @@ def say_size(total: int, snapshot: Snapshot, folder: Path, prepare: str) -> None
         _log.info(
             "prepare=%s: about %.1f MB of shards, of %.1f MB of images", prepare, total / 1e6, snapshot.bytes / 1e6
         )
-    nearest = next(place for place in (folder, *folder.parents) if place.exists())
-    free = shutil.disk_usage(nearest).free
+    place = nearest(folder)
+    free = shutil.disk_usage(place).free
     if free < total:
-        _log.warning("%s has %.1f GB left, the shards will take about %.1f GB", nearest, free / 1e9, total / 1e9)
+        _log.warning("%s has %.1f GB left, the shards will take about %.1f GB", place, free / 1e9, total / 1e9)
 
 
 def _prepared_bytes(root: str, row: RawImage, rules: Rules) -> int:

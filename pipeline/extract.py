@@ -21,7 +21,7 @@ from pipeline.find_source import find_source, images_of, root_of
 from pipeline.parallel import ordered_map
 from pipeline.preflight import preflight
 from pipeline.progress import progress
-from pipeline.raw import RawImage, content_of, from_line, key_bytes, read_raw
+from pipeline.raw import RawImage, content_of, from_line, key_bytes, read_raw, to_line
 from pipeline.snapshot import Snapshot, columns_path, load_snapshot, save_snapshot, to_columns
 from pipeline.sources import MISSING, Classes, Found, Listed, Skipped
 from pipeline.workspace import place_hash, snapshots_folder
@@ -66,7 +66,7 @@ def _write_rows(settings: Settings, sums: "_Sums", rows_file: IO[bytes], columns
     for row in _rows(settings, sums):
         content = content_of(row)
         columns_file.write(to_columns(row, offset, sums.add(row, content)))
-        offset += rows_file.write(b"%b,%d]\n" % (content, row.generation))
+        offset += rows_file.write(to_line(content, row.generation))
 
 
 class _Sums:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pipeline.config import Settings
 from pipeline.errors import SettingsError
+from pipeline.storage import nearest
 
 
 def preflight(settings: Settings) -> None:
@@ -54,8 +55,7 @@ def _require_outside(field: str, folder: Path, source: Path) -> None:
 def _require_writable(field: str, folder: Path) -> None:
     """The nearest folder that exists must be one we may write to; nothing is made yet."""
     try:
-        nearest = next(place for place in (folder, *folder.parents) if place.exists())
-        with tempfile.TemporaryFile(dir=nearest):  # permissions alone do not tell a read-only file system
+        with tempfile.TemporaryFile(dir=nearest(folder)):  # permissions alone do not tell a read-only file system
             pass
     except (OSError, ValueError) as error:
         raise SettingsError(f"{field} must be a folder that can be written to, got {str(folder)!r}: {error}") from error

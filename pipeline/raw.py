@@ -38,9 +38,9 @@ def content_of(row: RawImage) -> bytes:
     return _dump(row[:-1])[:-1].encode("ascii")
 
 
-def to_line(row: RawImage) -> bytes:
-    """A row as one line, newline included."""
-    return b"%b,%d]\n" % (content_of(row), row.generation)
+def to_line(content: bytes, generation: int) -> bytes:
+    """A row as one line, newline included, from what `content_of` made of it."""
+    return b"%b,%d]\n" % (content, generation)
 
 
 def from_line(line: bytes) -> RawImage:

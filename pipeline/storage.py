@@ -85,6 +85,11 @@ def copy_new(source: Path, target: Path) -> None:
         shutil.copyfileobj(reader, writer, CHUNK_BYTES)
 
 
+def nearest(folder: Path) -> Path:
+    """`folder`, or the nearest one above it that exists."""
+    return next(place for place in (folder, *folder.parents) if place.exists())
+
+
 def sync(path: Path) -> None:
     """Bring a file, and the entry that names it, to the disk: a commit must not outlive what it commits."""
     for target in (path, path.parent):

@@ -24,7 +24,7 @@ with open(rows, "wb") as lines, open(columns_path(str(rows)), "wb") as columns:
     for number in range({IMAGES}):
         row = RawImage(f"c{{number % 10}}/{{number:08d}}.jpg", [f"c{{number % 10}}"], "", 1000, number, "", [], 1)
         columns.write(to_columns(row, offset, number % 10))
-        offset += lines.write(to_line(row))
+        offset += lines.write(to_line(content_of(row), row.generation))
 labels = [f"c{{number}}" for number in range(10)]
 snapshot = Snapshot(
     source_uri="/nowhere", root="/nowhere", kind="folder", rows=str(rows), started_ns=0, fingerprint="f",
