@@ -19,6 +19,7 @@ from pydantic.config import JsonDict
 
 from pipeline import sources
 from pipeline.errors import SettingsError
+from pipeline.storage import BucketPath, Place, is_bucket, place_of
 
 SHARDS_PER_SERVER = 10
 SMALLEST_INPUT = {"InceptionResNetV2": 75}
@@ -55,6 +56,10 @@ def _default_workspace() -> str:
     return os.environ.get("TENFOLD_WORKSPACE", "workspace")
 
 
+def _default_local_folder() -> str:
+    return os.environ.get("TENFOLD_LOCAL_FOLDER", "~/.cache/tenfold")
+
+
 class Settings(BaseModel):
     """Everything a run can be told. Immutable; `settings_from` makes it and explains what is wrong."""
 
@@ -63,9 +68,9 @@ class Settings(BaseModel):
     source_uri: str = Field(
         "",
         title="Images",
-        examples=["/data/flowers", "/data/photos/{date}"],
-        description="Folder of raw images, one sub-folder a class, with or without train/, validation/ and test/ "
-        "above them; or a list of them (CSV, JSON lines, Parquet), or the folder of Stanford Cars or ImageNet. "
+        examples=["/data/flowers", "gs://bucket/photos/{date}"],
+        description="Folder of raw images, local or gs://bucket/prefix, one sub-folder a class, with or "
+        "without train/, validation/ and test/ above them; or a list of them (CSV, JSON lines, Parquet), or the folder of Stanford Cars or ImageNet. "
         "{date} in it becomes the data date of the run.",
     )
 
@@ -100,14 +105,16 @@ class Settings(BaseModel):
         default_factory=_default_workspace,
         title="Workspace",
         json_schema_extra=PLACES,
-        description="Folder that all workers can reach: shards, plans, checkpoints and reports are kept there.",
+        description="Folder that all workers can reach, local or gs://bucket/prefix: shards, plans, checkpoints and "
+        "reports are kept there.",
     )
 
     publish_uri: str = Field(
         "",
         title="Publish to",
         json_schema_extra=PLACES,
-        description="Folder that data sets are published in. Empty: `datasets` in the workspace.",
+        description="Folder that data sets are published in, local or gs://bucket/prefix. Empty: `datasets` in the "
+        "workspace.",
     )
 
     dataset: str = Field(
@@ -115,6 +122,38 @@ class Settings(BaseModel):
         title="Finished data set",
         json_schema_extra=PLACES,
         description="Folder of a published data set, for `python -m pipeline train` on its own.",
+    )
+
+    local_folder: str = Field(
+        default_factory=_default_local_folder,
+        title="Local folder",
+        json_schema_extra=PLACES,
+        description="Folder on each worker for what a training needs at hand where the workspace is a bucket: its "
+        "record and checkpoints, which are mirrored to the workspace, and copies of shards.",
+    )
+
+    cache_gigabytes: float = Field(
+        100.0,
+        title="Shard cache",
+        gt=0,
+        allow_inf_nan=False,
+        json_schema_extra=PLACES,
+        description="How much of the local folder copies of shards may take; those used longest ago make room.",
+    )
+
+    read_shards: Literal["cache", "direct"] = Field(
+        "cache",
+        title="Read shards",
+        json_schema_extra=PLACES,
+        description="How training reads shards from a bucket. cache copies them to the local folder, checked, ahead of "
+        "the training. direct leaves it to TensorFlow, which fetches all of them in every epoch.",
+    )
+
+    user_project: str = Field(
+        "",
+        title="Project that pays",
+        json_schema_extra=PLACES,
+        description="Google Cloud project that pays for reading the images, where the requester must.",
     )
 
     data_date: str = Field(
@@ -396,12 +435,15 @@ class Settings(BaseModel):
         description="Project that the experiment is logged to.",
     )
 
-    @field_validator("source_uri", "workspace", "publish_uri", "dataset", "weights", "label_map")
+    @field_validator("source_uri", "workspace", "publish_uri", "dataset")
     @classmethod
-    def _absolute(cls, value: str) -> str:
-        if "://" in value:
-            raise ValueError("must be a local path (a bucket is not read yet: copy it with `gcloud storage cp -r`)")
-        return os.path.abspath(os.path.expanduser(value)) if value else value  # noqa: PTH100, PTH111 - keeps {date}
+    def _place(cls, value: str) -> str:
+        return str(BucketPath.of(value)) if is_bucket(value) else _absolute(value, " or gs://bucket/prefix")
+
+    @field_validator("weights", "label_map", "local_folder")
+    @classmethod
+    def _local(cls, value: str) -> str:
+        return _absolute(value, "")
 
     @model_validator(mode="after")
     def _large_enough(self) -> "Settings":
@@ -449,14 +491,25 @@ class Settings(BaseModel):
         return self.num_shards or SHARDS_PER_SERVER * self.num_training_servers
 
     @property
-    def datasets_folder(self) -> Path:
+    def source(self) -> Place:
+        """Where the raw images lie, or their list."""
+        return place_of(self.source_uri, self.user_project)
+
+    @property
+    def datasets_folder(self) -> Place:
         """Where versions are published: `publish_uri`, or `datasets` in the workspace."""
-        return Path(self.publish_uri) if self.publish_uri else Path(self.workspace) / "datasets"
+        return place_of(self.publish_uri) if self.publish_uri else place_of(self.workspace) / "datasets"
 
     def dated(self, run_date: datetime | None = None) -> "Settings":
         """These settings with the data date (that of the form, else of the run, else today in UTC) filled in."""
         day = self.data_date or (run_date or datetime.now(UTC)).date().isoformat()
         return self.model_copy(update={"data_date": day, "source_uri": self.source_uri.replace("{date}", day)})
+
+
+def _absolute(value: str, otherwise: str) -> str:
+    if "://" in value:
+        raise ValueError(f"must be a local path{otherwise}")
+    return os.path.abspath(os.path.expanduser(value)) if value else value  # noqa: PTH100, PTH111 - keeps {date}
 
 
 def settings_from(values: Mapping[str, Any], *, strict: bool = True) -> Settings:

@@ -39,3 +39,11 @@ class Preempted(TenfoldError):
 
 class TrainingError(TenfoldError):
     """The training process ended without a result."""
+
+
+class AccessError(BadInput):
+    """A bucket is not there, or this principal may not use it."""
+
+
+class StorageError(TenfoldError):
+    """A bucket did not answer within the time given to retries, or sent damaged bytes again. A later try may work."""

@@ -9,18 +9,21 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def ordered_map(work: Callable[[Item], Result], items: Iterable[Item], threads: int) -> Iterator[Result]:
+def ordered_map(
+    work: Callable[[Item], Result], items: Iterable[Item], threads: int, under_way: int | None = None
+) -> Iterator[Result]:
     """Results of `work` in the order of `items`.
 
-    Unlike `Executor.map`, which submits all items at once, never more than four items a thread are under way: a
-    listing of ten million stays a stream.
+    Unlike `Executor.map`, which submits all items at once, never more than `under_way` are (four a thread, unless it
+    is said): a listing of ten million stays a stream, and large results fit into memory.
     """
+    most = under_way or 4 * threads
     waiting: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(threads) as pool:
         try:
             for item in items:
                 waiting.append(pool.submit(work, item))
-                if len(waiting) >= 4 * threads:
+                if len(waiting) >= most:
                     yield waiting.popleft().result()
             while waiting:
                 yield waiting.popleft().result()

@@ -26,7 +26,7 @@ from pipeline.config import Settings, settings_from
 from pipeline.errors import DatasetError, Preempted, TenfoldError, TrainingError
 from pipeline.monitor import last_row, read
 from pipeline.monitor.diagnosis import summarize, verdict
-from pipeline.storage import crc32c_of_file
+from pipeline.storage import crc32c_of
 from pipeline.workspace import run_folder
 
 EXIT_PREEMPTED = 75  # EX_TEMPFAIL of sysexits.h
@@ -58,7 +58,7 @@ def training_folder(settings: Settings, run_id: str, dataset_version: str) -> Pa
     A run that is cleared with other settings keeps its id; in one folder it would go on from a foreign checkpoint.
     """
     names = ("model", "epochs", "batch_size", "learning_rate", "image_size", "shuffle_megabytes", "seed")
-    weights = f"{crc32c_of_file(Path(settings.weights)):08x}" if settings.weights else ""
+    weights = f"{crc32c_of(Path(settings.weights)):08x}" if settings.weights else ""
     content = {"dataset": dataset_version, "weights": weights, **{name: getattr(settings, name) for name in names}}
     digest = hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=6).hexdigest()
     return run_folder(settings, run_id) / digest

@@ -133,7 +133,7 @@ def _copy(written: Path, target: Path) -> None:
 
 
 def _verify(path: Path, result: ShardResult) -> None:
-    crc32c = f"{storage.crc32c_of_file(path):08x}"
+    crc32c = f"{storage.crc32c_of(path):08x}"
     if crc32c != result.crc32c:
         raise ConflictError(
             f"{path} has CRC32C {crc32c}, {result.crc32c} was written: it was left untouched; move it away, run again"

@@ -55,7 +55,7 @@ def _problems_of_shard(path: Path, shard: Shard, dataset: Dataset, counted: Coun
         return
     if path.stat().st_size != shard.bytes:
         yield f"{path} holds {path.stat().st_size} bytes, {shard.bytes} were committed"
-    elif f"{storage.crc32c_of_file(path):08x}" != shard.crc32c:
+    elif f"{storage.crc32c_of(path):08x}" != shard.crc32c:
         yield f"{path} has another CRC32C than was committed"
     yield from _problems_of_records(path, shard, dataset, counted)
 
@@ -103,7 +103,7 @@ def _problems_of_lists(folder: Path, dataset: Dataset) -> Iterator[str]:
         path = folder / listed["file"]
         if not path.exists():
             yield f"{path} is missing"
-        elif f"{storage.crc32c_of_file(path):08x}" != listed["crc32c"]:
+        elif f"{storage.crc32c_of(path):08x}" != listed["crc32c"]:
             yield f"{path} has another CRC32C than was committed"
 
 

@@ -1,44 +1,44 @@
 """Where things lie in the workspace. Nothing else knows the folders."""
 
 import hashlib
-from pathlib import Path
 from urllib.parse import quote
 
 from pipeline.config import Settings
+from pipeline.storage import Place, place_of
 
 
-def snapshots_folder(settings: Settings) -> Path:
+def snapshots_folder(settings: Settings) -> Place:
     """Snapshots of a data set's sources."""
-    return Path(settings.workspace) / "work" / settings.dataset_name / "snapshots"
+    return place_of(settings.workspace) / "work" / settings.dataset_name / "snapshots"
 
 
-def work_folder(settings: Settings, version: str) -> Path:
+def work_folder(settings: Settings, version: str) -> Place:
     """Plans and the results of shards of one version, from one source and for one place to publish it in."""
     place = place_hash(f"{settings.source_uri}\0{settings.datasets_folder}")
-    return Path(settings.workspace) / "work" / settings.dataset_name / f"{version}-{place}"
+    return place_of(settings.workspace) / "work" / settings.dataset_name / f"{version}-{place}"
 
 
-def name_folder(settings: Settings) -> Path:
+def name_folder(settings: Settings) -> Place:
     """Where all versions of a data set are published, and its label map."""
     return settings.datasets_folder / settings.dataset_name
 
 
-def dataset_folder(settings: Settings, version: str) -> Path:
+def dataset_folder(settings: Settings, version: str) -> Place:
     """Where a version is published."""
     return name_folder(settings) / version
 
 
-def shards_folder(settings: Settings, version: str) -> Path:
+def shards_folder(settings: Settings, version: str) -> Place:
     """Where shards are written: under their final names where the published place lies in the workspace."""
     published = dataset_folder(settings, version)
-    if published.is_relative_to(settings.workspace):
+    if published.is_relative_to(place_of(settings.workspace)):
         return published
     return work_folder(settings, version) / "shards"
 
 
-def run_folder(settings: Settings, run_id: str) -> Path:
+def run_folder(settings: Settings, run_id: str) -> Place:
     """Where trainings of one run are kept; different run ids never share a folder."""
-    return Path(settings.workspace) / "runs" / folder_name(run_id)
+    return place_of(settings.workspace) / "runs" / folder_name(run_id)
 
 
 def folder_name(run_id: str) -> str:

@@ -77,7 +77,7 @@ def test_write_new_works_without_hard_links(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_sweep_removes_what_dead_processes_left_and_nothing_else(tmp_path: Path):
-    script = f"import os; from pipeline.storage import *; p = Path({str(tmp_path)!r}) / 'a'\n"
+    script = f"import os; from pathlib import Path; from pipeline.storage import *; p = Path({str(tmp_path)!r}) / 'a'\n"
     script += "with write_whole(p) as f: f.write(b'x'); f.flush(); os.kill(os.getpid(), 9)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9
     assert len(left_over(tmp_path)) == 1
@@ -115,4 +115,4 @@ def test_crc32c_of_a_file(tmp_path: Path, size: int):
     import google_crc32c
 
     (tmp_path / "file").write_bytes(b"ab" * size)
-    assert storage.crc32c_of_file(tmp_path / "file") == google_crc32c.value(b"ab" * size)
+    assert storage.crc32c_of(tmp_path / "file") == google_crc32c.value(b"ab" * size)

@@ -6,7 +6,7 @@ import pytest
 
 from pipeline import tfrecord
 from pipeline.errors import DatasetError
-from pipeline.storage import crc32c_of_file
+from pipeline.storage import crc32c_of
 
 RECORDS = [b"", b"a", b"x" * 100_000]
 
@@ -78,7 +78,7 @@ def test_what_is_written_in_two_parts_is_read_by_us_and_by_tensorflow(tmp_path: 
     assert list(tfrecord.read_records(path)) == records
     theirs = tf.data.TFRecordDataset(str(path), compression_type="GZIP" if ending.endswith("gz") else "")
     assert [record.numpy() for record in theirs] == records
-    assert (writer.size, writer.crc32c) == (path.stat().st_size, crc32c_of_file(path))
+    assert (writer.size, writer.crc32c) == (path.stat().st_size, crc32c_of(path))
 
 
 def test_a_write_that_takes_only_a_part_is_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -1,21 +1,21 @@
-"""Files that are whole or absent.
+"""Local files that are whole or absent.
 
 Every write goes to a temporary name beside its target, which names host and process, and reaches the target in one
 rename or link. A reader therefore sees all of a file or none of it, and a kill leaves nothing but a temporary file
 that `sweep` can tell from a live one.
 """
 
-import json
 import os
 import re
 import shutil
 import socket
+import tempfile
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import google_crc32c
 
@@ -79,10 +79,16 @@ def write_new(path: Path) -> Iterator[IO[bytes]]:
             _require_equal(temporary, path)
 
 
-def copy_new(source: Path, target: Path) -> None:
-    """Copy `source` to `target`, whole or absent; a target with other content is a ConflictError."""
-    with open(source, "rb") as reader, write_new(target) as writer:
-        shutil.copyfileobj(reader, writer, CHUNK_BYTES)
+def copy_bytes(reader: IO[bytes], writer: IO[bytes]) -> None:
+    """All that `reader` has left, in pieces of 1 MiB."""
+    shutil.copyfileobj(reader, writer, CHUNK_BYTES)
+
+
+@contextmanager
+def temporary_of_no_place(name: str) -> Iterator[Path]:
+    """A temporary file that is to be uploaded: in the system's folder for them, gone at the end."""
+    with tempfile.TemporaryDirectory(prefix="tenfold-") as folder:
+        yield Path(folder) / name
 
 
 def nearest(folder: Path) -> Path:
@@ -154,8 +160,3 @@ def _is_alive(pid: int, written: float) -> bool:
         return process.status() != psutil.STATUS_ZOMBIE and process.create_time() <= written + CLOCK_SLACK_S
     except psutil.NoSuchProcess:
         return False
-
-
-def read_json(path: Path) -> Any:
-    """The one JSON value in a file."""
-    return json.loads(path.read_bytes())

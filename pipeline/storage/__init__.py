@@ -1,0 +1,150 @@
+"""Local paths and gs:// behind one small interface: files that are whole or absent.
+
+A `Place` is a `pathlib.Path` or a `BucketPath`; both are looked at and read alike. What writes, copies or walks is a
+function here. A reader sees all of a file or none of it, and what stands is never replaced by `write_new`.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from pipeline.storage import local
+from pipeline.storage.bucket_path import SCHEME, BucketPath, ObjectStat
+from pipeline.storage.local import CHUNK_BYTES, nearest, temporary_beside
+
+Place = Path | BucketPath
+
+__all__ = [
+    "CHUNK_BYTES",
+    "SCHEME",
+    "BucketPath",
+    "ObjectStat",
+    "Place",
+    "copy_new",
+    "crc32c_of",
+    "folders",
+    "is_bucket",
+    "local_copy",
+    "move_whole",
+    "nearest",
+    "objects",
+    "place_of",
+    "read_json",
+    "sweep",
+    "sync",
+    "temporary_beside",
+    "temporary_for",
+    "write_new",
+    "write_whole",
+]
+
+
+class Object(NamedTuple):
+    """An object below a place: its key from there on."""
+
+    key: str
+    stat: ObjectStat
+
+
+def place_of(uri: str, user_project: str = "") -> Place:
+    """The place that a setting or a plan names. Raises ValueError where it names no bucket."""
+    return BucketPath.of(uri, user_project) if uri.startswith(SCHEME) else Path(uri)
+
+
+def is_bucket(uri: str) -> bool:
+    """Whether a URI names a place in a bucket."""
+    return uri.startswith(SCHEME)
+
+
+def read_json(place: Place) -> Any:
+    """The one JSON value in a file."""
+    return json.loads(place.read_bytes())
+
+
+def crc32c_of(place: Place) -> int:
+    """CRC32C of a whole file: read, where it is local; what a bucket says it stored, where it is an object."""
+    return local.crc32c_of_file(place) if isinstance(place, Path) else place.stat().crc32c
+
+
+def objects(place: BucketPath) -> Iterator[Object]:
+    """All objects below a place, in the order of their names' bytes, a page of a thousand in memory."""
+    for found, stat in _gcs().objects(place):
+        yield Object(found.key[len(place.key) + 1 if place.key else 0 :], stat)
+
+
+def folders(place: Place) -> Iterator[Place]:
+    """The folders in a place; of a bucket in one listing, where asking each would take a request."""
+    if isinstance(place, BucketPath):
+        yield from _gcs().folders(place)
+    else:
+        yield from (path for path in place.iterdir() if path.is_dir())
+
+
+@contextmanager
+def local_copy(place: Place) -> Iterator[Path]:
+    """A local file with the content of `place`: itself, or a checked copy that is gone at the end."""
+    if isinstance(place, Path):
+        yield place
+        return
+    with local.temporary_of_no_place(place.name) as copy:
+        with open(copy, "w+b") as file:
+            _gcs().fetch(place, file)
+        yield copy
+
+
+def write_whole(place: Place) -> AbstractContextManager[IO[bytes]]:
+    """Open for writing; it appears, or replaces what stood there, only when the block ends well."""
+    return local.write_whole(place) if isinstance(place, Path) else _gcs().write_whole(place)
+
+
+def write_new(place: Place) -> AbstractContextManager[IO[bytes]]:
+    """Like `write_whole`, but never replaces: what already stands there must have the same content.
+
+    Raises ConflictError, naming the file, where it has not.
+    """
+    return local.write_new(place) if isinstance(place, Path) else _gcs().write_new(place)
+
+
+def copy_new(source: Place, target: Place) -> None:
+    """Copy whole or not at all; within Google Cloud Storage no byte comes here.
+
+    Raises ConflictError where the target stands with other content.
+    """
+    if isinstance(source, BucketPath) and isinstance(target, BucketPath):
+        _gcs().copy_new(source, target)
+        return
+    with source.open("rb") as reader, write_new(target) as writer:
+        local.copy_bytes(reader, writer)
+
+
+def temporary_for(place: Place) -> AbstractContextManager[Path]:
+    """A local name for what is to be moved to `place`, or beside it where its name follows from its content."""
+    return temporary_beside(place) if isinstance(place, Path) else local.temporary_of_no_place(place.name)
+
+
+def move_whole(temporary: Path, place: Place) -> None:
+    """Bring what `temporary_for` named to its place; what stood there is replaced."""
+    if isinstance(place, Path):
+        temporary.replace(place)
+        return
+    with open(temporary, "rb") as reader, write_whole(place) as writer:
+        local.copy_bytes(reader, writer)
+
+
+def sync(place: Place) -> None:
+    """Bring a file to the disk: a commit must not outlive what it commits. A bucket answers only then."""
+    if isinstance(place, Path):
+        local.sync(place)
+
+
+def sweep(folder: Place) -> int:
+    """Remove the temporary files of dead processes below `folder`; return how many. A bucket never has any."""
+    return local.sweep(folder) if isinstance(folder, Path) else 0
+
+
+def _gcs() -> Any:
+    from pipeline.storage.gcs import client  # here: nothing of Google's is loaded for local paths
+
+    return client()

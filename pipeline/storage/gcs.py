@@ -1,0 +1,422 @@
+"""Objects of Google Cloud Storage: created once, replaced only as they were seen, checked wherever bytes move.
+
+Every request carries a precondition or a generation, so that each may be sent again: the answer to one that succeeded
+may be lost. A 412 is then resolved by comparing checksums.
+"""
+
+import base64
+import logging
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import IO, Any
+
+import google.auth
+import google_crc32c
+import requests
+from google.api_core.exceptions import GoogleAPICallError, PreconditionFailed, RetryError
+from google.api_core.retry import Retry
+from google.auth.credentials import AnonymousCredentials, Credentials
+from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
+from google.auth.transport.requests import AuthorizedSession
+from google.cloud.storage import Blob, Client
+from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
+from google.cloud.storage.retry import DEFAULT_RETRY
+from requests.adapters import HTTPAdapter
+
+from pipeline import crc32c
+from pipeline.errors import AccessError, ConflictError, StorageError
+from pipeline.parallel import ordered_map
+from pipeline.storage.bucket_path import BucketPath, ObjectStat
+
+DEADLINE_S = 120.0
+"""How long a request is sent again before a task fails."""
+TIMEOUT_S = (5.0, 60.0)
+"""To connect, and to wait for the next bytes."""
+CONNECTIONS = 32
+"""Kept open by a process: as many threads can use one client."""
+PART_BYTES = 16 << 20
+"""Objects of more are fetched in parts, and sent in chunks of so many bytes."""
+PART_READERS = 4
+REPLACE_TRIES = 10
+SESSION_TRIES = 3
+_FIELDS = "items(name,size,crc32c,md5Hash,generation,updated),prefixes,nextPageToken"
+_DENIED = (401, 403)
+_log = logging.getLogger(__name__)
+
+
+def client() -> "Gcs":
+    """The one client of this process: it holds the connections."""
+    return _client(os.environ.get("STORAGE_EMULATOR_HOST", ""), os.getpid())
+
+
+@lru_cache(1)
+def _client(_host: str, _pid: int) -> "Gcs":
+    return Gcs(_credentials())
+
+
+class Gcs:
+    """Google Cloud Storage as one principal sees it; any number of threads may use it."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        session = AuthorizedSession(credentials)  # type: ignore[no-untyped-call]
+        # Ten connections are kept by default: the eleventh thread would make a new one for each request.
+        session.mount("https://", HTTPAdapter(pool_connections=4, pool_maxsize=CONNECTIONS))
+        session.mount("http://", HTTPAdapter(pool_connections=4, pool_maxsize=CONNECTIONS))
+        self._client = Client(project="none", credentials=credentials, _http=session)
+        self.principal = _principal(credentials)
+
+    def stat(self, path: BucketPath, generation: int | None = None) -> ObjectStat:
+        """What the bucket says of an object. Raises FileNotFoundError."""
+        blob = self._blob(path, generation)
+        with self._explained(path):
+            blob.reload(timeout=TIMEOUT_S, retry=_retry(path))
+        return _stat(blob)
+
+    def objects(self, path: BucketPath, most: int | None = None) -> Iterator[tuple[BucketPath, ObjectStat]]:
+        """The objects below a place, in the order of their names' bytes."""
+        with self._explained(path):
+            for blob in self._list(path, None, most):
+                yield BucketPath(path.bucket, blob.name, path.user_project), _stat(blob)
+
+    def children(self, path: BucketPath) -> Iterator[BucketPath]:
+        """What a folder of this name would hold, each once."""
+        with self._explained(path):
+            listing = self._list(path, "/", None)
+            for blob in listing:
+                if not blob.name.endswith("/"):
+                    yield BucketPath(path.bucket, blob.name, path.user_project)
+            yield from self._folders(path, listing)
+
+    def folders(self, path: BucketPath) -> Iterator[BucketPath]:
+        """What would be folders in a folder of this name."""
+        with self._explained(path):
+            listing = self._list(path, "/", None)
+            for _ in listing:
+                pass  # its prefixes are known when its pages have been read
+            yield from self._folders(path, listing)
+
+    def read(self, path: BucketPath, generation: int | None = None) -> bytes:
+        """A whole object, checked against the checksum that the bucket sends with it."""
+        blob = self._blob(path, generation)
+        with self._explained(path):
+            try:
+                return self._download(blob)
+            except DataCorruption:
+                _log.warning("%s arrived damaged: fetching it once more", path)
+                return self._download(blob)
+
+    def read_range(self, path: BucketPath, start: int, length: int, generation: int | None = None) -> bytes:
+        """Some bytes of an object; a bucket has no checksum of a part."""
+        if not length:
+            return b""
+        with self._explained(path):
+            part: bytes = self._blob(path, generation).download_as_bytes(
+                start=start,
+                end=start + length - 1,
+                raw_download=True,
+                single_shot_download=True,
+                checksum=None,
+                timeout=TIMEOUT_S,
+                retry=_retry(path),
+            )
+        return part
+
+    def open(self, path: BucketPath) -> IO[bytes]:
+        """A checked copy of the object in a file without a name."""
+        file = tempfile.TemporaryFile(prefix="tenfold-")  # noqa: SIM115 - the caller closes it
+        try:
+            self.fetch(path, file)
+        except BaseException:
+            file.close()
+            raise
+        return file
+
+    def fetch(self, path: BucketPath, file: IO[bytes], stat: ObjectStat | None = None) -> ObjectStat:
+        """Write one generation of an object into an empty `file`, checked as a whole; `file` then stands at its start.
+
+        Raises StorageError where it arrives damaged twice.
+        """
+        known = stat or self.stat(path)
+        for _ in range(2):
+            if self._fetched(path, file, known) == known.crc32c:
+                file.seek(0)
+                return known
+            _log.warning("%s arrived damaged", path)
+        raise StorageError(f"{path} arrived damaged twice (CRC32C): run again, or look at the network between")
+
+    @contextmanager
+    def write_new(self, path: BucketPath) -> Iterator[IO[bytes]]:
+        """A file that becomes the object when the block ends well, unless an equal one stands there."""
+        with tempfile.TemporaryFile(prefix="tenfold-") as file:
+            yield file
+            self.create(path, file)
+
+    @contextmanager
+    def write_whole(self, path: BucketPath) -> Iterator[IO[bytes]]:
+        """A file that becomes the object, or replaces it, when the block ends well."""
+        with tempfile.TemporaryFile(prefix="tenfold-") as file:
+            yield file
+            self._replace(path, file)
+
+    def create(self, path: BucketPath, file: IO[bytes]) -> None:
+        """Upload, create-only. Raises ConflictError where something else stands there."""
+        try:
+            self._upload(path, file, 0)
+        except PreconditionFailed as error:
+            if not self._holds(path, file):
+                raise _conflict(path) from error
+
+    def copy_new(self, source: BucketPath, target: BucketPath) -> None:
+        """Copy within Google Cloud Storage, create-only. Raises ConflictError where something else stands there."""
+        stat = self.stat(source)
+        try:
+            with self._explained(target):
+                self._rewrite(self._blob(source, stat.generation), self._blob(target))
+        except PreconditionFailed as error:
+            found = self.stat(target)
+            if (found.st_size, found.crc32c) != (stat.st_size, stat.crc32c):
+                raise _conflict(target) from error
+
+    def delete(self, path: BucketPath, missing_ok: bool) -> None:
+        """Delete the object as it was last seen. Raises FileNotFoundError where there is none."""
+        try:
+            generation = self.stat(path).generation
+            with self._explained(path):
+                self._blob(path).delete(if_generation_match=generation, timeout=TIMEOUT_S, retry=_retry(path))
+        except FileNotFoundError:  # by now, too: the answer to a first try may be lost
+            if not missing_ok:
+                raise
+
+    def require_bucket(self, path: BucketPath) -> None:
+        """Look at the bucket once, without trying again. Raises AccessError or StorageError with one sentence."""
+        with self._explained(path):
+            next(iter(self._list(path, None, 1, retry=None)), None)
+
+    def _folders(self, path: BucketPath, listing: Any) -> Iterator[BucketPath]:
+        for prefix in sorted(listing.prefixes):
+            yield BucketPath(path.bucket, prefix.rstrip("/"), path.user_project)
+
+    def _list(self, path: BucketPath, delimiter: str | None, most: int | None, retry: Any = True) -> Any:
+        return self._client.list_blobs(
+            self._bucket(path),
+            prefix=path.key + "/" if path.key else None,
+            delimiter=delimiter,
+            max_results=most,
+            fields=_FIELDS,
+            timeout=TIMEOUT_S,
+            retry=_retry(path) if retry else None,
+        )
+
+    def _download(self, blob: Blob) -> bytes:
+        content: bytes = blob.download_as_bytes(
+            raw_download=True,
+            single_shot_download=True,
+            checksum="crc32c",
+            timeout=TIMEOUT_S,
+            retry=_retry(blob.name),
+        )
+        return content
+
+    def _fetched(self, path: BucketPath, file: IO[bytes], stat: ObjectStat) -> int:
+        """Fetch in parts, some at a time, each written where it belongs; the CRC32C of them all."""
+        file.truncate(0)
+        descriptor = file.fileno()
+
+        def fetch_part(start: int) -> tuple[int, int]:
+            part = self.read_range(path, start, min(PART_BYTES, stat.st_size - start), stat.generation)
+            os.pwrite(descriptor, part, start)
+            return google_crc32c.value(part), len(part)
+
+        whole = 0
+        for crc, length in ordered_map(fetch_part, range(0, stat.st_size, PART_BYTES), PART_READERS, PART_READERS):
+            whole, _ = crc32c.combine(whole, 0, crc, length)
+        return whole
+
+    def _replace(self, path: BucketPath, file: IO[bytes]) -> None:
+        """The last one to come wins, as with a rename; but nobody's is replaced unseen by a request sent again."""
+        for _ in range(REPLACE_TRIES):
+            try:
+                self._upload(path, file, self._generation(path))
+                return
+            except PreconditionFailed:
+                if self._holds(path, file):
+                    return
+        raise StorageError(f"{path} was replaced by others {REPLACE_TRIES} times while it was written: run again")
+
+    def _generation(self, path: BucketPath) -> int:
+        try:
+            return self.stat(path).generation
+        except FileNotFoundError:
+            return 0
+
+    def _upload(self, path: BucketPath, file: IO[bytes], generation: int) -> None:
+        size = file.seek(0, os.SEEK_END)
+        for tries_left in reversed(range(SESSION_TRIES)):
+            blob = self._bucket(path).blob(path.key, chunk_size=PART_BYTES if size > PART_BYTES else None)
+            try:
+                with self._explained(path):
+                    blob.upload_from_file(
+                        file,
+                        rewind=True,
+                        size=size,
+                        content_type="application/octet-stream",
+                        if_generation_match=generation,
+                        checksum="crc32c",
+                        timeout=TIMEOUT_S,
+                        retry=_retry(path),
+                    )
+                return
+            except FileNotFoundError:  # a resumable session that the server has forgotten: the whole starts again
+                if not tries_left:
+                    raise
+                _log.warning("the upload session of %s is gone: starting again", path)
+
+    def _holds(self, path: BucketPath, file: IO[bytes]) -> bool:
+        """Whether the object is what is in the file: somebody else, or a try of our own, was first."""
+        try:
+            stat = self.stat(path)
+        except FileNotFoundError:
+            return False
+        return stat.st_size == file.seek(0, os.SEEK_END) and stat.crc32c == _crc32c_of_file(file)
+
+    def _rewrite(self, source: Blob, target: Blob) -> None:
+        token = None
+        while True:  # large objects are copied in several answers
+            token, _, _ = target.rewrite(
+                source,
+                token=token,
+                if_generation_match=0,
+                if_source_generation_match=source.generation,
+                timeout=TIMEOUT_S,
+                retry=_retry(target.name),
+            )
+            if token is None:
+                return
+
+    def _blob(self, path: BucketPath, generation: int | None = None) -> Blob:
+        return self._bucket(path).blob(path.key, generation=generation)
+
+    def _bucket(self, path: BucketPath) -> Any:
+        return self._client.bucket(path.bucket, user_project=path.user_project or None)
+
+    @contextmanager
+    def _explained(self, path: BucketPath) -> Iterator[None]:
+        """Turn what the client raises into what a person can act on; a 412 is for the caller."""
+        try:
+            yield
+        except PreconditionFailed:
+            raise
+        except (GoogleAPICallError, InvalidResponse) as error:
+            raise self._error_of_status(path, _status_of(error), error) from error
+        except RetryError as error:
+            status = _status_of(error.cause)
+            raise StorageError(
+                f"{path}: the bucket did not answer within {DEADLINE_S:.0f} s ({status or error.cause}): run again"
+            ) from error
+        except GoogleAuthError as error:
+            raise AccessError(
+                f"gs://{path.bucket}: the credentials of {self.principal} cannot be used ({error}): "
+                "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to a key file"
+            ) from error
+        except (requests.RequestException, ConnectionError, DataCorruption) as error:
+            raise StorageError(f"{path}: no answer from Google Cloud Storage ({_reason(error)}): run again") from error
+
+    def _error_of_status(self, path: BucketPath, status: int, error: Exception) -> Exception:
+        if status in _DENIED:
+            return AccessError(
+                f"gs://{path.bucket}: {self.principal} is not allowed to do this with {path} ({status}): "
+                "give it the role Storage Object User on the bucket, or use other credentials"
+            )
+        if status in (404, 410):
+            if "bucket does not exist" in str(error):
+                return AccessError(f"gs://{path.bucket} does not exist (seen as {self.principal}): check its name")
+            return FileNotFoundError(2, "no such object", str(path))
+        if status == 400 and "requester pays" in str(error):
+            return AccessError(f"gs://{path.bucket} makes the requester pay: set user_project to the project that does")
+        return StorageError(f"{path}: the bucket answered {status} ({_reason(error)}): run again")
+
+
+class _LoggedRetry(Retry):
+    """Says each time why it tries again: a slow task with silent retries looks like one that hangs."""
+
+    what = ""
+
+    def __call__(self, func: Any, on_error: Any = None) -> Any:
+        return super().__call__(func, on_error or self._say)
+
+    def _say(self, error: Exception) -> None:
+        _log.warning("%s: trying again after %s", self.what, _reason(error))
+
+
+def _retry(what: object) -> Retry:
+    retry = _LoggedRetry(
+        predicate=DEFAULT_RETRY._predicate,  # the client's own list of what is worth another try
+        initial=0.5,
+        maximum=15.0,
+        timeout=DEADLINE_S,
+    )
+    retry.what = str(what)
+    return retry
+
+
+def _credentials() -> Credentials:
+    """Application default credentials; none at all reads what is public."""
+    if os.environ.get("STORAGE_EMULATOR_HOST"):
+        return AnonymousCredentials()  # type: ignore[no-untyped-call]
+    # Looking for a metadata server three times would take longer than a first error may.
+    os.environ.setdefault("GCE_METADATA_DETECT_RETRIES", "1")
+    try:
+        credentials, _ = google.auth.default(scopes=Client.SCOPE)
+    except DefaultCredentialsError:
+        _log.info("no Google credentials were found: only what is public can be read")
+        return AnonymousCredentials()  # type: ignore[no-untyped-call]
+    return credentials
+
+
+def _principal(credentials: Credentials) -> str:
+    if isinstance(credentials, AnonymousCredentials):
+        return "an anonymous reader (no credentials were found)"
+    name = getattr(credentials, "service_account_email", "") or getattr(credentials, "account", "")
+    return str(name or "the application default credentials")
+
+
+def _stat(blob: Blob) -> ObjectStat:
+    updated = blob.updated
+    return ObjectStat(
+        st_size=int(blob.size),
+        st_mtime_ns=int(updated.timestamp() * 1e9) if updated else 0,
+        generation=int(blob.generation),
+        crc32c=int.from_bytes(base64.b64decode(blob.crc32c), "big"),
+        md5=base64.b64decode(blob.md5_hash).hex() if blob.md5_hash else "",
+    )
+
+
+def _crc32c_of_file(file: IO[bytes]) -> int:
+    file.seek(0)
+    crc = 0
+    while chunk := file.read(1 << 20):
+        crc = google_crc32c.extend(crc, chunk)
+    return crc
+
+
+def _conflict(path: BucketPath) -> ConflictError:
+    return ConflictError(
+        f"{path} already exists with other content and was left untouched: move it away, or publish elsewhere"
+    )
+
+
+def _status_of(error: BaseException | None) -> int:
+    if isinstance(error, InvalidResponse):
+        return int(error.response.status_code)
+    return int(error.code or 0) if isinstance(error, GoogleAPICallError) else 0
+
+
+def _reason(error: BaseException) -> str:
+    """One line: the client puts URLs and whole answers into its errors."""
+    status = _status_of(error)
+    if status:
+        return f"{type(error).__name__} {status}"
+    return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
