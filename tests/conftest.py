@@ -1,14 +1,17 @@
 """Small real things that many tests need."""
 
+import gc
 import hashlib
 import io
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from pipeline.config import Settings, settings_from
+from tests.fake_gcs import FakeGcs
 
 MakeImages = Callable[[Mapping[str, int]], Path]
 
@@ -48,3 +51,17 @@ def settings(make_images: MakeImages, tmp_path: Path) -> Settings:
     """Settings of a source of 24 images in three classes, and an empty workspace."""
     source = make_images({"cats": 8, "dogs": 8, "eels": 8})
     return settings_from({"source_uri": str(source), "workspace": str(tmp_path / "workspace")}).dated()
+
+
+@pytest.fixture
+def gcs(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
+    """A fake Cloud Storage with an empty bucket "bucket"; every client made from now on speaks to it."""
+    # Where the client tries a refused download again it leaves the first connection to the garbage collector.
+    warnings.filterwarnings("ignore", "unclosed <socket", ResourceWarning)
+    # Else the client asks for the bucket in a thread of its own, which outlives the test.
+    monkeypatch.setenv("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
+    with FakeGcs() as server:
+        server.create_bucket("bucket")
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+        yield server
+    gc.collect()  # here, where that warning is ignored, and not in a later test
