@@ -1,12 +1,10 @@
 """Source, workspace and published place on a disk or in a bucket, in any mix: the same data set."""
 
-import io
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image
 
 from pipeline import storage
 from pipeline.build import build
@@ -52,9 +50,16 @@ def images(make_images: MakeImages, gcs: FakeGcs) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("published", ["", "disk", "bucket"])
-@pytest.mark.parametrize("workspace", ["disk", "bucket"])
-@pytest.mark.parametrize("source", ["disk", "bucket"])
+@pytest.mark.parametrize(
+    ("source", "workspace", "published"),
+    [
+        ("bucket", "bucket", ""),
+        ("bucket", "disk", ""),
+        ("disk", "bucket", ""),
+        ("bucket", "bucket", "disk"),
+        ("disk", "disk", "bucket"),
+    ],
+)
 def test_any_mix_gives_the_same_version_and_the_same_bytes(
     images: Path, tmp_path: Path, source: str, workspace: str, published: str
 ):
@@ -114,7 +119,6 @@ def test_an_image_that_changes_after_it_was_listed_stops_the_run(
     images: Path, tmp_path: Path, gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
 ):
     from pipeline import build as module
-    from pipeline.extract import take_snapshot
 
     def change_then_write(*args: Any) -> Place:
         gcs.put("bucket", "raw/photos/cats/001.jpg", jpeg(4711))
@@ -122,13 +126,12 @@ def test_an_image_that_changes_after_it_was_listed_stops_the_run(
 
     write = module.write_shards
     monkeypatch.setattr(module, "write_shards", change_then_write)
-    with pytest.raises(
-        SourceError, match=r"gs://bucket/raw/photos/cats/001.jpg changed or vanished after it was listed"
-    ):
+    with pytest.raises(SourceError, match=r"photos/cats/001.jpg changed or vanished after it was listed"):
         built(SOURCE, "gs://bucket/work")
     assert not [name for name in gcs.names("bucket") if name.endswith("dataset.json")]
-    assert take_snapshot  # the next one is another version
-    assert built(SOURCE, "gs://bucket/work", num_shards=5)["rejected"] == 1
+    monkeypatch.undo()
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcs.url)
+    assert built(SOURCE, "gs://bucket/work")["rejected"] == 1  # the next run is another version
 
 
 def test_a_list_may_name_images_in_a_bucket_and_lie_there(images: Path, tmp_path: Path, gcs: FakeGcs):
@@ -164,9 +167,3 @@ def test_what_a_console_leaves_for_a_folder_is_no_image(images: Path, tmp_path: 
 def test_an_empty_prefix_says_so(images: Path, tmp_path: Path):
     with pytest.raises(Exception, match=r"source_uri .*gs://bucket/nothing"):
         built("gs://bucket/nothing", str(tmp_path / "w"))
-
-
-def png(size: tuple[int, int]) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", size).save(buffer, "PNG")
-    return buffer.getvalue()
