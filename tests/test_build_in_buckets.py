@@ -1,5 +1,6 @@
 """Source, workspace and published place on a disk or in a bucket, in any mix: the same data set."""
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,8 @@ def test_with_a_bucket_as_workspace_no_image_is_kept_twice(images: Path):
 
 def test_a_damaged_copy_is_fetched_again(images: Path, tmp_path: Path, gcs: FakeGcs):
     first = built(SOURCE, str(tmp_path / "w"))
-    copies = sorted(path for path in (tmp_path / "w" / "raw").rglob("*") if path.is_file())
+    digests = [hashlib.md5((images / "dogs" / f"00{number}.jpg").read_bytes()).hexdigest() for number in range(3)]
+    copies = [tmp_path / "w" / "raw" / digest[:2] / digest for digest in digests]
     copies[0].write_bytes(bytes(copies[0].stat().st_size))  # of the right size
     copies[1].write_bytes(copies[1].read_bytes()[:10])
     copies[2].unlink()
