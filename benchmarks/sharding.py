@@ -384,13 +384,13 @@ def simulated(path: Path, count: int) -> Path:
     large = Path(small.rows).with_name("simulated.jsonl")
     ids = {label: number for number, label in enumerate(small.labels)}
     offset = 0
-    with open(large, "wb") as lines, open(columns_path(str(large)), "wb") as columns:
+    with open(large, "wb") as lines, open(columns_path(large), "wb") as columns:
         for number in range(count):
             row = rows[number % len(rows)]
             # A checksum of its own each: those that agree are taken for equal images, and read to make sure.
             row = row._replace(key=f"{number:08d}/{row.key}", crc32c=number * 2_654_435_761 & 0xFFFFFFFF)
             columns.write(to_columns(row, offset, ids[row.labels[0]]))
-            offset += lines.write(to_line(content_of(row), row.generation))
+            offset += lines.write(to_line(content_of(row), row))
     return save_snapshot(replace(small, rows=str(large), listed=count, fingerprint=f"{count:032x}"))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from airflow.sdk import BaseOperator, ExceptionRetryPolicy, RetryAction, RetryRule, get_current_context, task
 
 from pipeline.config import Settings, settings_from
+from pipeline.storage import place_of
 
 GPU_POOL = "gpu"
 RETRIES: dict[str, Any] = {
@@ -45,7 +46,7 @@ def plan(settings: dict[str, Any], snapshot: str) -> list[str]:
     """
     from pipeline.plan_files import load_plan, make_plan
 
-    path = make_plan(settings_from(settings), Path(snapshot))
+    path = make_plan(settings_from(settings), place_of(snapshot))
     get_current_context()["ti"].xcom_push(key="plan", value=str(path))
     return load_plan(path).ranges
 
@@ -57,7 +58,7 @@ def write(plan_file: str) -> None:
     from pipeline.shard import write_range
 
     with progress("shard", _images_of_range(plan_file)) as advance:
-        write_range(Path(plan_file), advance)
+        write_range(place_of(plan_file), advance)
 
 
 @task(map_index_template="{{ shards }}", execution_timeout=timedelta(hours=12))
@@ -67,7 +68,7 @@ def copy(plan_file: str) -> None:
     from pipeline.upload import copy_range
 
     with progress("upload", _images_of_range(plan_file)) as advance:
-        copy_range(Path(plan_file), advance)
+        copy_range(place_of(plan_file), advance)
 
 
 # Nothing to write is no failure: the mapped tasks are then skipped, and the data set is found complete.
@@ -78,8 +79,8 @@ def commit(plan_file: str, settings: dict[str, Any]) -> dict[str, Any]:
     from pipeline.plan_files import load_plan
     from pipeline.upload import commit as commit_dataset
 
-    dataset = commit_dataset(Path(plan_file), settings_from(settings))
-    return summary(load_plan(Path(plan_file)), dataset)
+    dataset = commit_dataset(place_of(plan_file), settings_from(settings))
+    return summary(load_plan(place_of(plan_file)), dataset)
 
 
 @task(execution_timeout=timedelta(minutes=30))
@@ -111,7 +112,7 @@ class TrainOperator(BaseOperator):
         from pipeline.train import TrainingProcess, prepare_run
 
         settings: Settings = settings_from(self.settings)
-        run = prepare_run(settings, Path(self.dataset), context["run_id"])
+        run = prepare_run(settings, place_of(self.dataset), context["run_id"])
         self._process = TrainingProcess(run, output=1)  # the task's own stdout, which Airflow shows as it comes
         result: dict[str, Any] = self._process.wait()
         return result
@@ -126,6 +127,6 @@ def _images_of_range(plan_file: str) -> int:
     """How many images a mapped task works on; it is named, in Airflow's list, after their shards."""
     from pipeline.ranges import load_range, range_words
 
-    range_plan = load_range(Path(plan_file))
+    range_plan = load_range(place_of(plan_file))
     get_current_context()["shards"] = range_words(range_plan.shards)
     return range_plan.images

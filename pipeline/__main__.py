@@ -12,6 +12,7 @@ from pipeline.config import Settings, settings_of_command_line
 from pipeline.errors import Preempted, SettingsError, TenfoldError
 from pipeline.progress import log_words
 from pipeline.runs import EXIT_PREEMPTED
+from pipeline.storage import Place, place_of
 
 RUN_ID = "manual"
 EXIT_BAD = 1
@@ -71,14 +72,14 @@ def _build(options: argparse.Namespace) -> dict[str, Any]:
 def _verify(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.verify import verify
 
-    return verify(Path(options.dataset))
+    return verify(place_of(options.dataset))
 
 
 def _train(options: argparse.Namespace) -> dict[str, Any]:
     settings = _settings(options)
     if not settings.dataset:
         raise SettingsError("dataset is empty: name the folder of a published data set, with --set dataset=...")
-    return _trained(settings, Path(settings.dataset))
+    return _trained(settings, place_of(settings.dataset))
 
 
 def _run(options: argparse.Namespace) -> dict[str, Any]:
@@ -92,7 +93,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     require_trainable(snapshot)
     ask = ask_terminal()
     built = publish(write_shards(settings, snapshot, ask), settings, ask)
-    return {**built, **_trained(settings, Path(built["dataset"]))}
+    return {**built, **_trained(settings, place_of(built["dataset"]))}
 
 
 def _report(options: argparse.Namespace) -> dict[str, Any]:
@@ -112,7 +113,7 @@ def _samples(options: argparse.Namespace) -> dict[str, Any]:
     return {"folder": options.folder}
 
 
-def _trained(settings: Settings, dataset: Path) -> dict[str, Any]:
+def _trained(settings: Settings, dataset: Place) -> dict[str, Any]:
     from pipeline.report import report_run
     from pipeline.train import train
 

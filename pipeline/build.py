@@ -4,7 +4,6 @@ import multiprocessing
 import os
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from pathlib import Path
 from typing import Any
 
 from pipeline.config import Settings
@@ -17,6 +16,7 @@ from pipeline.progress import progress
 from pipeline.quality.gate import Ask, ask_terminal
 from pipeline.ranges import load_range
 from pipeline.shard import write_range
+from pipeline.storage import Place, place_of
 from pipeline.upload import commit, copy_range
 
 COPIERS = 4
@@ -28,7 +28,7 @@ def build(settings: Settings) -> dict[str, Any]:
     return publish(write_shards(settings, take_snapshot(settings), ask), settings, ask)
 
 
-def write_shards(settings: Settings, snapshot_path: Path, ask: Ask | None = None) -> Path:
+def write_shards(settings: Settings, snapshot_path: Place, ask: Ask | None = None) -> Place:
     """Plan and write all shards of a snapshot; return the file of the plan."""
     # A task costs nothing here, so that a range of one shard gives the finest progress.
     plan_path = make_plan(settings.model_copy(update={"shards_per_task": 1}), snapshot_path, ask)
@@ -36,7 +36,7 @@ def write_shards(settings: Settings, snapshot_path: Path, ask: Ask | None = None
     return plan_path
 
 
-def publish(plan_path: Path, settings: Settings, ask: Ask | None = None) -> dict[str, Any]:
+def publish(plan_path: Place, settings: Settings, ask: Ask | None = None) -> dict[str, Any]:
     """Upload the shards of a plan and commit the data set, unless it is over a threshold of `settings`."""
     plan = load_plan(plan_path)
     _copy_all(plan.ranges)
@@ -59,7 +59,7 @@ def _write_all(ranges: Sequence[str]) -> None:
     """Write every range on all cores."""
     if not ranges:
         return
-    images = {Path(path): load_range(Path(path)).images for path in ranges}
+    images = {place_of(path): load_range(place_of(path)).images for path in ranges}
     workers = min(os.cpu_count() or 1, len(ranges))
     with progress("shard", sum(images.values())) as advance, _pool(workers) as pool:
         under_way = {pool.submit(write_range, path, _silently): path for path in images}
@@ -82,16 +82,16 @@ def _copy_all(ranges: Sequence[str]) -> None:
     """Copy and verify every range. Threads do: they wait for the disk, and checksums are computed in C."""
     if not ranges:
         return
-    paths = [Path(path) for path in ranges]
+    paths = [place_of(path) for path in ranges]
     with progress("upload", sum(load_range(path).images for path in paths)) as advance:
         for count in ordered_map(_copied, paths, COPIERS):
             advance(count)
 
 
-def _copied(plan_path: Path) -> int:
+def _copied(plan_path: Place) -> int:
     copy_range(plan_path, _silently)
     return load_range(plan_path).images
 
 
-def _silently(_: int) -> None:
+def _silently(_count: int, _size: int = 0) -> None:
     """The caller shows the progress of all its workers."""

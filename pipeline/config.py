@@ -70,7 +70,8 @@ class Settings(BaseModel):
         title="Images",
         examples=["/data/flowers", "gs://bucket/photos/{date}"],
         description="Folder of raw images, local or gs://bucket/prefix, one sub-folder a class, with or "
-        "without train/, validation/ and test/ above them; or a list of them (CSV, JSON lines, Parquet), or the folder of Stanford Cars or ImageNet. "
+        "without train/, validation/ and test/ above them; or a list of them (CSV, JSON lines, Parquet), or the folder "
+        "of Stanford Cars or ImageNet. "
         "{date} in it becomes the data date of the run.",
     )
 

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 from pipeline import storage, tfrecord
 from pipeline.errors import DatasetError
 from pipeline.records import RecordFormat, as_file, read_image
+from pipeline.storage import BucketPath, Place
 
 COMMIT = "dataset.json"
 REJECTED = "rejected.jsonl"
@@ -71,12 +71,12 @@ def to_json(dataset: Dataset) -> bytes:
     return json.dumps(content, indent=1).encode() + b"\n"
 
 
-def is_committed(folder: Path) -> bool:
+def is_committed(folder: Place) -> bool:
     """Whether a data set exists in `folder`."""
     return (folder / COMMIT).exists()
 
 
-def load(folder: Path) -> Dataset:
+def load(folder: Place) -> Dataset:
     """The data set in `folder`.
 
     Raises DatasetError where there is none, or one that this version cannot read.
@@ -93,11 +93,14 @@ def load(folder: Path) -> Dataset:
         raise DatasetError(f"{folder / COMMIT} cannot be read: {error}") from error
 
 
-def require_shards(folder: Path, dataset: Dataset) -> None:
-    """Refuse a data set of which a file is missing or has another size than was committed.
+def require_shards(folder: Place, dataset: Dataset) -> None:
+    """Refuse a data set of which a file is missing or has another size than was committed; in a bucket, other bytes.
 
     Raises DatasetError naming the file. TensorFlow reads a cut shard as a clean end, so it cannot be left to it.
     """
+    if isinstance(folder, BucketPath):
+        _require_objects(folder, dataset)
+        return
     sizes = {shard.name: shard.bytes for split in dataset.splits.values() for shard in split.shards}
     lists = {listed["file"]: listed["bytes"] for listed in (dataset.rejected, dataset.duplicates)}
     for name, size in {**sizes, **lists}.items():
@@ -109,7 +112,21 @@ def require_shards(folder: Path, dataset: Dataset) -> None:
             )
 
 
-def last_version(folder: Path, but: str) -> Dataset | None:
+def _require_objects(folder: BucketPath, dataset: Dataset) -> None:
+    """The same of a bucket in one listing, which says the checksums, too."""
+    found = {key: f"{stat.crc32c:08x}" for key, stat in storage.objects(folder)}
+    committed = {shard.name: shard.crc32c for split in dataset.splits.values() for shard in split.shards}
+    committed |= {listed["file"]: listed["crc32c"] for listed in (dataset.rejected, dataset.duplicates)}
+    for name, crc32c in committed.items():
+        if found.get(name) != crc32c:
+            what = f"has CRC32C {found[name]}: it was overwritten after the commit" if name in found else "is missing"
+            raise DatasetError(
+                f"{folder / name} was committed with CRC32C {crc32c} and {what}; bring it back, or remove all objects "
+                f"below {folder} and build the data set again"
+            )
+
+
+def last_version(folder: Place, but: str) -> Dataset | None:
     """The version of a data set name that was committed last, in the `folder` of that name, other than `but`."""
     commits = [path for path in folder.glob(f"*/{COMMIT}") if path.parent.name != but]
     for path in sorted(commits, key=lambda path: path.stat().st_mtime_ns, reverse=True):
@@ -118,7 +135,7 @@ def last_version(folder: Path, but: str) -> Dataset | None:
     return None
 
 
-def sample_images(folder: Path, dataset: Dataset, most: int) -> list[tuple[str, bytes]]:
+def sample_images(folder: Place, dataset: Dataset, most: int) -> list[tuple[str, bytes]]:
     """Up to `most` training images as (label, JPEG or PNG), as many of each label as can be, ordered by label.
 
     Reads the first records only: a rare class is not searched for through all the shards.
@@ -134,14 +151,14 @@ def sample_images(folder: Path, dataset: Dataset, most: int) -> list[tuple[str, 
     return [(label, encoded) for label in sorted(found) for encoded in found[label]]
 
 
-def _training_images(folder: Path, dataset: Dataset) -> Iterator[tuple[str, bytes]]:
+def _training_images(folder: Place, dataset: Dataset) -> Iterator[tuple[str, bytes]]:
     for shard in dataset.splits["train"].shards:
         for record in tfrecord.read_records(folder / shard.name):
             image = read_image(record, dataset.records)
             yield dataset.labels[image.labels[0]], as_file(image)
 
 
-def _size(path: Path) -> int | None:
+def _size(path: Place) -> int | None:
     try:
         return path.stat().st_size
     except FileNotFoundError:

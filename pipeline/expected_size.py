@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 
 from pipeline.errors import SourceError
 from pipeline.quality.examine import Rules, UsableImage, examine
-from pipeline.raw import RawImage, read_raw
+from pipeline.raw import RawImage
+from pipeline.raw_reader import RawReader
 from pipeline.snapshot import Snapshot, SnapshotRows, load_columns
 from pipeline.sources import MISSING
-from pipeline.storage import nearest
+from pipeline.storage import Place, nearest
 
 SAMPLES = 24
 _log = logging.getLogger(__name__)
@@ -25,30 +26,33 @@ def expected_bytes(snapshot: Snapshot, order: NDArray[np.intp], rules: Rules) ->
     """
     if rules.prepare == "keep":
         return snapshot.bytes
+    reader = RawReader(snapshot.origin)
     with SnapshotRows(snapshot, load_columns(snapshot)) as rows:
-        samples = [_prepared_bytes(snapshot.root, rows[number], rules) for number in order[:SAMPLES].tolist()]
+        samples = [_prepared_bytes(reader, rows[number], rules) for number in order[:SAMPLES].tolist()]
     usable = [size for size in samples if size]
     return sum(usable) * snapshot.listed // max(len(usable), 1)
 
 
-def say_size(total: int, snapshot: Snapshot, folder: Path, prepare: str) -> None:
+def say_size(total: int, snapshot: Snapshot, folder: Place, prepare: str) -> None:
     """Say what the shards will take, and warn where the disk of `folder` has less."""
     if prepare != "keep":
         _log.info(
             "prepare=%s: about %.1f MB of shards, of %.1f MB of images", prepare, total / 1e6, snapshot.bytes / 1e6
         )
+    if not isinstance(folder, Path):  # a bucket is never full
+        return
     place = nearest(folder)
     free = shutil.disk_usage(place).free
     if free < total:
         _log.warning("%s has %.1f GB left, the shards will take about %.1f GB", place, free / 1e9, total / 1e9)
 
 
-def _prepared_bytes(root: str, row: RawImage, rules: Rules) -> int:
+def _prepared_bytes(reader: RawReader, row: RawImage, rules: Rules) -> int:
     """0 for an image that cannot be used."""
     if row.size == MISSING:
         return 0
     try:
-        image = examine(read_raw(root, row.key, row.size), rules)
+        image = examine(reader.read(row), rules)
     except SourceError:
         return 0
     return len(image.encoded) if isinstance(image, UsableImage) else 0

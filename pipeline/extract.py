@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -17,14 +18,16 @@ import google_crc32c
 from pipeline import storage
 from pipeline.config import Settings
 from pipeline.errors import SettingsError, SourceError
-from pipeline.find_source import find_source, images_of, root_of
+from pipeline.fetch import fetch_images
+from pipeline.find_source import find_source, images_of
 from pipeline.parallel import ordered_map
 from pipeline.preflight import preflight
 from pipeline.progress import progress
 from pipeline.raw import RawImage, content_of, from_line, key_bytes, read_raw, to_line
 from pipeline.snapshot import Snapshot, columns_path, load_snapshot, save_snapshot, to_columns
 from pipeline.sources import MISSING, Classes, Found, Listed, Skipped
-from pipeline.workspace import place_hash, snapshots_folder
+from pipeline.storage import Place
+from pipeline.workspace import origin_of, place_hash, snapshots_folder
 
 READERS = 8
 CHUNK = 256
@@ -39,25 +42,27 @@ class _Pending(NamedTuple):
     crc32c: int | None
 
 
-def take_snapshot(settings: Settings) -> Path:
-    """List the source, read what is new in it once for its CRC32C, and write the snapshot whole; return its file.
+def take_snapshot(settings: Settings) -> Place:
+    """List the source and write the snapshot whole; return its file.
 
-    Raises SourceError where the source holds no image of a class.
+    What is new on a disk is read once for its CRC32C. A bucket knows it; from there, what is new is copied into a local
+    workspace. Raises SourceError where the source holds no image of a class.
     """
     preflight(settings)
     folder = snapshots_folder(settings)
     storage.sweep(folder)
     sums = _Sums(settings)
     with ExitStack() as stack:
-        rows = stack.enter_context(storage.temporary_beside(folder / "snapshot.jsonl"))
-        columns = stack.enter_context(storage.temporary_beside(folder / "snapshot.columns"))
+        rows = stack.enter_context(storage.temporary_for(folder / "snapshot.jsonl"))
+        columns = stack.enter_context(storage.temporary_for(folder / "snapshot.columns"))
         with open(rows, "wb") as rows_file, open(columns, "wb") as columns_file:
             _write_rows(settings, sums, rows_file, columns_file)
         sums.require_images()
         snapshot = sums.snapshot(folder)
-        columns.replace(columns_path(snapshot.rows))
-        rows.replace(snapshot.rows)
+        storage.move_whole(columns, columns_path(storage.place_of(snapshot.rows)))
+        storage.move_whole(rows, storage.place_of(snapshot.rows))
     sums.log()
+    fetch_images(snapshot)
     return save_snapshot(snapshot)
 
 
@@ -66,7 +71,7 @@ def _write_rows(settings: Settings, sums: "_Sums", rows_file: IO[bytes], columns
     for row in _rows(settings, sums):
         content = content_of(row)
         columns_file.write(to_columns(row, offset, sums.add(row, content)))
-        offset += rows_file.write(to_line(content, row.generation))
+        offset += rows_file.write(to_line(content, row))
 
 
 class _Sums:
@@ -82,6 +87,7 @@ class _Sums:
         self._multi_label = self._has_boxes = False
         self._box_labels: set[str] = set()
         self._bytes = self._grouped = 0
+        self._remote = storage.is_bucket(settings.source_uri)
         self._listed = self.known = 0
         self.skipped: Counter[str] = Counter()
 
@@ -95,6 +101,7 @@ class _Sums:
         self._listed += 1
         self._bytes += max(row.size, 0)
         self._grouped += bool(row.group)
+        self._remote |= storage.is_bucket(row.key)
         self._classes.update(row.labels)
         self._multi_label |= len(row.labels) != 1
         self._has_boxes |= bool(row.boxes)
@@ -117,13 +124,13 @@ class _Sums:
                 "two classes at least must hold images"
             )
 
-    def snapshot(self, folder: Path) -> Snapshot:
+    def snapshot(self, folder: Place) -> Snapshot:
         source_uri = self._settings.source_uri
         fingerprint = self._fingerprint.hexdigest()
         return Snapshot(
             source_uri=source_uri,
-            root=str(root_of(Path(source_uri))),
-            kind=find_source(Path(source_uri), self._settings.source_kind).__name__.rpartition(".")[2],
+            origin=replace(origin_of(self._settings), remote=self._remote),
+            kind=find_source(self._settings.source, self._settings.source_kind).__name__.rpartition(".")[2],
             rows=str(folder / f"{fingerprint}-{place_hash(source_uri)}.jsonl"),
             started_ns=self._started_ns,
             fingerprint=fingerprint,
@@ -153,7 +160,7 @@ class _Sums:
 
 def _rows(settings: Settings, sums: _Sums) -> Iterator[RawImage]:
     """Every listed image with its checksum, in order; what is skipped is counted."""
-    root = str(root_of(Path(settings.source_uri)))
+    root = origin_of(settings).root
     pending = _look_up(_only_images(images_of(settings), settings, sums), _last_rows(settings), sums)
     with progress("extract", 0) as advance:
         for rows in ordered_map(lambda chunk: [_row(root, each) for each in chunk], _chunks(pending), READERS):
@@ -192,13 +199,15 @@ def _look_up(images: Iterable[Listed], known: Iterator[RawImage], sums: _Sums) -
             last = next(known, None)
         same = last and last[0] == image.key and (last.size, last.generation) == (image.size, image.generation)
         sums.known += bool(same)
-        yield _Pending(image, last.crc32c if last and same else None)
+        yield _Pending(image, last.crc32c if last and same else image.crc32c)
 
 
 def _last_rows(settings: Settings) -> Iterator[RawImage]:
-    """Rows of the last snapshot of this source whose files had been at rest when it was taken."""
+    """Rows of the last snapshot of this source whose files had been at rest when it was taken. A bucket needs none."""
+    if storage.is_bucket(settings.source_uri):
+        return
     place = place_hash(settings.source_uri)
-    found = snapshots_folder(settings).glob(f"*-{place}.json")
+    found: Iterable[Place] = snapshots_folder(settings).glob(f"*-{place}.json")
     newest = max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
     if newest is None:
         return
@@ -206,7 +215,7 @@ def _last_rows(settings: Settings) -> Iterator[RawImage]:
         last = load_snapshot(newest)
     except SettingsError:  # of another version of this program: everything is read again
         return
-    with open(last.rows, "rb") as rows:
+    with storage.place_of(last.rows).open("rb") as rows:
         for row in map(from_line, rows):
             if row.size != MISSING and row.generation < last.started_ns - CLOCK_SLACK_NS:
                 yield row
@@ -217,7 +226,7 @@ def _row(root: str, pending: _Pending) -> RawImage:
     if crc32c is None:
         crc32c = _crc32c(root, image)
     return RawImage(
-        image.key, image.labels, image.split, image.size, crc32c, image.group, image.boxes, image.generation
+        image.key, image.labels, image.split, image.size, crc32c, image.group, image.boxes, image.generation, image.md5
     )
 
 

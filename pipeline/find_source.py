@@ -8,6 +8,7 @@ from typing import Protocol, cast
 from pipeline.config import Settings, source_kinds
 from pipeline.errors import SourceError
 from pipeline.sources import Found, Listed
+from pipeline.storage import Place
 
 
 class Source(Protocol):
@@ -16,10 +17,10 @@ class Source(Protocol):
     __name__: str
     __doc__: str | None
 
-    def recognises(self, place: Path) -> bool:
+    def recognises(self, place: Place) -> bool:
         """Whether `place` is laid out as this kind expects; looks at a few names only."""
 
-    def list_images(self, place: Path, settings: Settings) -> Iterator[Found]:
+    def list_images(self, place: Place, settings: Settings) -> Iterator[Found]:
         """What `place` holds, in the order of the bytes of the keys."""
 
 
@@ -28,12 +29,12 @@ def images_of(settings: Settings) -> Iterator[Found]:
 
     Raises SourceError where no kind recognises the source, where it cannot be read, or where a kind breaks the order.
     """
-    place = Path(settings.source_uri)
+    place = settings.source
     source = find_source(place, settings.source_kind)
     return _in_order(source.list_images(place, settings), source.__name__)
 
 
-def find_source(place: Path, kind: str) -> Source:
+def find_source(place: Place, kind: str) -> Source:
     """The module of the kind `kind` of source; with "auto" the first that recognises `place`, and folder last.
 
     Raises SourceError where it is not recognised, saying what was looked for.
@@ -41,7 +42,8 @@ def find_source(place: Path, kind: str) -> Source:
     kinds = [kind] if kind != "auto" else [*(other for other in source_kinds() if other != "folder"), "folder"]
     sources = [_source(name) for name in kinds]
     try:
-        place.stat()
+        if isinstance(place, Path):
+            place.stat()
         for source in sources:
             if source.recognises(place):
                 return source
@@ -51,7 +53,7 @@ def find_source(place: Path, kind: str) -> Source:
     raise SourceError(f"source_uri {place} is not what source_kind {kind!r} looks for ({looked_for})")
 
 
-def root_of(place: Path) -> Path:
+def root_of(place: Place) -> Place:
     """The folder that keys are relative to: `place`, or its folder where it is a list."""
     return place.parent if place.is_file() else place
 

@@ -14,12 +14,13 @@ from pathlib import Path
 
 from pipeline import storage
 from pipeline.errors import ConflictError, DatasetError, SettingsError, SourceError
+from pipeline.storage import Place
 
 _MEND = "bring back a copy of it, or the `labels` that dataset.json of the newest version lists"
 _log = logging.getLogger(__name__)
 
 
-def label_map(folder: Path, needed: Sequence[str]) -> list[str]:
+def label_map(folder: Place, needed: Sequence[str]) -> list[str]:
     """Labels by id, up to the last one of those that are `needed`; the missing ones are added, in their order.
 
     `folder` is that of the data set name. What other versions added behind is left out, so that the same images keep
@@ -37,7 +38,7 @@ def label_map(folder: Path, needed: Sequence[str]) -> list[str]:
             _log.info("label map %s: %d labels added, ids from %d", folder / "labels", len(new), len(labels))
 
 
-def proposed_labels(folder: Path, needed: Sequence[str]) -> list[str]:
+def proposed_labels(folder: Place, needed: Sequence[str]) -> list[str]:
     """What `label_map` would return if no other run came between, with nothing written."""
     labels = _latest(folder)[1]
     return _up_to_last([*labels, *_new(labels, needed)], needed)
@@ -72,14 +73,14 @@ def _read_given(path: Path) -> list[str]:
     return labels
 
 
-def _latest(folder: Path) -> tuple[int, list[str]]:
+def _latest(folder: Place) -> tuple[int, list[str]]:
     # Not "00001 (copy).json", nor anything else that a person put beside them.
     names = (path.stem for path in (folder / "labels").glob("*.json"))
     number = max((int(name) for name in names if re.fullmatch("[0-9]{5,}", name)), default=0)
     return number, _read_state(_path(folder, number)) if number else []
 
 
-def _read_state(path: Path) -> list[str]:
+def _read_state(path: Place) -> list[str]:
     """The labels of a state. Going on from a damaged one would give known labels other ids."""
     try:
         labels = storage.read_json(path)
@@ -92,11 +93,11 @@ def _read_state(path: Path) -> list[str]:
     return labels
 
 
-def _path(folder: Path, number: int) -> Path:
+def _path(folder: Place, number: int) -> Place:
     return folder / "labels" / f"{number:05d}.json"
 
 
-def _write(path: Path, labels: Sequence[str]) -> None:
+def _write(path: Place, labels: Sequence[str]) -> None:
     with storage.write_new(path) as file:
         file.write(json.dumps(labels, indent=0).encode("ascii"))
 

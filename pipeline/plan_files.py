@@ -30,6 +30,7 @@ from pipeline.quality.gate import Ask, decide, findings, notices
 from pipeline.ranges import RangePlan
 from pipeline.records import RecordFormat
 from pipeline.snapshot import Snapshot, SnapshotRows, load_columns, load_snapshot
+from pipeline.storage import Place
 from pipeline.workspace import dataset_folder, name_folder, shards_folder, work_folder
 
 WRITER_VERSION = 2  # goes up whenever the same images would give other bytes
@@ -69,7 +70,7 @@ class Plan:
     """Plan files, one a task."""
 
 
-def make_plan(settings: Settings, snapshot_path: Path, ask: Ask | None = None) -> Path:
+def make_plan(settings: Settings, snapshot_path: Place, ask: Ask | None = None) -> Place:
     """Decide the version, the split, the order and the shards, and write a plan file for each range of shards;
     return the file of the whole plan. `ask` asks a person where the data gate is told to.
 
@@ -131,7 +132,7 @@ def _pass_gate(
     return quality
 
 
-def _plan(settings: Settings, snapshot: Snapshot, snapshot_path: Path, version: str, labels: list[str]) -> Plan:
+def _plan(settings: Settings, snapshot: Snapshot, snapshot_path: Place, version: str, labels: list[str]) -> Plan:
     """The plan of a data set that is complete."""
     return Plan(
         version=version,
@@ -148,14 +149,14 @@ def _plan(settings: Settings, snapshot: Snapshot, snapshot_path: Path, version: 
     )
 
 
-def _save_plan(settings: Settings, made: Plan) -> Path:
+def _save_plan(settings: Settings, made: Plan) -> Place:
     path = work_folder(settings, made.version) / "plan.json"
     with storage.write_whole(path) as file:
         file.write(json.dumps(asdict(made), indent=1).encode())
     return path
 
 
-def load_plan(path: Path) -> Plan:
+def load_plan(path: Place) -> Plan:
     """The plan that `make_plan` wrote to `path`.
 
     Raises SettingsError where the file holds none.
@@ -237,7 +238,7 @@ def _write_plan_files(
         for specs in plan.shard_ranges(specs_of_all, settings.shards_per_task):
             header = RangePlan(
                 version=version,
-                root=snapshot.root,
+                origin=snapshot.origin,
                 labels=labels,
                 texts=snapshot.texts,
                 records=form,

@@ -1,12 +1,12 @@
 """What can be refused before anything is written: nobody should learn of a wrong setting after hours of sharding."""
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pipeline.config import Settings
-from pipeline.errors import SettingsError
-from pipeline.storage import nearest
+from pipeline.errors import SettingsError, TenfoldError
+from pipeline.storage import BucketPath, Place, lies_in, nearest, place_of
 
 
 def preflight(settings: Settings) -> None:
@@ -18,14 +18,28 @@ def preflight(settings: Settings) -> None:
         raise SettingsError("source_uri is empty: name the folder of raw images, or a list of them")
     if settings.dataset:
         raise SettingsError(f"dataset must be empty where one is built from source_uri, got {settings.dataset!r}")
-    source = Path(settings.source_uri)
+    source = settings.source
+    places = {"source_uri": source, "workspace": place_of(settings.workspace), "publish_uri": settings.datasets_folder}
+    _require_buckets(places)
     _require("source_uri", lambda: source.is_dir() or source.is_file(), source, "a folder or list that exists")
     require_weights(settings)
     if settings.label_map:
         _require("label_map", Path(settings.label_map).is_file, Path(settings.label_map), "a file that exists")
-    for field, folder in (("workspace", Path(settings.workspace)), ("publish_uri", settings.datasets_folder)):
-        _require_outside(field, folder, source)
-        _require_writable(field, folder)
+    for field in ("workspace", "publish_uri"):
+        _require_outside(field, places[field], source)
+        _require_writable(field, places[field])
+
+
+def _require_buckets(places: Mapping[str, Place]) -> None:
+    """Ask for each bucket once, without the patience that a run under way has: a wrong name is no outage."""
+    seen = set()
+    for field, place in places.items():
+        if isinstance(place, BucketPath) and place.bucket not in seen:
+            seen.add(place.bucket)
+            try:
+                place.require_bucket()
+            except TenfoldError as error:
+                raise type(error)(f"{field}: {error}") from error
 
 
 def require_weights(settings: Settings) -> None:
@@ -38,24 +52,32 @@ def require_weights(settings: Settings) -> None:
         _require("weights", weights.is_file, weights, "a file that exists")
 
 
-def _require(field: str, check: Callable[[], bool], path: Path, what: str) -> None:
+def _require(field: str, check: Callable[[], bool], path: Place, what: str) -> None:
     try:
         if check():
             return
     except (OSError, ValueError) as error:  # a name too long, or with a zero byte
-        raise SettingsError(f"{field} must be {what}, got {str(path)!r}: {error}") from error
-    raise SettingsError(f"{field} must be {what}, got {str(path)!r}")
+        raise SettingsError(f"{field} must be {what}, got '{path}': {error}") from error
+    raise SettingsError(f"{field} must be {what}, got '{path}'")
 
 
-def _require_outside(field: str, folder: Path, source: Path) -> None:
-    if folder.resolve().is_relative_to(source.resolve()):
-        raise SettingsError(f"{field} must lie outside source_uri, got {str(folder)!r} in {str(source)!r}")
+def _require_outside(field: str, folder: Place, source: Place) -> None:
+    if _lies_in(folder, source):
+        raise SettingsError(f"{field} must lie outside source_uri, got '{folder}' in '{source}'")
 
 
-def _require_writable(field: str, folder: Path) -> None:
-    """The nearest folder that exists must be one we may write to; nothing is made yet."""
+def _lies_in(folder: Place, source: Place) -> bool:
+    if isinstance(folder, Path) and isinstance(source, Path):
+        return folder.resolve().is_relative_to(source.resolve())
+    return lies_in(folder, source)
+
+
+def _require_writable(field: str, folder: Place) -> None:
+    """The nearest folder that exists must be one we may write to; nothing is made yet. A bucket says so when asked."""
+    if isinstance(folder, BucketPath):
+        return
     try:
         with tempfile.TemporaryFile(dir=nearest(folder)):  # permissions alone do not tell a read-only file system
             pass
     except (OSError, ValueError) as error:
-        raise SettingsError(f"{field} must be a folder that can be written to, got {str(folder)!r}: {error}") from error
+        raise SettingsError(f"{field} must be a folder that can be written to, got '{folder}': {error}") from error

@@ -3,13 +3,18 @@
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any, Protocol
 
 LOG_EVERY_S = 10.0
 _log = logging.getLogger(__name__)
 
-Advance = Callable[[int], object]
+
+class Advance(Protocol):
+    """Takes the number of units just finished, and their bytes where those are counted."""
+
+    def __call__(self, count: int, size: int = 0, /) -> object: ...
 
 
 def log_words() -> None:
@@ -19,33 +24,63 @@ def log_words() -> None:
 
 
 @contextmanager
-def progress(what: str, total: int, unit: str = "images") -> Iterator[Advance]:
-    """Show how much of `total` is done; the block calls what it is given with the number of units just finished."""
+def progress(what: str, total: int, unit: str = "images", total_bytes: int = 0) -> Iterator[Advance]:
+    """Show how much of `total` is done; the block calls what it is given with the number of units just finished.
+
+    With `total_bytes`, bytes are shown too, and tell how long it still takes: objects differ in size.
+    """
     if sys.stderr.isatty():
         from tqdm import tqdm  # not for a task, which has no terminal
 
-        with tqdm(total=total or None, desc=what, unit=f" {unit}", file=sys.stderr, leave=False) as bar:
-            yield bar.update
+        if total_bytes:
+            with tqdm(
+                total=total_bytes, desc=what, unit="B", unit_scale=True, file=sys.stderr, leave=False
+            ) as bar_of_bytes:
+                yield _BarOfBytes(bar_of_bytes, total, unit).advance
+        else:
+            with tqdm(total=total or None, desc=what, unit=f" {unit}", file=sys.stderr, leave=False) as bar:
+                yield lambda count, size=0: bar.update(count)
     else:
-        lines = _Lines(what, total, unit)
+        lines = _Lines(what, total, unit, total_bytes)
         yield lines.advance
         lines.say()
 
 
-class _Lines:
-    def __init__(self, what: str, total: int, unit: str) -> None:
-        self._what, self._total, self._unit = what, total, unit
+class _BarOfBytes:
+    """A bar of bytes that counts objects, too."""
+
+    def __init__(self, bar: Any, total: int, unit: str) -> None:
+        self._bar, self._total, self._unit = bar, total, unit
         self._done = 0
+
+    def advance(self, count: int, size: int = 0) -> None:
+        self._done += count
+        self._bar.set_postfix_str(f"{self._done} of {self._total} {self._unit}", refresh=False)
+        self._bar.update(size)
+
+
+class _Lines:
+    def __init__(self, what: str, total: int, unit: str, total_bytes: int) -> None:
+        self._what, self._total, self._unit, self._total_bytes = what, total, unit, total_bytes
+        self._done = self._bytes = 0
         self._start = self._said = time.monotonic()
 
-    def advance(self, count: int) -> None:
+    def advance(self, count: int, size: int = 0) -> None:
         self._done += count
+        self._bytes += size
         if time.monotonic() - self._said >= LOG_EVERY_S:
             self.say()
 
     def say(self) -> None:
         self._said = time.monotonic()
-        rate = self._done / max(self._said - self._start, 1e-9)
-        left = f", {(self._total - self._done) / rate:.0f} s left" if 0 < self._done < self._total else ""
+        seconds = max(self._said - self._start, 1e-9)
         of_all = f" of {self._total}" if self._total else ""
-        _log.info("%s: %d%s %s, %.0f a second%s", self._what, self._done, of_all, self._unit, rate, left)
+        words = f"{self._done}{of_all} {self._unit}, {self._done / seconds:.0f} a second"
+        if self._total_bytes:
+            done, total, rate = (value / 1e6 for value in (self._bytes, self._total_bytes, self._bytes / seconds))
+            words += f", {done:.1f} of {total:.1f} MB, {rate:.1f} MB/s"
+        _log.info("%s: %s%s", self._what, words, self._left(seconds))
+
+    def _left(self, seconds: float) -> str:
+        done, total = (self._bytes, self._total_bytes) if self._total_bytes else (self._done, self._total)
+        return f", {(total - done) * seconds / done:.0f} s left" if 0 < done < total else ""

@@ -6,11 +6,12 @@ Light to import, like all that a shard task needs: it starts in tenths of a seco
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO
 
 from pipeline.quality.examine import Rules
+from pipeline.raw import Origin
 from pipeline.records import RecordFormat
+from pipeline.storage import Place
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +28,7 @@ class RangePlan:
     """The first line of a plan file."""
 
     version: str
-    root: str
+    origin: Origin
     labels: list[str]
     texts: dict[str, str]
     records: RecordFormat
@@ -44,9 +45,9 @@ class RangePlan:
         return sum(spec.images for spec in self.shards)
 
 
-def load_range(path: Path) -> RangePlan:
+def load_range(path: Place) -> RangePlan:
     """The first line of a plan file alone."""
-    with open(path, "rb") as file:
+    with path.open("rb") as file:
         return read_range(file)
 
 
@@ -55,6 +56,7 @@ def read_range(file: IO[bytes]) -> RangePlan:
     content = json.loads(file.readline())
     content["shards"] = [ShardSpec(**spec) for spec in content["shards"]]
     content["records"], content["rules"] = RecordFormat(**content["records"]), Rules(**content["rules"])
+    content["origin"] = Origin(**content["origin"])
     return RangePlan(**content)
 
 

@@ -6,12 +6,14 @@ Light to import, like all that a shard task needs: it starts in tenths of a seco
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.errors import SourceError
 from pipeline.sources import Box
+from pipeline.storage import Place, is_bucket, place_of
 
 ROWS_AT_ONCE = 64
 _dump = json.JSONEncoder(separators=(",", ":")).encode
@@ -20,7 +22,8 @@ _dump = json.JSONEncoder(separators=(",", ":")).encode
 class RawImage(NamedTuple):
     """A row. `key` is relative to the source's root, `split` and `group` may be empty, `size` is in bytes.
 
-    `generation` is a bucket's, or the time of a file's last change; it is no part of what the image is.
+    `generation` is a bucket's, or the time of a file's last change, and `md5` a bucket's (hexadecimal): they are no
+    part of what the image is.
     """
 
     key: str
@@ -31,16 +34,38 @@ class RawImage(NamedTuple):
     group: str
     boxes: Sequence[Box]
     generation: int
+    md5: str = ""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where the raw images of a snapshot are read."""
+
+    root: str
+    """Folder, local or of a bucket, that keys are relative to; a key may also be a whole path or URI."""
+    user_project: str = ""
+    """Who pays for reading, where the requester must."""
+    cache: str = ""
+    """Local folder of copies; empty where images are read in place."""
+    remote: bool = False
+    """Whether any image lies in a bucket."""
+
+
+def place_of_key(origin: Origin, key: str) -> Place:
+    """Where the image of a key lies."""
+    if is_bucket(key):
+        return place_of(key, origin.user_project)
+    return place_of(origin.root, origin.user_project) / key
 
 
 def content_of(row: RawImage) -> bytes:
-    """What the row says of the image itself, without its generation and the closing bracket."""
-    return _dump(row[:-1])[:-1].encode("ascii")
+    """What the row says of the image itself, without generation, MD5 and the closing bracket."""
+    return _dump(row[:-2])[:-1].encode("ascii")
 
 
-def to_line(content: bytes, generation: int) -> bytes:
+def to_line(content: bytes, row: RawImage) -> bytes:
     """A row as one line, newline included, from what `content_of` made of it."""
-    return b"%b,%d]\n" % (content, generation)
+    return b'%b,%d,"%b"]\n' % (content, row.generation, row.md5.encode("ascii"))
 
 
 def from_line(line: bytes) -> RawImage:

@@ -2,10 +2,10 @@
 
 import json
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from pipeline import storage
+from pipeline.storage import Place
 
 
 @dataclass(frozen=True)
@@ -26,12 +26,12 @@ class ShardResult:
     """Key and hash of each image, where near-duplicates are looked for."""
 
 
-def results_folder(plan_path: Path) -> Path:
+def results_folder(plan_path: Place) -> Place:
     """Where the results of shards are kept, beside the plans."""
     return plan_path.parent.parent / "results"
 
 
-def load_result(plan_path: Path, shard: str) -> ShardResult | None:
+def load_result(plan_path: Place, shard: str) -> ShardResult | None:
     """What was written of a shard, if it was finished; a file that is damaged says nothing of it."""
     try:
         return ShardResult(**storage.read_json(results_folder(plan_path) / f"{shard}.json"))
@@ -39,7 +39,7 @@ def load_result(plan_path: Path, shard: str) -> ShardResult | None:
         return None
 
 
-def save_result(plan_path: Path, result: ShardResult) -> None:
+def save_result(plan_path: Place, result: ShardResult) -> None:
     """Say that a shard is finished."""
     with storage.write_whole(results_folder(plan_path) / f"{result.name}.json") as file:
         file.write(json.dumps(vars(result)).encode())

@@ -3,7 +3,6 @@
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from pathlib import Path
 
 import google_crc32c
 
@@ -13,23 +12,25 @@ from pipeline.progress import Advance
 from pipeline.quality.examine import Examiner, Rejection, UsableImage, is_misnamed
 from pipeline.quality.statistics import Statistics
 from pipeline.ranges import RangePlan, ShardSpec, read_range
-from pipeline.raw import RawImage, from_lines, key_bytes, read_raw
+from pipeline.raw import RawImage, from_lines, key_bytes, place_of_key
+from pipeline.raw_reader import RawReader
 from pipeline.records import ImageEncoder
 from pipeline.results import ShardResult, load_result, results_folder, save_result
-from pipeline.sources import MISSING, Box
+from pipeline.sources import Box
+from pipeline.storage import Place, place_of
 from pipeline.tfrecord import Writer, writer_of
 
 READ_AHEAD_BYTES = 65_536  # more would be freed at once, and go back to the system, to be asked for page by page
 ABSENT = Rejection("the source lists it, and there is no such file", "bring the file, or take it off the list")
 
 
-def write_range(plan_path: Path, advance: Advance) -> None:
+def write_range(plan_path: Place, advance: Advance) -> None:
     """Write the shards of one plan file that are not finished yet; `advance` is told of every image.
 
     Raises SourceError where an image vanished or changed since the snapshot, ConflictError where another file stands
     at a shard's name.
     """
-    with open(plan_path, "rb") as file:
+    with plan_path.open("rb") as file:
         range_plan = read_range(file)
         storage.sweep(results_folder(plan_path))
         writer = _ShardWriter(range_plan)
@@ -42,10 +43,15 @@ def write_range(plan_path: Path, advance: Advance) -> None:
                 save_result(plan_path, writer.write(spec, lines, advance))
 
 
-def _is_finished(plan_path: Path, range_plan: RangePlan, spec: ShardSpec) -> bool:
+def _is_finished(plan_path: Place, range_plan: RangePlan, spec: ShardSpec) -> bool:
     result = load_result(plan_path, spec.name)
-    places = (Path(folder) / spec.name for folder in (range_plan.written, range_plan.published))
+    places = (place_of(folder) / spec.name for folder in (range_plan.written, range_plan.published))
     return result is not None and any(place.exists() and place.stat().st_size == result.bytes for place in places)
+
+
+def _batches(lines: Iterable[bytes]) -> Iterator[Sequence[RawImage]]:
+    for rows in from_lines(lines):
+        yield from read_ahead(rows)
 
 
 def read_ahead(rows: Sequence[RawImage]) -> Iterator[Sequence[RawImage]]:
@@ -60,8 +66,9 @@ class _ShardWriter:
     """Writes the shards of a range one after another."""
 
     def __init__(self, range_plan: RangePlan) -> None:
-        self._folder = Path(range_plan.written)
-        self._root = range_plan.root
+        self._folder = place_of(range_plan.written)
+        self._origin = range_plan.origin
+        self._read_batches = RawReader(range_plan.origin).read_batches
         self._examine = Examiner(range_plan.rules).examine
         self._encode = ImageEncoder(range_plan.records, range_plan.labels, range_plan.texts).encode
 
@@ -70,23 +77,22 @@ class _ShardWriter:
         path, sums = self._folder / spec.name, _Sums()
         with storage.write_new(path) as file:
             records = writer_of(path, file)
-            for rows in from_lines(lines):
-                for several in read_ahead(sums.without_missing(rows)):
-                    self._add_all(several, records, sums)
+            # A batch is read, then examined: one by one, they drive each other out of the caches, at 1 us an image.
+            for rows, raws in self._read_batches(_batches(lines)):
+                for row, raw in zip(rows, raws, strict=True):
+                    self._add(row, raw, records, sums)
                 advance(len(rows))
             records.close()
         return sums.result(spec, records)
 
-    def _add_all(self, rows: Sequence[RawImage], records: Writer, sums: "_Sums") -> None:
-        # Read first: one by one, reading and examining drive each other out of the caches, at 1 us an image.
-        raws = [read_raw(self._root, row.key, row.size) for row in rows]
-        for row, raw in zip(rows, raws, strict=True):
-            self._add(row, raw, records, sums)
-
-    def _add(self, row: RawImage, raw: bytes, records: Writer, sums: "_Sums") -> None:
+    def _add(self, row: RawImage, raw: bytes | None, records: Writer, sums: "_Sums") -> None:
+        if raw is None:
+            sums.reject(row, ABSENT)
+            return
         if google_crc32c.value(raw) != row.crc32c:
             # Going on would give this version other bytes than its fingerprint promises.
-            raise SourceError(f"{Path(self._root) / row.key} changed after it was listed: run again, for a new version")
+            place = place_of_key(self._origin, row.key)
+            raise SourceError(f"{place} changed after it was listed: run again, for a new version")
         image = self._examine(raw, _boxes(row) if row.boxes else ())
         if isinstance(image, Rejection):
             sums.reject(row, image)
@@ -110,13 +116,6 @@ class _Sums:
         self._statistics = Statistics()
         self._rejected: list[dict[str, str]] = []
         self._perceptual_hashes: list[tuple[str, int]] = []
-
-    def without_missing(self, rows: Sequence[RawImage]) -> Sequence[RawImage]:
-        """The rows of files that are there; the others are rejected."""
-        for row in rows:
-            if row.size == MISSING:
-                self.reject(row, ABSENT)
-        return [row for row in rows if row.size != MISSING]
 
     def add(self, key: str, labels: tuple[str, ...], image: UsableImage) -> None:
         encoded, _, height, width, _, found, brightness, perceptual_hash = image

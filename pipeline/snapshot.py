@@ -11,7 +11,6 @@ import os
 import struct
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,8 @@ from numpy.typing import NDArray
 from pipeline import storage
 from pipeline.errors import SettingsError
 from pipeline.plan import SPLITS
-from pipeline.raw import RawImage, from_line, key_bytes
+from pipeline.raw import Origin, RawImage, from_line, key_bytes
+from pipeline.storage import Place, place_of
 
 COLUMNS = np.dtype(
     [
@@ -41,8 +41,8 @@ class Snapshot:
     """What stands beside the rows: their files, where they came from, and the sums over them."""
 
     source_uri: str
-    root: str
-    """Folder that the keys are relative to."""
+    origin: Origin
+    """Where the images are read."""
     kind: str
     rows: str
     """Path of the file of rows; that of the columns ends in .columns."""
@@ -86,48 +86,49 @@ def content_hash(size: int, crc32c: int) -> int:
     return (size << 32 | crc32c) & 0xFFFFFFFFFFFFFFFF or 1
 
 
-def save_snapshot(snapshot: Snapshot) -> Path:
+def save_snapshot(snapshot: Snapshot) -> Place:
     """Write what stands beside the rows, as a .json file beside theirs."""
-    path = Path(snapshot.rows).with_suffix(".json")
+    path = place_of(snapshot.rows).with_suffix(".json")
     with storage.write_whole(path) as file:
         file.write(json.dumps(asdict(snapshot), indent=1).encode())
     return path
 
 
-def load_snapshot(path: Path) -> Snapshot:
+def load_snapshot(path: Place) -> Snapshot:
     """The snapshot that `save_snapshot` wrote to `path`.
 
     Raises SettingsError where the file holds none.
     """
     try:
-        return Snapshot(**storage.read_json(path))
-    except (ValueError, TypeError) as error:
+        content = storage.read_json(path)
+        return Snapshot(**{**content, "origin": Origin(**content["origin"])})
+    except (ValueError, TypeError, KeyError) as error:
         raise SettingsError(f"{path} holds no snapshot: give the path that `extract` returned") from error
 
 
 def load_columns(snapshot: Snapshot) -> NDArray[np.void]:
     """The columns of a snapshot, one element of type COLUMNS a row, mapped and not read."""
-    return np.memmap(columns_path(snapshot.rows), COLUMNS, mode="r", shape=(snapshot.listed,))
+    with columns_path(place_of(snapshot.rows)).open("rb") as file:  # the mapping outlives it
+        return np.memmap(file, COLUMNS, mode="r", shape=(snapshot.listed,))
 
 
-def columns_path(rows: str) -> Path:
+def columns_path(rows: Place) -> Place:
     """Where the columns of a file of rows lie."""
-    return Path(rows).with_suffix(".columns")
+    return rows.with_suffix(".columns")
 
 
 class SnapshotRows:
     """The rows of a snapshot in any order, as a context. Read and not mapped: a gigabyte of rows is not kept."""
 
     def __init__(self, snapshot: Snapshot, columns: NDArray[np.void]) -> None:
-        self._path = snapshot.rows
-        self._offsets = np.append(columns["offset"], np.uint64(Path(snapshot.rows).stat().st_size))
+        self._file = place_of(snapshot.rows).open("rb")
+        self._offsets = np.append(columns["offset"], np.uint64(os.fstat(self._file.fileno()).st_size))
 
     def __enter__(self) -> "SnapshotRows":
-        self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         return self
 
     def __exit__(self, *_: object) -> None:
-        os.close(self._descriptor)
+        self._file.close()
 
     def lines(self, numbers: NDArray[np.intp]) -> Iterator[bytes]:
         """The lines of some rows, in the order of `numbers`."""
@@ -136,7 +137,7 @@ class SnapshotRows:
             begins = self._offsets[chunk]
             lengths = self._offsets[chunk + 1] - begins
             for begin, length in zip(begins.tolist(), lengths.tolist(), strict=True):
-                yield os.pread(self._descriptor, length, begin)
+                yield os.pread(self._file.fileno(), length, begin)
 
     def __getitem__(self, number: int) -> RawImage:
         return from_line(next(self.lines(np.array([number]))))

@@ -6,11 +6,10 @@ The files are those of `tfds.folder_dataset.write_metadata` (TFDS 4.9), written 
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
 from pipeline.dataset import Dataset
-from pipeline.storage import write_whole
+from pipeline.storage import Place, write_whole
 
 _FEATURES = "tensorflow_datasets.core.features"
 _TEMPLATE = "{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}"
@@ -21,7 +20,7 @@ _NOT_KEPT = re.compile(r"\A\s+|\s+\Z|[\r\n\ud800-\udfff]")
 Json = dict[str, Any]
 
 
-def write_tfds_metadata(folder: Path, dataset: Dataset) -> None:
+def write_tfds_metadata(folder: Place, dataset: Dataset) -> None:
     """Write TFDS's files into a data set's folder; none where the shards are compressed, which TFDS does not read."""
     if dataset.records.compression != "none":
         return
@@ -47,7 +46,7 @@ def _escape(found: re.Match[str]) -> str:
     return "".join(f"\\u{ord(letter):04x}" for letter in found[0])
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Place, text: str) -> None:
     with write_whole(path) as file:
         file.write(text.encode("utf-8"))
 

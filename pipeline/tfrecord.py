@@ -9,14 +9,15 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import lru_cache
-from pathlib import Path
 from typing import IO, Protocol
 
 import google_crc32c
 
 from pipeline import crc32c
 from pipeline.errors import DatasetError
+from pipeline.storage import Place
 
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
@@ -130,12 +131,12 @@ class GzipRecordWriter:
         self.crc32c = google_crc32c.extend(self.crc32c, compressed)
 
 
-def writer_of(path: Path, file: IO[bytes]) -> Writer:
+def writer_of(path: Place, file: IO[bytes]) -> Writer:
     """What writes the records of `path`, by its ending, into the open `file`."""
     return (GzipRecordWriter if path.name.endswith(GZIP_SUFFIX) else RecordWriter)(file.fileno())
 
 
-def read_records(path: Path) -> Iterator[bytes]:
+def read_records(path: Place) -> Iterator[bytes]:
     """The data of every record of a file, checked.
 
     Raises DatasetError naming the file and the offset in bytes of the first record that is damaged or cut.
@@ -145,11 +146,17 @@ def read_records(path: Path) -> Iterator[bytes]:
             yield data
 
 
-def _open(path: Path) -> IO[bytes]:
-    return gzip.open(path, "rb") if path.name.endswith(GZIP_SUFFIX) else open(path, "rb")  # type: ignore[return-value]
+@contextmanager
+def _open(path: Place) -> Iterator[IO[bytes]]:
+    with path.open("rb") as file:
+        if path.name.endswith(GZIP_SUFFIX):
+            with gzip.open(file, "rb") as unpacked:
+                yield unpacked  # type: ignore[misc]
+        else:
+            yield file
 
 
-def _read_record(file: IO[bytes], path: Path) -> bytes | None:
+def _read_record(file: IO[bytes], path: Place) -> bytes | None:
     offset = file.tell()
     try:
         header = file.read(HEADER_BYTES)
@@ -158,7 +165,7 @@ def _read_record(file: IO[bytes], path: Path) -> bytes | None:
         raise DatasetError(f"{path}: the gzip stream is damaged after byte {offset} of the records: {error}") from error
 
 
-def _checked(file: IO[bytes], path: Path, offset: int, header: bytes) -> bytes:
+def _checked(file: IO[bytes], path: Place, offset: int, header: bytes) -> bytes:
     if len(header) < HEADER_BYTES or _CRC.unpack(header[8:])[0] != masked_crc32c(header[:8]):
         raise DatasetError(f"{path}: the record at byte {offset} has a damaged header")
     (length,) = _LENGTH.unpack(header[:8])

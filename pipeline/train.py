@@ -18,13 +18,14 @@ from pipeline.errors import DatasetError, Preempted, TrainingError
 from pipeline.preflight import require_weights
 from pipeline.runs import EXIT_PREEMPTED, Run, load_result, save_run, take_failure, training_folder
 from pipeline.snapshot import load_snapshot
+from pipeline.storage import Place
 
 GRACE_S = 30.0
 _log = logging.getLogger(__name__)
 _SOFTWARE = ("tensorflow", "keras", "numpy", "pillow", "comet-ml")
 
 
-def train(settings: Settings, dataset: Path, run_id: str) -> dict[str, Any]:
+def train(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
     """Train on a data set and wait for it; a training that is complete already returns its result at once.
 
     Returns {"run", "metrics", "model", "comet", "verdict", "epochs"}. Raises what `TrainingProcess.wait` raises.
@@ -37,7 +38,7 @@ def train(settings: Settings, dataset: Path, run_id: str) -> dict[str, Any]:
         raise
 
 
-def prepare_run(settings: Settings, dataset: Path, run_id: str) -> Run:
+def prepare_run(settings: Settings, dataset: Place, run_id: str) -> Run:
     """Check what the training needs and write `run.json`.
 
     Raises DatasetError where the data set is missing or incomplete, SettingsError where the weights are.
@@ -60,7 +61,7 @@ def prepare_run(settings: Settings, dataset: Path, run_id: str) -> Run:
     return run
 
 
-def require_trainable(snapshot: Path) -> None:
+def require_trainable(snapshot: Place) -> None:
     """Refuse images of several labels before a shard of them is written.
 
     Raises DatasetError.

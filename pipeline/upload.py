@@ -23,12 +23,13 @@ from pipeline.ranges import RangePlan, load_range
 from pipeline.report import CARD, write_card
 from pipeline.results import ShardResult, load_result
 from pipeline.snapshot import load_snapshot
+from pipeline.storage import Place, place_of
 from pipeline.tfds_metadata import write_tfds_metadata
 
 _log = logging.getLogger(__name__)
 
 
-def copy_range(plan_path: Path, advance: Advance) -> None:
+def copy_range(plan_path: Place, advance: Advance) -> None:
     """Bring the shards of one plan file to the published place, unless they stand there already, and verify them.
 
     `advance` is told of every image.
@@ -37,22 +38,22 @@ def copy_range(plan_path: Path, advance: Advance) -> None:
     """
     range_plan, results = _finished_shards(plan_path)
     for result in results:
-        target = Path(range_plan.published) / result.name
+        target = place_of(range_plan.published) / result.name
         if not target.exists():
-            _copy(Path(range_plan.written) / result.name, target)
+            _copy(place_of(range_plan.written) / result.name, target)
         _verify(target, result)
         storage.sync(target)
         advance(result.examples)
 
 
-def commit(plan_path: Path, settings: Settings, ask: Ask | None = None) -> Dataset:
+def commit(plan_path: Place, settings: Settings, ask: Ask | None = None) -> Dataset:
     """Write `dataset.json` once every listed image is in one record or rejected, and return what it says.
 
     Writes nothing where the data set is committed already. Raises DatasetError where the counts do not add up,
     GateError where the data set is over a threshold of `settings`; `ask` asks a person where they say so.
     """
     plan = load_plan(plan_path)
-    folder = Path(plan.dataset)
+    folder = place_of(plan.dataset)
     if is_committed(folder):
         decide(findings(load(folder).quality, settings), ask)
     else:
@@ -61,9 +62,9 @@ def commit(plan_path: Path, settings: Settings, ask: Ask | None = None) -> Datas
     return load(folder)
 
 
-def _commit(plan: Plan, plan_path: Path, settings: Settings, ask: Ask | None) -> None:
-    folder = Path(plan.dataset)
-    results = [result for path in plan.ranges for result in _finished_shards(Path(path))[1]]
+def _commit(plan: Plan, plan_path: Place, settings: Settings, ask: Ask | None) -> None:
+    folder = place_of(plan.dataset)
+    results = [result for path in plan.ranges for result in _finished_shards(place_of(path))[1]]
     quality, alike = written_facts(plan.quality, results, plan.settings, last_version(folder.parent, but=plan.version))
     quality["findings"] = [finding.sentence for finding in findings(quality, settings)]
     lists = {
@@ -95,7 +96,7 @@ def _pass_gate(plan: Plan, quality: Mapping[str, Any], settings: Settings, ask: 
     decide([each for each in findings(quality, settings) if each.action == "fail" or each not in planned], ask)
 
 
-def _keep_rejected(path: Path, lines: bytes) -> None:
+def _keep_rejected(path: Place, lines: bytes) -> None:
     """Before the gate: whoever it stops wants to read why."""
     with storage.write_whole(path) as file:
         file.write(lines)
@@ -103,12 +104,12 @@ def _keep_rejected(path: Path, lines: bytes) -> None:
         _log.warning("rejected images: %d, %s says why", lines.count(b"\n"), path)
 
 
-def _finished_shards(plan_path: Path) -> tuple[RangePlan, list[ShardResult]]:
+def _finished_shards(plan_path: Place) -> tuple[RangePlan, list[ShardResult]]:
     range_plan = load_range(plan_path)
     return range_plan, list(_results(plan_path, range_plan))
 
 
-def _results(plan_path: Path, range_plan: RangePlan) -> Iterator[ShardResult]:
+def _results(plan_path: Place, range_plan: RangePlan) -> Iterator[ShardResult]:
     for spec in range_plan.shards:
         result = load_result(plan_path, spec.name)
         if result is None:
@@ -121,7 +122,7 @@ def _results(plan_path: Path, range_plan: RangePlan) -> Iterator[ShardResult]:
         yield result
 
 
-def _copy(written: Path, target: Path) -> None:
+def _copy(written: Place, target: Place) -> None:
     """A twin of this task may have published the shard and removed its own copy between our two looks."""
     try:
         storage.copy_new(written, target)
@@ -132,7 +133,7 @@ def _copy(written: Path, target: Path) -> None:
             ) from error
 
 
-def _verify(path: Path, result: ShardResult) -> None:
+def _verify(path: Place, result: ShardResult) -> None:
     crc32c = f"{storage.crc32c_of(path):08x}"
     if crc32c != result.crc32c:
         raise ConflictError(
@@ -143,7 +144,7 @@ def _verify(path: Path, result: ShardResult) -> None:
 def _describe(
     plan: Plan, results: Sequence[ShardResult], lists: Mapping[str, bytes], quality: Mapping[str, Any]
 ) -> Dataset:
-    snapshot = load_snapshot(Path(plan.snapshot))
+    snapshot = load_snapshot(place_of(plan.snapshot))
     count = sum(len(result.rejected) for result in results)
     written = sum(result.examples for result in results)
     if written + count != snapshot.listed:
@@ -197,7 +198,7 @@ def _require_examples(dataset: Dataset) -> None:
             )
 
 
-def _commit_file(folder: Path, dataset: Dataset) -> None:
+def _commit_file(folder: Place, dataset: Dataset) -> None:
     try:
         with storage.write_new(folder / COMMIT) as file:
             file.write(to_json(dataset))
@@ -210,14 +211,15 @@ def _commit_file(folder: Path, dataset: Dataset) -> None:
 
 def _remove_copied(plan: Plan) -> None:
     """Remove the written shards that were copied elsewhere. A twin that is still writing keeps its temporary file."""
-    written = Path(plan.written)
-    if written == Path(plan.dataset):
+    written = place_of(plan.written)
+    if written == place_of(plan.dataset):
         return
-    for split in load(Path(plan.dataset)).splits.values():
+    for split in load(place_of(plan.dataset)).splits.values():
         for shard in split.shards:
             (written / shard.name).unlink(missing_ok=True)
-    with suppress(OSError):  # not there, or not empty
-        written.rmdir()
+    if isinstance(written, Path):
+        with suppress(OSError):  # not there, or not empty
+            written.rmdir()
 
 
 def _count_words(dataset: Dataset) -> str:

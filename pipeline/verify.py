@@ -2,7 +2,6 @@
 
 from collections import Counter, deque
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from pipeline import storage, tfrecord
@@ -10,9 +9,10 @@ from pipeline.dataset import Dataset, Shard, Split, load
 from pipeline.errors import DatasetError
 from pipeline.progress import progress
 from pipeline.records import read_image
+from pipeline.storage import Place
 
 
-def verify(folder: Path) -> dict[str, Any]:
+def verify(folder: Place) -> dict[str, Any]:
     """Read a whole data set; return {"ok", "records", "problems"}, a sentence for each problem.
 
     Raises DatasetError where there is no data set at all.
@@ -34,7 +34,7 @@ def verify(folder: Path) -> dict[str, Any]:
     return {"ok": not problems, "records": records, "problems": problems}
 
 
-def first_damage(folder: Path, dataset: Dataset) -> str:
+def first_damage(folder: Place, dataset: Dataset) -> str:
     """A sentence with file and offset of the first record that cannot be read; empty where all can."""
     for shard in _shards(dataset):
         try:
@@ -49,7 +49,7 @@ def _shards(dataset: Dataset) -> Iterator[Shard]:
         yield from split.shards
 
 
-def _problems_of_shard(path: Path, shard: Shard, dataset: Dataset, counted: Counter[int]) -> Iterator[str]:
+def _problems_of_shard(path: Place, shard: Shard, dataset: Dataset, counted: Counter[int]) -> Iterator[str]:
     if not path.exists():
         yield f"{path} is missing"
         return
@@ -60,7 +60,7 @@ def _problems_of_shard(path: Path, shard: Shard, dataset: Dataset, counted: Coun
     yield from _problems_of_records(path, shard, dataset, counted)
 
 
-def _problems_of_records(path: Path, shard: Shard, dataset: Dataset, counted: Counter[int]) -> Iterator[str]:
+def _problems_of_records(path: Place, shard: Shard, dataset: Dataset, counted: Counter[int]) -> Iterator[str]:
     number = 0
     try:
         for number, record in enumerate(tfrecord.read_records(path), start=1):
@@ -98,7 +98,7 @@ def _problems_of_split(name: str, split: Split, counted: Mapping[str, int]) -> I
             yield f"{name} holds {held} examples of {label!r}, {said} were committed"
 
 
-def _problems_of_lists(folder: Path, dataset: Dataset) -> Iterator[str]:
+def _problems_of_lists(folder: Place, dataset: Dataset) -> Iterator[str]:
     for listed in (dataset.rejected, dataset.duplicates):
         path = folder / listed["file"]
         if not path.exists():

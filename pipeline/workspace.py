@@ -1,15 +1,28 @@
 """Where things lie in the workspace. Nothing else knows the folders."""
 
 import hashlib
+from pathlib import Path
 from urllib.parse import quote
 
 from pipeline.config import Settings
-from pipeline.storage import Place, place_of
+from pipeline.find_source import root_of
+from pipeline.raw import Origin
+from pipeline.storage import Place, lies_in, place_of
 
 
 def snapshots_folder(settings: Settings) -> Place:
     """Snapshots of a data set's sources."""
     return place_of(settings.workspace) / "work" / settings.dataset_name / "snapshots"
+
+
+def origin_of(settings: Settings) -> Origin:
+    """Where raw images are read: in place, but for those of a bucket where the workspace is local, which are copied."""
+    cache = place_of(settings.workspace) / "raw"
+    return Origin(
+        root=str(root_of(settings.source)),
+        user_project=settings.user_project,
+        cache=str(cache) if isinstance(cache, Path) else "",
+    )
 
 
 def work_folder(settings: Settings, version: str) -> Place:
@@ -31,7 +44,7 @@ def dataset_folder(settings: Settings, version: str) -> Place:
 def shards_folder(settings: Settings, version: str) -> Place:
     """Where shards are written: under their final names where the published place lies in the workspace."""
     published = dataset_folder(settings, version)
-    if published.is_relative_to(place_of(settings.workspace)):
+    if lies_in(published, place_of(settings.workspace)):
         return published
     return work_folder(settings, version) / "shards"
 

@@ -19,6 +19,10 @@ CHANGED = {
     "workspace": "/data/work",
     "publish_uri": "/data/published",
     "dataset": "/data/published/flowers/1",
+    "local_folder": "/data/local",
+    "cache_gigabytes": 1.5,
+    "read_shards": "direct",
+    "user_project": "payer",
     "data_date": "2026-02-03",
     "source_kind": "folder",
     "path_column": "where",
@@ -67,6 +71,11 @@ def test_a_field_takes_another_value_and_survives_the_way_through_json(field: st
     assert settings_from(settings.model_dump(mode="json")) == settings
 
 
+@pytest.mark.parametrize("field", ["source_uri", "workspace", "publish_uri", "dataset"])
+def test_a_place_may_lie_in_a_bucket_and_loses_its_last_slash(field: str):
+    assert getattr(settings_from({field: "gs://bucket/a/{date}/"}), field) == "gs://bucket/a/{date}"
+
+
 @pytest.mark.parametrize("field", CHANGED)
 def test_every_field_says_what_it_is_for(field: str):
     assert Settings.model_fields[field].description
@@ -91,7 +100,9 @@ def test_every_field_says_what_it_is_for(field: str):
         ({"learning_rate": float("nan")}, "learning_rate must be a finite number"),
         ({"validation_fraction": 1.0}, "validation_fraction must be less than or equal to 0.9"),
         ({"dataset_name": "../up"}, "dataset_name must match pattern"),
-        ({"source_uri": "gs://bucket/images"}, "source_uri must be a local path"),
+        ({"source_uri": "s3://bucket/images"}, "source_uri must be a local path or gs://bucket/prefix"),
+        ({"source_uri": "gs:///images"}, "source_uri must be gs://bucket/prefix, got 'gs:///images'"),
+        ({"weights": "gs://bucket/model.keras"}, "weights must be a local path"),
         ({"source_kind": "tarball"}, "source_kind must be auto, folder"),
         ({"group_pattern": "("}, "group_pattern must be a regular expression"),
         ({"workspace": ""}, "workspace must name a folder"),

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from pipeline.config import settings_from
 from pipeline.plan_files import load_plan, make_plan
-from pipeline.raw import RawImage, content_of, to_line
+from pipeline.raw import Origin, RawImage, content_of, to_line
 from pipeline.snapshot import Snapshot, columns_path, save_snapshot, to_columns
 
 def peak_mb():
@@ -20,14 +20,14 @@ def peak_mb():
 
 root = Path(sys.argv[1])
 rows, offset = root / "rows.jsonl", 0
-with open(rows, "wb") as lines, open(columns_path(str(rows)), "wb") as columns:
+with open(rows, "wb") as lines, open(columns_path(rows), "wb") as columns:
     for number in range({IMAGES}):
         row = RawImage(f"c{{number % 10}}/{{number:08d}}.jpg", [f"c{{number % 10}}"], "", 1000, number, "", [], 1)
         columns.write(to_columns(row, offset, number % 10))
-        offset += lines.write(to_line(content_of(row), row.generation))
+        offset += lines.write(to_line(content_of(row), row))
 labels = [f"c{{number}}" for number in range(10)]
 snapshot = Snapshot(
-    source_uri="/nowhere", root="/nowhere", kind="folder", rows=str(rows), started_ns=0, fingerprint="f",
+    source_uri="/nowhere", origin=Origin("/nowhere"), kind="folder", rows=str(rows), started_ns=0, fingerprint="f",
     listed={IMAGES}, bytes=1000 * {IMAGES}, labels=labels, ordered=False, texts={{}},
     classes=dict.fromkeys(labels, {IMAGES} // 10), multi_label=False, has_boxes=False, box_labels=[], skipped={{}},
 )

@@ -24,7 +24,7 @@ from pipeline.quality.duplicates import (
     near_groups,
 )
 from pipeline.quality.statistics import Statistics, drift
-from pipeline.raw import read_raw
+from pipeline.raw_reader import RawReader
 from pipeline.results import ShardResult
 from pipeline.snapshot import Snapshot, SnapshotRows
 
@@ -35,7 +35,7 @@ Quality = dict[str, Any]
 def planned_facts(snapshot: Snapshot, arranged: Arranged, before: Dataset | None) -> tuple[Quality, bytes]:
     """What is known before an image is written, and the lines of `duplicates.jsonl`."""
     with SnapshotRows(snapshot, arranged.columns) as rows:
-        groups = _equal(snapshot.root, arranged, rows)
+        groups = _equal(RawReader(snapshot.origin), arranged, rows)
         facts: Quality = {
             "listed": snapshot.listed,
             "duplicates": duplicate_facts(groups),
@@ -73,7 +73,7 @@ def written_facts(
     return {**facts, "drift": _drift(facts, settings, before)}, rows
 
 
-def _equal(root: str, arranged: Arranged, rows: SnapshotRows) -> list[Group]:
+def _equal(reader: RawReader, arranged: Arranged, rows: SnapshotRows) -> list[Group]:
     """Groups of equal images; only those of equal size and CRC32C are read."""
     alike = candidates(arranged.columns["size"], arranged.columns["crc32c"])
     if not alike:
@@ -82,8 +82,7 @@ def _equal(root: str, arranged: Arranged, rows: SnapshotRows) -> list[Group]:
 
         def read(number: int) -> bytes:
             advance(1)
-            row = rows[number]
-            return read_raw(root, row.key, row.size)
+            return reader.read(rows[number])
 
         return confirm(alike, read)
 

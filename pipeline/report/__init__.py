@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.dataset import Dataset
-from pipeline.storage import write_whole
+from pipeline.storage import Place, place_of, write_whole
 
 SAMPLES = 48
 CARD = "card.html"
@@ -20,12 +20,12 @@ def report_run(run_folder: Path) -> Path:
     from pipeline.dataset import load, sample_images
     from pipeline.runs import load_run
 
-    folder = Path(load_run(run_folder).dataset)
+    folder = place_of(load_run(run_folder).dataset)
     return write_report(run_folder, sample_images(folder, load(folder), SAMPLES))
 
 
 def write_card(
-    folder: Path, dataset: Dataset, rejected: Sequence[Mapping[str, Any]], duplicates: Sequence[Mapping[str, Any]]
+    folder: Place, dataset: Dataset, rejected: Sequence[Mapping[str, Any]], duplicates: Sequence[Mapping[str, Any]]
 ) -> None:
     """Write the data set card into the folder of a data set whose shards stand there, and that need not be committed.
 

@@ -11,12 +11,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from pipeline.quality.gate import notices
 from pipeline.report.parts import Table, environment, fact_tables, pictures, size, whole
-from pipeline.storage import write_whole
+from pipeline.storage import Place, write_whole
 
 THUMBNAIL = 160  # pixels
 MOST_PICTURES = 120
@@ -37,7 +36,7 @@ class Bars:
 
 
 def write_card(
-    path: Path,
+    path: Place,
     dataset: Mapping[str, Any],
     samples: Sequence[tuple[str, bytes]],
     rejected: Sequence[Mapping[str, str]] = (),

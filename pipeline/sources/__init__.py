@@ -5,29 +5,30 @@ A source of your own is a file here with two functions, and nothing else:
     '''A folder with an index.txt: a path and a label a line.'''
 
     from collections.abc import Iterator
-    from pathlib import Path
-
     from pipeline.config import Settings
     from pipeline.sources import Found, Listed, measure
+    from pipeline.storage import Place
 
-    def recognises(place: Path) -> bool:
+    def recognises(place: Place) -> bool:
         return (place / "index.txt").is_file()
 
-    def list_images(place: Path, settings: Settings) -> Iterator[Found]:
+    def list_images(place: Place, settings: Settings) -> Iterator[Found]:
         for line in sorted((place / "index.txt").read_text().splitlines()):
             key, label = line.rsplit(maxsplit=1)
-            size, generation = measure(place / key)
-            yield Listed(key, (label,), "", size, generation)
+            yield Listed(key, (label,), "", *measure(place / key))
 
 `list_images` yields what the source holds, images in the order of the bytes of their keys; a key is the path of the
-image below `place`, or below its folder where `place` is a file. `recognises` lets `source_kind: auto` find it. The
-first line of the file's docstring says what it looks for: an error repeats it where a source does not fit.
+image below `place`, or below its folder where `place` is a file. A place is a `pathlib.Path` or lies in a bucket, and
+is looked at and read alike; `measure` asks either for its size and what else is known without reading. `recognises`
+lets `source_kind: auto` find it. The first line of the file's docstring says what it looks for: an error repeats it
+where a source does not fit.
 """
 
 import stat
 from collections.abc import Mapping
-from pathlib import Path
 from typing import NamedTuple
+
+from pipeline.storage import ObjectStat, Place
 
 MISSING = -1
 """The size of an image that is listed and not there; it is rejected by name."""
@@ -47,7 +48,8 @@ class Listed(NamedTuple):
     """An image that the source holds: `key` is its path with slashes; `split` and `group` may be empty.
 
     `generation` tells one content of the file from the next: for a file the time of its last change in nanoseconds.
-    Images of one `group` stay on one side of the split.
+    `crc32c` and `md5` are what a bucket knows of its objects; a file must be read for them. Images of one `group` stay
+    on one side of the split.
     """
 
     key: str
@@ -55,6 +57,8 @@ class Listed(NamedTuple):
     split: str
     size: int
     generation: int
+    crc32c: int | None = None
+    md5: str = ""
     group: str = ""
     boxes: tuple[Box, ...] = ()
 
@@ -76,13 +80,29 @@ class Classes(NamedTuple):
 Found = Listed | Skipped | Classes
 
 
-def measure(path: Path) -> tuple[int, int]:
-    """Size in bytes and generation of a local file; MISSING and 0 where there is none, or no regular one."""
+class Measured(NamedTuple):
+    """What is known of an image without reading it, as the fields of Listed of these names."""
+
+    size: int
+    generation: int
+    crc32c: int | None = None
+    md5: str = ""
+
+
+def measured(status: ObjectStat) -> Measured:
+    """What a bucket says of an object."""
+    return Measured(status.st_size, status.generation, status.crc32c, status.md5)
+
+
+def measure(place: Place) -> Measured:
+    """What is known of a file or object; its size is MISSING where there is none, or no regular one."""
     try:
-        status = path.stat()
+        status = place.stat()
     except (OSError, ValueError):  # ValueError: a list may hold a path with a zero byte
-        return MISSING, 0
+        return Measured(MISSING, 0)
+    if isinstance(status, ObjectStat):
+        return measured(status)
     if not stat.S_ISREG(status.st_mode):  # opening a FIFO would wait for ever for a writer
-        return MISSING, 0
+        return Measured(MISSING, 0)
     # Not the time of modification: copying with times kept, or setting them, would hide another content.
-    return status.st_size, status.st_ctime_ns
+    return Measured(status.st_size, status.st_ctime_ns)

@@ -9,9 +9,11 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from pipeline import storage
 from pipeline.config import Settings
 from pipeline.errors import SourceError
-from pipeline.sources import Found, Listed, Skipped
+from pipeline.sources import Found, Listed, Skipped, measured
+from pipeline.storage import ObjectStat, Place
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff"})
 SPLITS = {
@@ -26,12 +28,12 @@ SPLITS = {
 """The split of a folder above the classes, by its name in lower case."""
 
 
-def recognises(place: Path) -> bool:
+def recognises(place: Place) -> bool:
     """Whether `place` is a folder: any may be one of classes."""
     return place.is_dir()
 
 
-def list_images(place: Path, settings: Settings) -> Iterator[Found]:
+def list_images(place: Place, settings: Settings) -> Iterator[Found]:
     """Every file below `place`, ordered by the bytes of its path. No setting changes what is found.
 
     Raises SourceError where `place` is no folder that can be read.
@@ -44,9 +46,17 @@ def list_images(place: Path, settings: Settings) -> Iterator[Found]:
         yield _classify(found, has_splits) if isinstance(found, Listed) else found
 
 
-def walk(folder: Path, prefix: str = "") -> Iterator[Listed | Skipped]:
+def walk(folder: Place, prefix: str = "") -> Iterator[Listed | Skipped]:
     """Every file below `folder`, without labels, ordered by the bytes of its key: `prefix` and the path below."""
-    return _walk(folder, prefix, frozenset())
+    if isinstance(folder, Path):
+        return _walk(folder, prefix, frozenset())
+    return (_object(prefix + key, status) for key, status in storage.objects(folder))
+
+
+def _object(key: str, status: ObjectStat) -> Listed | Skipped:
+    if "" in key.split("/"):
+        return Skipped(key, "a name with an empty part, such as consoles give to folders")
+    return Listed(key, (), "", *measured(status))
 
 
 def why_no_image(key: str) -> str:
@@ -70,9 +80,9 @@ def _classify(found: Listed, has_splits: bool) -> Listed | Skipped:
     return found._replace(labels=(parts[0],), split=split)
 
 
-def _has_splits(root: Path) -> bool:
+def _has_splits(root: Place) -> bool:
     """Whether the folders in `root` are splits above classes, and not classes, of which one may be called "train"."""
-    folders = [entry for entry in root.iterdir() if entry.is_dir() and not entry.name.startswith(".")]
+    folders = [folder for folder in storage.folders(root) if not folder.name.startswith(".")]
     splits = {SPLITS[folder.name.lower()] for folder in folders if folder.name.lower() in SPLITS}
     above_classes = [
         folder for folder in folders if SPLITS.get(folder.name.lower()) == "train" and _has_folders(folder)
@@ -80,7 +90,7 @@ def _has_splits(root: Path) -> bool:
     if not above_classes and splits and all(map(_is_split_of_classes, folders)):
         # They would become classes called "val" and "test", and nobody would be told.
         raise SourceError(
-            f"source_uri {str(root)!r} holds {' and '.join(sorted(folder.name for folder in folders))} with folders in "
+            f"source_uri '{root}' holds {' and '.join(sorted(folder.name for folder in folders))} with folders in "
             "them, and no train/: bring it, or name one of them train/"
         )
     if not above_classes or (len(splits) == 1 and len(folders) == 1):
@@ -88,18 +98,18 @@ def _has_splits(root: Path) -> bool:
     if len(splits) == 1:
         others = ", ".join(sorted(folder.name for folder in folders if folder not in above_classes)[:5])
         raise SourceError(
-            f"source_uri {str(root)!r} holds {above_classes[0].name}/ with folders in it, beside {others}: "
+            f"source_uri '{root}' holds {above_classes[0].name}/ with folders in it, beside {others}: "
             "either name the other splits validation/ and test/, or put all classes beside one another"
         )
     return True
 
 
-def _is_split_of_classes(folder: Path) -> bool:
+def _is_split_of_classes(folder: Place) -> bool:
     return folder.name.lower() in SPLITS and _has_folders(folder)
 
 
-def _has_folders(folder: Path) -> bool:
-    return any(entry.is_dir() for entry in folder.iterdir())
+def _has_folders(folder: Place) -> bool:
+    return any(True for _ in storage.folders(folder))
 
 
 def _walk(folder: Path, prefix: str, above: frozenset[tuple[int, int]]) -> Iterator[Listed | Skipped]:

@@ -4,17 +4,17 @@ The same below ILSVRC/Data/CLS-LOC/, as Kaggle has it. Ids follow the sorted syn
 imagenet_to_gcs.py; where train/ holds some of the synsets only, images of the others are left out.
 """
 
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from pipeline.config import Settings
 from pipeline.errors import SourceError
 from pipeline.sources import Box, Classes, Found, Listed, Skipped
 from pipeline.sources.folder import SPLITS, walk, why_no_image
+from pipeline.storage import Place, folders
 
 FOLDERS = ("test", "train", "val", "validation")
 """What lies beside train/, in the order of the bytes."""
@@ -43,17 +43,16 @@ class Lists(NamedTuple):
     solutions: Mapping[str, str]
 
 
-def recognises(place: Path) -> bool:
+def recognises(place: Place) -> bool:
     """Whether train/ holds folders, and each is called as a synset."""
     train = place / _prefix(place) / "train"
     if not train.is_dir():
         return False
-    with os.scandir(train) as entries:
-        names = [entry.name for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
+    names = [folder.name for folder in folders(train) if not folder.name.startswith(".")]
     return bool(names) and all(map(_SYNSET.fullmatch, names))
 
 
-def list_images(place: Path, settings: Settings) -> Iterator[Found]:
+def list_images(place: Place, settings: Settings) -> Iterator[Found]:
     """The synsets of train/, sorted, with their words where a file has them, then every image.
 
     No setting changes what is found. Raises SourceError where a list beside the images cannot be understood.
@@ -84,27 +83,26 @@ def _classify(found: Listed, prefix: str, lists: Lists) -> Listed | Skipped:
     return found._replace(labels=(synset,), split=split, boxes=_boxes(solution, stem))
 
 
-def _prefix(place: Path) -> str:
+def _prefix(place: Place) -> str:
     return KAGGLE if (place / KAGGLE / "train").is_dir() else ""
 
 
-def _read_lists(place: Path, prefix: str) -> Lists:
-    folders = (place / prefix / "train").iterdir()
+def _read_lists(place: Place, prefix: str) -> Lists:
     label_list = _first_file(place, prefix, LABEL_LISTS)
     solutions = [path for name in SOLUTIONS if (path := _first_file(place, prefix, (name,)))]
     return Lists(
-        frozenset(folder.name for folder in folders if _SYNSET.fullmatch(folder.name) and folder.is_dir()),
+        frozenset(folder.name for folder in folders(place / prefix / "train") if _SYNSET.fullmatch(folder.name)),
         _read_synsets(label_list) if label_list else {},
         dict(chain.from_iterable(map(_read_solutions, solutions))),
     )
 
 
-def _first_file(place: Path, prefix: str, names: Sequence[str]) -> Path | None:
-    folders = (place, *(place / prefix / below for below in ("", "val", "validation")))
-    return next((folder / name for name in names for folder in folders if (folder / name).is_file()), None)
+def _first_file(place: Place, prefix: str, names: Sequence[str]) -> Place | None:
+    places = (place, *(place / prefix / below for below in ("", "val", "validation")))
+    return next((folder / name for name in names for folder in places if (folder / name).is_file()), None)
 
 
-def _read_synsets(path: Path) -> dict[str, str]:
+def _read_synsets(path: Place) -> dict[str, str]:
     """The synset of each validation image: of a line, or of the image of its number."""
     synsets = {}
     for number, line in enumerate(_lines(path), 1):
@@ -121,7 +119,7 @@ def _read_synsets(path: Path) -> dict[str, str]:
     return synsets
 
 
-def _read_solutions(path: Path) -> Iterator[tuple[str, str]]:
+def _read_solutions(path: Place) -> Iterator[tuple[str, str]]:
     for line in _lines(path):
         image, _, solution = line.partition(",")
         if image != "ImageId":  # the header
@@ -142,15 +140,15 @@ def _box(synset: str, xmin: str, ymin: str, xmax: str, ymax: str) -> Box:
     return Box(float(xmin), float(ymin), float(xmax), float(ymax), synset)
 
 
-def _human_names(place: Path, prefix: str) -> dict[str, str]:
+def _human_names(place: Place, prefix: str) -> dict[str, str]:
     path = _first_file(place, prefix, HUMAN_NAMES)
     words = (line.split(maxsplit=1) for line in _lines(path)) if path else ()
     return {pair[0]: pair[1] for pair in words if len(pair) == 2}
 
 
-def _lines(path: Path) -> Iterator[str]:
+def _lines(path: Place) -> Iterator[str]:
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape") as file:
-            yield from (line.strip() for line in file)
+        with path.open("rb") as file:
+            yield from (line.decode("utf-8", "surrogateescape").strip() for line in file)
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error.strerror}") from error

@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
+from pipeline import storage
 from pipeline.config import Settings
 from pipeline.errors import SourceError
+from pipeline.parallel import ordered_map
 from pipeline.sources import Box, Found, Listed, Skipped, measure
 from pipeline.sources.folder import SPLITS
+from pipeline.storage import SCHEME, BucketPath, Place, is_bucket, place_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,6 +40,8 @@ _PARQUET = ".parquet"
 _SUFFIXES = (*_DELIMITERS, ".jsonl", ".ndjson", _PARQUET)
 _BLOCK = 4 << 20  # bytes that are parsed at once: a row must fit in
 _BATCH = 16_384  # rows that are Python's objects at once
+_ASKERS = 32  # requests under way
+_GS = SCHEME.encode()
 _LONGEST_SHOWN = 200  # characters of a value in a sentence
 _SCHEME = re.compile(rb"([A-Za-z][A-Za-z0-9+.-]*)://")
 _ADVICE = {
@@ -48,26 +53,38 @@ _ADVICE = {
 """What to do where two rows of one path disagree, by the field of Listed."""
 
 
-def recognises(place: Path) -> bool:
+def recognises(place: Place) -> bool:
     """Whether `place` is a file with the ending of a list."""
     return place.suffix.lower() in _SUFFIXES and place.is_file()
 
 
-def list_images(place: Path, settings: Settings) -> Iterator[Found]:
+def list_images(place: Place, settings: Settings) -> Iterator[Found]:
     """Every row of the list, ordered by the bytes of its key.
 
     Raises SourceError where the list cannot be read, lacks a column, or says something about an image that cannot be.
     """
     table = _with_keys(_read(place, settings), place)
-    yield from _without_repeats((_found(row, place) for row in _rows_by_path(table, place)), place)
+    rows = _rows_by_path(table, place)
+    if _any_in_bucket(table, place):  # each is asked for by a request
+        found = ordered_map(lambda row: _found(row, place, settings.user_project), rows, _ASKERS)
+    else:
+        found = (_found(row, place, "") for row in rows)
+    yield from _without_repeats(found, place)
 
 
-def _read(place: Path, settings: Settings) -> "pa.Table":
+def _any_in_bucket(table: "pa.Table", place: Place) -> bool:
+    from pyarrow import compute
+
+    return isinstance(place, BucketPath) or bool(compute.any(compute.starts_with(table["path"], _GS)).as_py())
+
+
+def _read(place: Place, settings: Settings) -> "pa.Table":
     """The columns that are needed, each named by its role."""
     import pyarrow as pa
 
     try:
-        return _reader(place)(place, lambda names: _choose_columns(names, place, settings))
+        with storage.local_copy(place) as file:
+            return _reader(file)(file, lambda names: _choose_columns(names, place, settings))
     except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: text that is not UTF-8
         reason = str(error).partition("\n")[0]
         raise SourceError(f"{place} cannot be read as a {place.suffix} list of images: {reason}") from error
@@ -129,7 +146,7 @@ def _by_role(table: "pa.Table", columns: dict[str, str]) -> "pa.Table":
     return table.select(list(columns.values())).rename_columns(list(columns))
 
 
-def _choose_columns(names: Sequence[str], place: Path, settings: Settings) -> dict[str, str]:
+def _choose_columns(names: Sequence[str], place: Place, settings: Settings) -> dict[str, str]:
     """The column of each role that is there."""
     chosen = {role: _choose_column(role, names, place, getattr(settings, f"{role}_column")) for role in NAMES}
     chosen.update({name: name for name in _box_columns(names)})
@@ -139,7 +156,7 @@ def _choose_columns(names: Sequence[str], place: Path, settings: Settings) -> di
     return columns
 
 
-def _choose_column(role: str, names: Sequence[str], place: Path, wanted: str) -> str:
+def _choose_column(role: str, names: Sequence[str], place: Place, wanted: str) -> str:
     usual = [wanted] if wanted else NAMES[role]
     found = next((name for name in usual if name in names), "")
     if not found and (wanted or role in ("path", "label")):
@@ -156,7 +173,7 @@ def _box_columns(names: Sequence[str]) -> Sequence[str]:
     return CORNERS if all(name in names for name in CORNERS) else ()
 
 
-def _with_keys(table: "pa.Table", place: Path) -> "pa.Table":
+def _with_keys(table: "pa.Table", place: Place) -> "pa.Table":
     """`table` with the key of each path in its column `path`, as bytes."""
     import pyarrow as pa
 
@@ -170,34 +187,43 @@ def _with_keys(table: "pa.Table", place: Path) -> "pa.Table":
     return table.set_column(table.column_names.index("path"), "path", pa.chunked_array(keys, pa.large_binary()))
 
 
-def _keys(paths: "pa.ChunkedArray", place: Path) -> "pa.Array":
+def _keys(paths: "pa.ChunkedArray", place: Place) -> "pa.Array":
     import pyarrow as pa
 
-    folder = os.fsencode(os.path.join(os.path.abspath(place.parent), ""))  # noqa: PTH100, PTH118 - with its slash
+    folder = _folder(place)
     return pa.array([_key(path or b"", folder, place) for path in paths.to_pylist()], pa.large_binary())
 
 
-def _key(path: bytes, folder: bytes, place: Path) -> bytes:
+def _folder(place: Place) -> bytes:
+    """The place of the list, with a slash at its end."""
+    folder = place.parent
+    return os.fsencode(os.path.join(os.path.abspath(folder) if isinstance(folder, Path) else str(folder), ""))  # noqa: PTH100, PTH118
+
+
+def _key(path: bytes, folder: bytes, place: Place) -> bytes:
     """The path below `folder` (which ends in a slash), as it would be without detours; outside of it, as given."""
+    if path.startswith(_GS):
+        return path.removeprefix(folder)  # a name in a bucket has no detours: it is what it is
     if scheme := _SCHEME.match(path):
         path = _path_of_uri(path, scheme, place)
     if not path:
         return b""
+    if folder.startswith(_GS):
+        return os.path.normpath(path)
     whole = os.path.normpath(os.path.join(folder, path))  # noqa: PTH118 - bytes
     return whole.removeprefix(folder) if whole.startswith(folder) else os.path.normpath(path)
 
 
-def _path_of_uri(uri: bytes, scheme: re.Match[bytes], place: Path) -> bytes:
+def _path_of_uri(uri: bytes, scheme: re.Match[bytes], place: Place) -> bytes:
     host, slash, path = uri[scheme.end() :].partition(b"/")
     if scheme[1].lower() != b"file" or host not in (b"", b"localhost"):
         raise SourceError(
-            f"{place} lists {_text(uri)!r}: a bucket is not read yet, nor another host; "
-            "copy the images (`gcloud storage cp -r`) and list the copies"
+            f"{place} lists {_text(uri)!r}: images are read from paths and gs:// only; copy them, and list the copies"
         )
     return unquote_to_bytes(slash + path)
 
 
-def _rows_by_path(table: "pa.Table", place: Path) -> Iterator[dict[str, Any]]:
+def _rows_by_path(table: "pa.Table", place: Place) -> Iterator[dict[str, Any]]:
     """Rows in the order of the bytes of their paths; equal paths as they stand in the list."""
     from pyarrow import compute
 
@@ -211,16 +237,17 @@ def _rows_by_path(table: "pa.Table", place: Path) -> Iterator[dict[str, Any]]:
         yield from rows
 
 
-def _found(row: dict[str, Any], place: Path) -> Listed | Skipped:
+def _found(row: dict[str, Any], place: Place, user_project: str) -> Listed | Skipped:
     key = _text(row["path"])
     if not key:
         return Skipped(key, "no path")
     labels = _labels(row["label"])
     if not labels:
         return Skipped(key, "no label")
-    size, generation = measure(place.parent / key)
     split = _split(_text(row.get("split")), key, place)
-    return Listed(key, labels, split, size, generation, _text(row.get("group")), _boxes(row, key, place))
+    group, boxes = _text(row.get("group")), _boxes(row, key, place)
+    image = place_of(key, user_project) if is_bucket(key) else place.parent / key
+    return Listed(key, labels, split, *measure(image), group=group, boxes=boxes)
 
 
 def _labels(cell: Any) -> tuple[str, ...]:
@@ -238,7 +265,7 @@ def _text(cell: Any) -> str:
     return str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell)
 
 
-def _split(word: str, key: str, place: Path) -> str:
+def _split(word: str, key: str, place: Place) -> str:
     if not (word := word.strip()):
         return ""
     if word.lower() not in SPLITS:
@@ -246,7 +273,7 @@ def _split(word: str, key: str, place: Path) -> str:
     return SPLITS[word.lower()]
 
 
-def _boxes(row: dict[str, Any], key: str, place: Path) -> tuple[Box, ...]:
+def _boxes(row: dict[str, Any], key: str, place: Place) -> tuple[Box, ...]:
     """The boxes of a row: a list of them, or the four columns of one."""
     cells = row["boxes"] if "boxes" in row else _only_box(row)
     labels = row.get("box_labels") or [""] * len(cells or ())
@@ -272,7 +299,7 @@ def _box(cell: Any, label: Any) -> Box:
     return Box(xmin, ymin, xmax, ymax, _text(cell.get("label") if isinstance(cell, dict) else label))
 
 
-def _without_repeats(found: Iterable[Listed | Skipped], place: Path) -> Iterator[Found]:
+def _without_repeats(found: Iterable[Listed | Skipped], place: Place) -> Iterator[Found]:
     """Each image once. A row that says the same again is skipped; one that says something else stops the run."""
     last = None
     for item in found:
@@ -285,7 +312,7 @@ def _without_repeats(found: Iterable[Listed | Skipped], place: Path) -> Iterator
         yield item
 
 
-def _require_agreement(one: Listed, other: Listed, place: Path) -> None:
+def _require_agreement(one: Listed, other: Listed, place: Place) -> None:
     for field, advice in _ADVICE.items():
         given, differing = getattr(one, field), getattr(other, field)
         if given != differing:

@@ -6,13 +6,13 @@ Source of the layout: the README.txt of the devkit.
 """
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from pipeline.config import Settings
 from pipeline.errors import SourceError
 from pipeline.sources import Box, Classes, Found, Listed, Skipped, measure
 from pipeline.sources.folder import walk, why_no_image
+from pipeline.storage import Place
 
 META = "cars_meta.mat"
 TRAIN_LABELS = "cars_train_annos.mat"
@@ -27,12 +27,12 @@ class Annotation(NamedTuple):
     box: Box
 
 
-def recognises(place: Path) -> bool:
+def recognises(place: Place) -> bool:
     """Whether the training images are there, and the two files that say what they are."""
     return (place / "cars_train").is_dir() and all(_annotations_file(place, name) for name in (META, TRAIN_LABELS))
 
 
-def list_images(place: Path, settings: Settings) -> Iterator[Found]:
+def list_images(place: Place, settings: Settings) -> Iterator[Found]:
     """The classes in the order of cars_meta.mat (class 1 of the annotations has id 0), then every image.
 
     Training images have no split where the test images have no labels, so that a share of them is held back. No
@@ -49,7 +49,7 @@ def list_images(place: Path, settings: Settings) -> Iterator[Found]:
     yield from _split(place, "cars_train", annotations, "train" if test_labels else "")
 
 
-def _split(place: Path, name: str, annotations: Mapping[str, Annotation], split: str) -> Iterator[Found]:
+def _split(place: Place, name: str, annotations: Mapping[str, Annotation], split: str) -> Iterator[Found]:
     """The images of a folder and of its annotations, of which either may lack some."""
     prefix = _prefix(place, name)
     found = {item.key: item for item in walk(place / prefix, prefix)}
@@ -57,7 +57,7 @@ def _split(place: Path, name: str, annotations: Mapping[str, Annotation], split:
         yield _labelled(place, key, found.get(key), annotations.get(key.removeprefix(prefix)), split)
 
 
-def _labelled(place: Path, key: str, found: Found | None, annotation: Annotation | None, split: str) -> Found:
+def _labelled(place: Place, key: str, found: Found | None, annotation: Annotation | None, split: str) -> Found:
     if isinstance(found, Skipped):
         return found
     if annotation is None:
@@ -65,23 +65,23 @@ def _labelled(place: Path, key: str, found: Found | None, annotation: Annotation
     return Listed(key, (annotation.label,), split, *measure(place / key), boxes=(annotation.box,))
 
 
-def _without_labels(place: Path, name: str) -> Iterator[Found]:
+def _without_labels(place: Place, name: str) -> Iterator[Found]:
     prefix = _prefix(place, name)
     for item in walk(place / prefix, prefix) if (place / prefix).is_dir() else ():
         reason = why_no_image(item.key) or f"has no label: for prediction, not for validation ({TEST_LABELS} has them)"
         yield Skipped(item.key, reason) if isinstance(item, Listed) else item
 
 
-def _prefix(place: Path, name: str) -> str:
+def _prefix(place: Place, name: str) -> str:
     """The folder of the images, with its slash: some copies have it within itself."""
     return f"{name}/{name}/" if (place / name / name).is_dir() else f"{name}/"
 
 
-def _class_names(path: Path) -> tuple[str, ...]:
+def _class_names(path: Place) -> tuple[str, ...]:
     return tuple(str(name) for name in _variable(path, "class_names"))
 
 
-def _annotations(path: Path, names: tuple[str, ...]) -> dict[str, Annotation]:
+def _annotations(path: Place, names: tuple[str, ...]) -> dict[str, Annotation]:
     """What is said of each image, by its file's name."""
     try:
         return {str(row["fname"]): _annotation(row, names) for row in _variable(path, "annotations")}
@@ -102,24 +102,25 @@ def _annotation(row: Any, names: tuple[str, ...]) -> Annotation:
     return Annotation(label, box)
 
 
-def _variable(path: Path, name: str) -> Any:
+def _variable(path: Place, name: str) -> Any:
     """A variable of a .mat file, of one dimension."""
     import numpy as np
     from scipy.io import loadmat
 
     try:
-        return np.atleast_1d(loadmat(path, squeeze_me=True)[name])
+        with path.open("rb") as file:
+            return np.atleast_1d(loadmat(file, squeeze_me=True)[name])
     except Exception as error:  # SciPy's reader raises anything at foreign bytes, and exceptions of its own
         reason = f"it has no {name}" if isinstance(error, KeyError) else str(error)
         raise SourceError(f"{path} cannot be read ({reason}): fetch it again") from error
 
 
-def _annotations_file(place: Path, name: str) -> Path | None:
+def _annotations_file(place: Place, name: str) -> Place | None:
     candidates = (place / folder / name for folder in _DEVKITS)
     return next((path for path in candidates if path.is_file()), None)
 
 
-def _require(place: Path, name: str) -> Path:
+def _require(place: Place, name: str) -> Place:
     path = _annotations_file(place, name)
     if path is None:
         raise SourceError(f"source_uri {place} has no {name}, neither in devkit/ nor beside cars_train/")

@@ -26,6 +26,7 @@ __all__ = [
     "crc32c_of",
     "folders",
     "is_bucket",
+    "lies_in",
     "local_copy",
     "move_whole",
     "nearest",
@@ -56,6 +57,13 @@ def place_of(uri: str, user_project: str = "") -> Place:
 def is_bucket(uri: str) -> bool:
     """Whether a URI names a place in a bucket."""
     return uri.startswith(SCHEME)
+
+
+def lies_in(place: Place, folder: Place) -> bool:
+    """Whether `place` is `folder` or lies below it, by its name."""
+    if isinstance(place, BucketPath) or isinstance(folder, BucketPath):
+        return isinstance(place, BucketPath) and place.is_relative_to(folder)
+    return place.is_relative_to(folder)
 
 
 def read_json(place: Place) -> Any:

@@ -53,6 +53,9 @@ class BucketPath:
         # As pathlib has it: a list in a bucket may name images elsewhere.
         if name.startswith(SCHEME):
             return BucketPath.of(name, self.user_project)
+        name = name.rstrip("/")
+        if not name:
+            return self
         return self._at(f"{self.key}/{name}" if self.key else name)
 
     @property
@@ -99,6 +102,10 @@ class BucketPath:
             return False
         return True
 
+    def require_bucket(self) -> None:
+        """Ask for the bucket once, within seconds. Raises AccessError or StorageError with one sentence."""
+        self._gcs.require_bucket(self)
+
     def is_dir(self) -> bool:
         """Whether there are objects below this place: a bucket has no folders of its own."""
         return next(self._gcs.objects(self, most=1), None) is not None
@@ -120,9 +127,9 @@ class BucketPath:
             elif child.exists():
                 yield child
 
-    def read_bytes(self) -> bytes:
-        """The whole object, checked."""
-        return self._gcs.read(self)
+    def read_bytes(self, generation: int | None = None) -> bytes:
+        """The whole object, checked; the newest or a `generation`. Raises FileNotFoundError."""
+        return self._gcs.read(self, generation)
 
     def read_text(self, encoding: str = "utf-8", errors: str = "strict") -> str:
         return self.read_bytes().decode(encoding, errors)

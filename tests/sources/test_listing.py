@@ -138,9 +138,9 @@ def test_the_key_of_a_path(path: str, key: str, tmp_path: Path):
     assert [item.key for item in found(place)] == [key.format(**names)]
 
 
-@pytest.mark.parametrize("uri", ["gs://bucket/a.jpg", "https://host/a.jpg", "file://host/a.jpg"])
+@pytest.mark.parametrize("uri", ["s3://bucket/a.jpg", "https://host/a.jpg", "file://host/a.jpg"])
 def test_what_is_not_on_this_machine_is_refused(uri: str, tmp_path: Path):
-    with pytest.raises(SourceError, match=rf"list\.csv lists '{uri}': a bucket is not read yet"):
+    with pytest.raises(SourceError, match=rf"list\.csv lists '{uri}': images are read from paths and gs:// only"):
         found(csv(tmp_path, f"path,label\n{uri},cat\n"))
 
 
