@@ -11,14 +11,14 @@ import fcntl
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NamedTuple
 
 from pipeline import storage
-from pipeline.dataset import Dataset, Shard
+from pipeline.dataset import Dataset, committed_objects
 from pipeline.errors import DatasetError, StorageError
 from pipeline.storage import BucketPath, ObjectStat, temporary_beside
 
@@ -41,25 +41,18 @@ class RemoteShard:
 
 
 def remote_shards(folder: BucketPath, dataset: Dataset) -> dict[str, RemoteShard]:
-    """The shards for training and validation, by name, as one listing of the bucket finds them.
+    """The shards for training and validation, by name.
 
-    Raises DatasetError naming the shard that is missing, or is not what was committed.
+    Raises DatasetError naming the file that is missing, or has other bytes than were committed.
     """
-    found = {entry.key: entry.stat for entry in storage.objects(folder)}
-    shards = [shard for split in ("train", "validation") for shard in dataset.splits[split].shards]
-    return {shard.name: _pinned(folder, dataset.version, shard, found) for shard in shards}
-
-
-def _pinned(folder: BucketPath, version: str, shard: Shard, found: Mapping[str, ObjectStat]) -> RemoteShard:
-    stat = found.get(shard.name)
-    if stat is None:
-        raise DatasetError(f"{folder / shard.name} is missing: bring it back, or build the data set again")
-    if (stat.st_size, f"{stat.crc32c:08x}") != (shard.bytes, shard.crc32c):
-        raise DatasetError(
-            f"{folder / shard.name} was overwritten after the commit: it should hold {shard.bytes} bytes of CRC32C "
-            f"{shard.crc32c}, and holds {stat.st_size} of {stat.crc32c:08x}: bring the old one back, or build again"
+    found = committed_objects(folder, dataset)
+    return {
+        shard.name: RemoteShard(
+            folder / shard.name, found[shard.name], Path(dataset.version) / f"{shard.crc32c}-{shard.name}"
         )
-    return RemoteShard(folder / shard.name, stat, Path(version) / f"{shard.crc32c}-{shard.name}")
+        for split in ("train", "validation")
+        for shard in dataset.splits[split].shards
+    }
 
 
 class HeldShard:

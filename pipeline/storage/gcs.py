@@ -222,7 +222,7 @@ class Gcs:
 
     def _fetched(self, path: BucketPath, file: IO[bytes], stat: ObjectStat) -> int:
         """Fetch in parts, some at a time, each written where it belongs; the CRC32C of them all."""
-        file.truncate(0)
+        file.truncate(stat.st_size)  # its room, from the start
         descriptor = file.fileno()
 
         def fetch_part(start: int) -> tuple[int, int]:
