@@ -2,13 +2,14 @@
 
 import hashlib
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
 from pipeline.config import Settings, settings_from
+from tests.fake_gcs import FakeGcs
 
 MakeImages = Callable[[Mapping[str, int]], Path]
 
@@ -48,3 +49,12 @@ def settings(make_images: MakeImages, tmp_path: Path) -> Settings:
     """Settings of a source of 24 images in three classes, and an empty workspace."""
     source = make_images({"cats": 8, "dogs": 8, "eels": 8})
     return settings_from({"source_uri": str(source), "workspace": str(tmp_path / "workspace")}).dated()
+
+
+@pytest.fixture
+def gcs(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
+    """A fake Cloud Storage with an empty bucket "bucket"; every client made from now on speaks to it."""
+    with FakeGcs() as server:
+        server.create_bucket("bucket")
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+        yield server

@@ -1,0 +1,9 @@
+"""A Google Cloud Storage for tests: real HTTP on loopback, true preconditions and checksums, faults on request.
+
+The real client speaks to it when `STORAGE_EMULATOR_HOST` names its `url`.
+"""
+
+from tests.fake_gcs.faults import Fault
+from tests.fake_gcs.server import FakeGcs
+
+__all__ = ["FakeGcs", "Fault"]

@@ -1,0 +1,37 @@
+"""Runs the fake Cloud Storage by itself: `python -m tests.fake_gcs --port 0 --folder F --latency-ms 30`.
+
+Prints its address on one line and serves until it is interrupted or terminated.
+"""
+
+import argparse
+import signal
+from pathlib import Path
+
+from tests.fake_gcs.server import FakeGcs
+
+
+def main() -> None:
+    options = arguments()
+    keep = options.keep and options.keep.resolve()
+    with FakeGcs(options.port, options.latency_ms / 1000, keep) as server:
+        for folder in sorted(path for path in options.folder.iterdir() if path.is_dir()) if options.folder else []:
+            server.create_bucket(folder.name)
+            server.put_folder(folder.name, "", folder)
+        for name in options.bucket:
+            server.create_bucket(name)
+        print(server.url, flush=True)
+        signal.sigwait({signal.SIGINT, signal.SIGTERM})
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.fake_gcs", description=__doc__)
+    parser.add_argument("--port", type=int, default=0, help="0: a free one")
+    parser.add_argument("--folder", type=Path, help="each folder in it is served as a bucket, its files as objects")
+    parser.add_argument("--bucket", action="append", default=[], help="an empty bucket to begin with (repeatable)")
+    parser.add_argument("--keep", type=Path, help="a folder for what is uploaded, instead of memory")
+    parser.add_argument("--latency-ms", type=float, default=0.0, help="each answer begins that late")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

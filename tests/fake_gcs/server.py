@@ -1,0 +1,247 @@
+"""The server: one thread a connection, kept alive, with faults and a delay before each answer."""
+
+import socket
+import struct
+import sys
+import threading
+import time
+from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
+from http.client import responses
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from tests.fake_gcs.api import Answer, Api, Call, refusal
+from tests.fake_gcs.faults import AFTER, BEFORE, OF_A_BODY, Fault, Faults, Kind
+from tests.fake_gcs.objects import ALWAYS, Access, ApiError, Content
+
+REASONS = {304: "notModified", 400: "invalid", 401: "required", 403: "forbidden", 404: "notFound", 410: "gone"} | {
+    429: "rateLimitExceeded",
+    500: "internalError",
+    503: "backendError",
+}
+SMALL = 64 * 1024
+"""A body smaller than this is joined with its head."""
+HANG_UP_HARD = struct.pack("ii", 1, 0)
+"""SO_LINGER of zero seconds: closing resets the connection instead of ending it."""
+
+
+class FakeGcs:
+    """A fake Cloud Storage on a free port of loopback (or on `port`); `with` it, and it is gone afterwards.
+
+    latency_s: each answer begins that many seconds late (a real bucket: 0.03); may be set while it runs.
+    keep: a folder for the bytes of what is uploaded, instead of memory.
+    """
+
+    def __init__(self, port: int = 0, latency_s: float = 0.0, keep: Path | None = None) -> None:
+        self._http = _Http(("127.0.0.1", port), self)
+        self.url = f"http://127.0.0.1:{self._http.server_port}"
+        self.latency_s = latency_s
+        self.requests: Counter[str] = Counter()
+        self.bytes_up = self.bytes_down = 0
+        self.api = Api(self.url, keep)
+        self.faults = Faults()
+        self._counting = threading.Lock()
+        self._loop = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
+
+    def __enter__(self) -> "FakeGcs":
+        self._loop.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.faults.clear()
+        self._http.shutdown()
+        self._loop.join()
+        self._http.hang_up()
+        if self._http.errors and error is None:
+            raise ExceptionGroup("the fake server itself failed", self._http.errors)
+
+    def create_bucket(self, name: str, access: Access = "public", requester_pays: bool = False) -> None:
+        """access: "private" answers 401 to whoever brings no token, "forbidden" 403 to everybody."""
+        self.api.create_bucket(name, access, requester_pays)
+
+    def put(self, bucket: str, name: str, content: bytes) -> int:
+        """Makes or replaces an object, as somebody else would; its generation."""
+        return self.api.buckets[bucket].create(name, Content(content), {}).generation
+
+    def put_folder(self, bucket: str, prefix: str, folder: Path) -> None:
+        """Every file under `folder`, named by its relative path behind `prefix`; read when asked for."""
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            self.api.buckets[bucket].adopt(prefix + path.relative_to(folder).as_posix(), Content(path))
+
+    def delete(self, bucket: str, name: str) -> None:
+        self.api.buckets[bucket].delete(name, None, ALWAYS)
+
+    def names(self, bucket: str) -> list[str]:
+        return list(self.api.buckets[bucket].names)
+
+    def content(self, bucket: str, name: str) -> bytes:
+        content = self.api.buckets[bucket].find(name).content
+        return content.read(0, content.size)
+
+    def generation(self, bucket: str, name: str) -> int:
+        return self.api.buckets[bucket].find(name).generation
+
+    def fail(
+        self,
+        kind: Kind,
+        on: str = ".*",
+        matches: str = "",
+        times: int | None = 1,
+        code: int = 503,
+        seconds: float | None = None,
+    ) -> Fault:
+        """Lets calls go wrong (see `Fault`); the fault counts in `fired` how often it did."""
+        fault = Fault(kind, on, matches, times, code, seconds)
+        self.faults.add(fault)
+        return fault
+
+    def count(self, operation: str, received: int) -> None:
+        with self._counting:
+            self.requests[operation] += 1
+            self.bytes_up += received
+
+    def count_sent(self, sent: int) -> None:
+        with self._counting:
+            self.bytes_down += sent
+
+
+class _Http(ThreadingHTTPServer):
+    request_queue_size = 256
+    daemon_threads = True
+
+    def __init__(self, address: tuple[str, int], gcs: FakeGcs) -> None:
+        super().__init__(address, _Handler)
+        self.gcs = gcs
+        self.errors: list[Exception] = []
+        self._open: dict[socket.socket, threading.Thread] = {}
+        self._lock = threading.Lock()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        thread = threading.Thread(target=self.process_request_thread, args=(request, client_address), daemon=True)
+        with self._lock:
+            self._open[request] = thread
+        thread.start()
+
+    def shutdown_request(self, request: Any) -> None:
+        # Without a shutdown before it, so that closing can reset.
+        with self._lock:
+            self._open.pop(request, None)
+            request.close()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client may hang up; anything else is a fault of this server, and fails the test at its end."""
+        error = sys.exception()
+        if isinstance(error, Exception) and not isinstance(error, ConnectionError):
+            self.errors.append(error)
+
+    def hang_up(self) -> None:
+        with self._lock:
+            threads = list(self._open.values())
+            for connection in self._open:
+                with suppress(OSError):  # the client was quicker
+                    connection.shutdown(socket.SHUT_RDWR)
+        for thread in threads:
+            thread.join()
+        self.server_close()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection. A request is read whole, carried out, and only then answered."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: _Http
+
+    def do_GET(self) -> None:
+        self._serve()
+
+    do_POST = do_PUT = do_PATCH = do_DELETE = do_GET
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Thousands of lines help nobody; `FakeGcs.requests` counts."""
+
+    def _serve(self) -> None:
+        gcs = self.server.gcs
+        headers = {name.lower(): value for name, value in self.headers.items()}
+        body = self.rfile.read(int(headers.get("content-length", 0)))
+        try:
+            call = gcs.api.understand(self.command, self.path, headers, body)
+        except ApiError as error:
+            self._send(refusal(error, as_text=False))
+            return
+        gcs.count(call.operation, len(body))
+        fault = gcs.faults.take(BEFORE, call.operation, call.name)
+        if fault and fault.kind == "reset":
+            self._reset()
+            return
+        answer = faulty(fault, call) if fault else answer_of(gcs.api, call)
+        time.sleep(gcs.latency_s)
+        self._spoil(answer, gcs.faults.take(spoilers(answer, call), call.operation, call.name))
+
+    def _spoil(self, answer: Answer, fault: Fault | None) -> None:
+        """Sends the answer, as the fault lets it."""
+        kind = fault.kind if fault else None
+        if kind == "lost":
+            self._reset()
+        elif kind == "broken":
+            self._send(answer, end=(answer.start + answer.end) // 2)
+            self.close_connection = True
+        elif kind == "corrupt":
+            self._send(corrupted(answer))
+        else:
+            if fault:
+                fault.released.wait(fault.seconds)
+            self._send(answer)
+
+    def _send(self, answer: Answer, end: int | None = None) -> None:
+        """Head and body; of the body only what lies before `end`, though the head promises all of it."""
+        reached = answer.end if end is None else end
+        head = head_of(answer)
+        self.server.gcs.count_sent(reached - answer.start)
+        if reached - answer.start < SMALL:  # in one packet
+            self.connection.sendall(head + answer.body.read(answer.start, reached))
+        else:
+            self.connection.sendall(head)
+            answer.body.send(self.connection, answer.start, reached)
+
+    def _reset(self) -> None:
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, HANG_UP_HARD)
+        self.close_connection = True
+
+
+def answer_of(api: Api, call: Call) -> Answer:
+    try:
+        return api.carry_out(call)
+    except ApiError as error:
+        return refusal(error, as_text=call.operation == "download")
+
+
+def faulty(fault: Fault, call: Call) -> Answer:
+    error = ApiError(fault.code, REASONS.get(fault.code, "backendError"), f"Fault on request: {fault.code}")
+    return refusal(error, as_text=call.operation == "download")
+
+
+def spoilers(answer: Answer, call: Call) -> tuple[Kind, ...]:
+    """The faults that can befall this answer: only a success is lost, only a body is damaged."""
+    if answer.status in (200, 206) and call.operation == "download" and answer.end > answer.start:
+        return OF_A_BODY
+    return AFTER if answer.status in (200, 204, 206, 308) else ("stall",)
+
+
+def corrupted(answer: Answer) -> Answer:
+    body = bytearray(answer.body.read(answer.start, answer.end))
+    body[len(body) // 2] ^= 1
+    return replace(answer, body=Content(bytes(body)), start=0, end=len(body))
+
+
+def head_of(answer: Answer) -> bytes:
+    length = [] if answer.status in (204, 304) else [("Content-Length", str(answer.end - answer.start))]
+    lines = [f"{name}: {value}" for name, value in [*answer.headers, *length]]
+    status = f"HTTP/1.1 {answer.status} {responses.get(answer.status, 'Unknown')}"
+    return "\r\n".join([status, *lines, "", ""]).encode("latin-1")
