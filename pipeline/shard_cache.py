@@ -80,7 +80,7 @@ class ShardCache:
 
     def __init__(self, folder: Path, limit_bytes: int) -> None:
         self.folder = folder
-        self._limit = limit_bytes
+        self.limit_bytes = limit_bytes
         self._checked: set[Path] = set()
         self._warned = False
         with _explained(folder):
@@ -152,7 +152,7 @@ class ShardCache:
     def _evict(self, size: int) -> int:
         """Remove what was used longest ago until `size` more bytes fit; return by how many they still do not."""
         copies = sorted(self._copies())
-        excess = sum(copy.size for copy in copies) + size - self._limit
+        excess = sum(copy.size for copy in copies) + size - self.limit_bytes
         for copy in copies:
             if excess <= 0:
                 break
@@ -174,7 +174,7 @@ class ShardCache:
             self._warned = True
             _log.warning(
                 "cache_gigabytes %g is less than the shards that are read at once: exceeded, by %.3g GB for now",
-                self._limit / GIGABYTE,
+                self.limit_bytes / GIGABYTE,
                 excess / GIGABYTE,
             )
 

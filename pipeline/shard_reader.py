@@ -29,6 +29,8 @@ class _Need:
     number: int
     """From 0, in the order of need."""
     name: str
+    size: int
+    """In bytes."""
     held: HeldShard | None = None
 
 
@@ -54,9 +56,12 @@ class ShardReader:
         self._cache, self._shards, self._order = cache, shards, order
         self._open_at_once, self._stopping = open_at_once, stopping
         self._changed = threading.Condition()
-        self._begun = self._released = 0
+        self._released = 0
+        self._wanted_bytes = 0
+        """Of the shards that are being fetched, wait to be read, or are being read."""
+        self._next: _Need | None = None
         self._planned: deque[_Need] = deque()
-        self._taken: dict[str, HeldShard] = {}
+        self._taken: dict[str, tuple[_Need, HeldShard]] = {}
         self._closed = False
         self.failure: TenfoldError | None = None
         """Why no shard is handed out any more: TensorFlow would wrap it in words of its own."""
@@ -64,6 +69,7 @@ class ShardReader:
         self._threads = [threading.Thread(target=self._fill, name=f"fill-{n}", daemon=True) for n in range(FILLERS)]
 
     def __enter__(self) -> "ShardReader":
+        self._next = self._need(0)
         for thread in self._threads:
             thread.start()
         return self
@@ -77,8 +83,9 @@ class ShardReader:
         for thread in self._threads:
             thread.join(CLOSING_S / FILLERS)
         with self._changed:
-            for held in (*self._taken.values(), *(need.held for need in self._planned if need.held)):
-                held.release()
+            for held in (*(held for _, held in self._taken.values()), *(need.held for need in self._planned)):
+                if held:
+                    held.release()
             self._taken.clear()
             self._planned.clear()
 
@@ -95,14 +102,16 @@ class ShardReader:
             need = self._planned.popleft()
             if need.name != name:
                 raise ValueError(f"shards are taken in the order of need: {need.name} comes next, got {name}")
-            self._taken[name] = held
+            self._taken[name] = need, held
             return held.path
 
     def release(self, name: str) -> None:
         """Say that a shard was read to its end."""
         with self._changed:
-            self._taken.pop(name).release()
+            need, held = self._taken.pop(name)
+            held.release()
             self._released += 1
+            self._wanted_bytes -= need.size
             self._changed.notify_all()
 
     def _next_held(self) -> HeldShard | None:
@@ -127,14 +136,30 @@ class ShardReader:
 
     def _next_need(self) -> _Need | None:
         with self._changed:
-            self._changed.wait_for(lambda: self._ended or self._begun - self._released < AHEAD)
-            name = None if self._ended else next(self._order, None)
-            if name is None:
+            self._changed.wait_for(self._may_begin)
+            need = self._next
+            if self._ended or need is None:
                 return None
-            need = _Need(self._begun, name)
-            self._begun += 1
             self._planned.append(need)
+            self._wanted_bytes += need.size
+            self._next = self._need(need.number + 1)
             return need
+
+    def _need(self, number: int) -> _Need | None:
+        name = next(self._order, None)
+        return None if name is None else _Need(number, name, self._shards[name].stat.st_size)
+
+    def _may_begin(self) -> bool:
+        """Whether it is the time of the next shard: in the order of need, so that none takes the room of one before."""
+        need = self._next
+        if self._ended or need is None or not self._can_do_without(need):
+            return True
+        fits = self._wanted_bytes + need.size <= self._cache.limit_bytes
+        return fits and need.number - self._released < AHEAD
+
+    def _can_do_without(self, need: _Need) -> bool:
+        """Whether the training can go on for now: the shards before this one are all that it reads at once."""
+        return need.number - self._released >= self._open_at_once
 
     def _keep(self, need: _Need, held: HeldShard) -> None:
         with self._changed:
@@ -145,10 +170,9 @@ class ShardReader:
             self._changed.notify_all()
 
     def _may_wait(self, need: _Need) -> bool:
-        """Whether the training can go on without this shard for now: those before it are more than it reads at once."""
         if self._ended:
             raise _Closed
-        return need.number - self._released >= self._open_at_once
+        return self._can_do_without(need)
 
     @property
     def _ended(self) -> bool:

@@ -227,7 +227,7 @@ class Gcs:
 
         def fetch_part(start: int) -> tuple[int, int]:
             part = self.read_range(path, start, min(PART_BYTES, stat.st_size - start), stat.generation)
-            os.pwrite(descriptor, part, start)
+            _write_at(descriptor, part, start)
             return google_crc32c.value(part), len(part)
 
         whole = 0
@@ -392,6 +392,13 @@ def _stat(blob: Blob) -> ObjectStat:
         crc32c=int.from_bytes(base64.b64decode(blob.crc32c), "big"),
         md5=base64.b64decode(blob.md5_hash).hex() if blob.md5_hash else "",
     )
+
+
+def _write_at(descriptor: int, part: bytes, start: int) -> None:
+    rest = memoryview(part)
+    while rest:  # a disk that is nearly full takes a part; the next call says why
+        written = os.pwrite(descriptor, rest, start + len(part) - len(rest))
+        rest = rest[written:]
 
 
 def _crc32c_of_file(file: IO[bytes]) -> int:
