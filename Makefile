@@ -1,6 +1,6 @@
 # What a person types is what CI runs. `make help` lists it.
 .DEFAULT_GOAL := help
-.PHONY: help env env-dev run up down status test test-long check lock clean bench-env bench-sharding
+.PHONY: help env env-dev run up down status test test-long check lock clean bench-env bench-sharding demo-gcs
 
 VENV_PYTHON := .venv/bin/python
 AIRFLOW := $(VENV_PYTHON) -m scripts.airflow
@@ -18,6 +18,9 @@ env-dev: ## the same with the tools for tests and checks
 
 run: env ## images to trained model, once; SOURCE=/path/to/images, PARAMS='{"epochs": 3}'
 	@$(AIRFLOW) run --source "$$SOURCE" --params "$$PARAMS"
+
+demo-gcs: env ## the same from a bucket into a bucket, against a server on this machine that stands in for it
+	@$(VENV_PYTHON) -m scripts.demo_gcs --params "$$PARAMS"
 
 up: env ## start Airflow and leave it up, with its UI
 	@$(AIRFLOW) up

@@ -1,8 +1,6 @@
 """The fake Cloud Storage, driven by the real client."""
 
 import io
-import json
-import os
 import subprocess
 import sys
 import threading
@@ -11,9 +9,9 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
+from time import monotonic
 from urllib.request import urlopen
 
-import google_crc32c
 import pytest
 
 from tests.fake_gcs import FakeGcs
@@ -25,7 +23,7 @@ with warnings.catch_warnings():
     from google.api_core import exceptions
     from google.auth.credentials import AnonymousCredentials
     from google.cloud import storage
-    from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
+    from google.cloud.storage.exceptions import DataCorruption
     from google.cloud.storage.retry import DEFAULT_RETRY
 
 CHUNK = 256 * 1024
@@ -84,3 +82,405 @@ def test_a_bucket_is_made_once_and_found(client: storage.Client):
         client.bucket("unknown").blob("a").upload_from_string(b"")
     with pytest.raises(exceptions.Conflict):
         client.create_bucket("new", project="test")
+
+
+def test_generations_grow_and_an_old_one_is_gone(gcs: FakeGcs, bucket: storage.Bucket):
+    first = gcs.put("bucket", "a", b"first")
+    second = gcs.put("bucket", "a", b"second")
+    assert second > first
+    old, new = (bucket.blob("a", generation=generation) for generation in (first, second))
+    assert new.download_as_bytes() == b"second"
+    for call in (old.download_as_bytes, old.reload, old.delete):
+        with pytest.raises(exceptions.NotFound, match="No such object: bucket/a"):
+            call()
+    new.delete()
+    assert gcs.names("bucket") == []
+
+
+def test_preconditions_of_every_operation(gcs: FakeGcs, bucket: storage.Bucket):
+    live, stale = gcs.put("bucket", "a", b"content"), 1
+    blob = bucket.blob("a")
+    with pytest.raises(exceptions.PreconditionFailed, match="pre-conditions you specified did not hold"):
+        blob.upload_from_string(b"other", if_generation_match=0)
+    with pytest.raises(exceptions.PreconditionFailed):
+        blob.upload_from_file(io.BytesIO(b"other"), if_generation_match=0)  # resumable: of unknown size
+    with pytest.raises(exceptions.PreconditionFailed):
+        blob.upload_from_string(b"other", if_generation_not_match=live)
+    with pytest.raises(exceptions.PreconditionFailed):
+        blob.upload_from_string(b"other", if_metageneration_match=7)
+    with pytest.raises(exceptions.PreconditionFailed):
+        blob.reload(if_generation_match=stale)
+    with pytest.raises(exceptions.PreconditionFailed):
+        blob.download_as_bytes(if_generation_match=stale)
+    with pytest.raises(exceptions.PreconditionFailed):
+        blob.delete(if_generation_match=stale)
+    with pytest.raises(exceptions.PreconditionFailed):
+        bucket.blob("b").rewrite(blob, if_source_generation_match=stale)
+    with pytest.raises(exceptions.PreconditionFailed):
+        blob.rewrite(blob, if_generation_match=0)
+    with pytest.raises(exceptions.NotModified):
+        bucket.blob("a").reload(if_generation_not_match=live)
+    with pytest.raises(exceptions.NotModified):
+        bucket.blob("a").download_as_bytes(if_generation_not_match=live)
+    assert (gcs.names("bucket"), gcs.content("bucket", "a"), gcs.generation("bucket", "a")) == (["a"], b"content", live)
+    blob.upload_from_string(b"other", if_generation_match=live)
+    assert gcs.content("bucket", "a") == b"other"
+
+
+def test_a_patch_raises_the_metageneration_alone(gcs: FakeGcs, bucket: storage.Bucket):
+    generation = gcs.put("bucket", "a", b"content")
+    blob = bucket.blob("a")
+    blob.metadata = {"key": "value"}
+    blob.patch(if_metageneration_match=1)
+    assert (blob.generation, blob.metageneration, blob.metadata) == (generation, 2, {"key": "value"})
+    with pytest.raises(exceptions.PreconditionFailed):
+        blob.patch(if_metageneration_match=1)
+
+
+@pytest.mark.parametrize("resumable", [False, True])
+def test_of_racing_creates_one_wins(gcs: FakeGcs, client: storage.Client, resumable: bool):
+    start = threading.Barrier(8)
+
+    def create(racer: int) -> bool:
+        content = bytes([racer]) * 1000
+        blob = client.bucket("bucket").blob("a")
+        start.wait()
+        try:
+            blob.upload_from_file(io.BytesIO(content), size=None if resumable else 1000, if_generation_match=0)
+        except exceptions.PreconditionFailed:
+            return False
+        return True
+
+    gcs.latency_s = 0.02  # so that all of them are under way at once
+    with ThreadPoolExecutor(8) as racers:
+        won = list(racers.map(create, range(8)))
+    assert won.count(True) == 1
+    assert gcs.content("bucket", "a") == bytes([won.index(True)]) * 1000
+    assert gcs.requests["resumable-start" if resumable else "insert"] == 8
+
+
+def test_a_listing_comes_in_pages(gcs: FakeGcs, client: storage.Client):
+    names = [f"{number:04d}" for number in range(2500)]
+    for name in Random(0).sample(names, len(names)):
+        gcs.put("bucket", name, b"")
+    assert [blob.name for blob in client.list_blobs("bucket")] == names
+    assert gcs.requests["list"] == 3
+    assert [blob.name for blob in client.list_blobs("bucket", page_size=2000, start_offset="1400")] == names[1400:]
+    assert gcs.requests["list"] == 5
+    assert [blob.name for blob in client.list_blobs("bucket", max_results=7, prefix="01")] == names[100:107]
+
+
+def test_a_listing_is_in_the_order_of_utf8_bytes(gcs: FakeGcs, client: storage.Client):
+    names = ["\U0001f600", "\uff5e", "a", "Z", "é", "a/b", "a-b", "a0"]
+    for name in names:
+        gcs.put("bucket", name, b"")
+    assert [blob.name for blob in client.list_blobs("bucket", page_size=3)] == sorted(names, key=str.encode)
+
+
+@pytest.mark.parametrize("page_size", [1, 2, 100])
+def test_a_delimiter_folds_what_lies_deeper(gcs: FakeGcs, client: storage.Client, page_size: int):
+    for name in ["x/a", "x/b/1", "x/b/2", "x/b/3", "x/c", "x/d//1", "x/d/2", "y/a"]:
+        gcs.put("bucket", name, b"")
+    listing = client.list_blobs("bucket", prefix="x/", delimiter="/", page_size=page_size)
+    assert [blob.name for blob in listing] == ["x/a", "x/c"]
+    assert listing.prefixes == {"x/b/", "x/d/"}
+    assert gcs.requests["list"] == -(-4 // page_size)
+
+
+@pytest.mark.parametrize("size", [0, 1, CHUNK, 2 * CHUNK, 3 * CHUNK + 1])
+@pytest.mark.parametrize("told", [False, True])
+def test_a_resumable_upload_in_chunks(gcs: FakeGcs, bucket: storage.Bucket, size: int, told: bool):
+    content = Random(size).randbytes(size)
+    blob = bucket.blob("a", chunk_size=CHUNK)
+    blob.upload_from_file(io.BytesIO(content), size=size if told else None, if_generation_match=0, checksum="md5")
+    assert gcs.content("bucket", "a") == content
+    assert blob.size == size
+    assert gcs.requests["insert"] + gcs.requests["resumable-start"] == 1
+    assert gcs.bytes_up >= size
+
+
+def test_a_session_tells_how_far_it_is(gcs: FakeGcs, client: storage.Client, bucket: storage.Bucket):
+    place = bucket.blob("a").create_resumable_upload_session()
+    status = {"Content-Range": "bytes */*"}
+    chunk = {"Content-Range": f"bytes 0-{CHUNK - 1}/{CHUNK + 1}"}
+    rest = {"Content-Range": f"bytes {CHUNK}-{CHUNK}/{CHUNK + 1}"}
+    with requests.Session() as http:
+        untouched = http.put(place, headers=status)
+        assert (untouched.status_code, untouched.headers.get("Range")) == (308, None)
+        assert http.put(place, b"y", headers=rest).status_code == 503  # bytes between are missing
+        for _ in range(2):  # sent again: taken once
+            assert http.put(place, b"x" * CHUNK, headers=chunk).headers["Range"] == f"bytes=0-{CHUNK - 1}"
+        assert http.put(place, headers=status).headers["Range"] == f"bytes=0-{CHUNK - 1}"
+        assert gcs.names("bucket") == []
+        assert http.put(place, b"y", headers=rest).status_code == 200
+        assert int(http.put(place, headers=status).json()["generation"]) == gcs.generation("bucket", "a")
+        assert http.put(place.split("upload_id=")[0] + "upload_id=unknown", headers=status).status_code == 404
+    assert gcs.content("bucket", "a") == b"x" * CHUNK + b"y"
+
+
+def test_a_range_of_a_download(gcs: FakeGcs, bucket: storage.Bucket):
+    gcs.put("bucket", "a", b"0123456789")
+    blob = bucket.blob("a")
+    assert blob.download_as_bytes(start=2, end=4) == b"234"
+    assert blob.download_as_bytes(start=7) == b"789"
+    assert blob.download_as_bytes(start=-3) == b"789"
+    assert blob.download_as_bytes(start=8, end=99) == b"89"
+    with pytest.raises(exceptions.RequestRangeNotSatisfiable):
+        blob.download_as_bytes(start=10)
+
+
+def test_the_headers_of_a_download(gcs: FakeGcs):
+    generation = gcs.put("bucket", "a", b"hello")
+    for path in ("/download/storage/v1/b/bucket/o/a?alt=media", "/storage/v1/b/bucket/o/a?alt=media"):
+        with urlopen(gcs.url + path) as answer:
+            assert answer.headers["x-goog-generation"] == str(generation)
+            assert answer.headers.get_all("x-goog-hash") == ["crc32c=mnG7TA==", "md5=XUFAKrxLKna5cZ2REBfFkg=="]
+            assert (answer.headers["Content-Length"], bool(answer.headers["ETag"])) == ("5", True)
+    assert gcs.bytes_down == 10
+
+
+@pytest.mark.parametrize(("key", "value"), [("crc32c", "AAAAAA=="), ("md5_hash", "1B2M2Y8AsgTpgAmY7PhCfg==")])
+def test_bytes_other_than_those_meant_are_refused(gcs: FakeGcs, bucket: storage.Bucket, key: str, value: str):
+    for size in (5, None):  # multipart, resumable
+        blob = bucket.blob("a")
+        setattr(blob, key, value)
+        with pytest.raises(exceptions.BadRequest, match="doesn't match calculated"):
+            blob.upload_from_file(io.BytesIO(b"hello"), size=size, checksum=None)
+    assert gcs.names("bucket") == []
+
+
+def test_bytes_other_than_those_of_the_hash_header_are_refused(gcs: FakeGcs, bucket: storage.Bucket):
+    place = bucket.blob("a").create_resumable_upload_session(checksum=None)
+    refused = requests.put(place, b"hello", headers={"x-goog-hash": "crc32c=AAAAAA=="})
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, 400)
+    assert gcs.names("bucket") == []
+
+
+def test_rewrite_and_copy_keep_content_and_type(gcs: FakeGcs, client: storage.Client, bucket: storage.Bucket):
+    gcs.create_bucket("other")
+    source = bucket.blob("a b/c")
+    source.upload_from_string("hello", content_type="text/plain")
+    target = client.bucket("other").blob("d/é")
+    assert target.rewrite(source, if_generation_match=0, if_source_generation_match=source.generation) == (None, 5, 5)
+    assert target.content_type == "text/plain"
+    bucket.copy_blob(source, client.bucket("other"), "e")
+    assert gcs.content("other", "d/é") == gcs.content("other", "e") == b"hello"
+
+
+def test_a_composed_object_has_no_md5(gcs: FakeGcs, bucket: storage.Bucket):
+    gcs.put("bucket", "a", b"hel")
+    gcs.put("bucket", "b", b"lo")
+    composed = bucket.blob("c")
+    composed.compose([bucket.blob("a"), bucket.blob("b")], if_generation_match=0)
+    assert (composed.crc32c, composed.md5_hash, composed.component_count) == ("mnG7TA==", None, 2)
+    assert composed.download_as_bytes() == b"hello"
+
+
+def test_whoever_uses_a_requester_pays_bucket_names_a_project(gcs: FakeGcs, client: storage.Client):
+    gcs.create_bucket("paid", requester_pays=True)
+    gcs.put("paid", "a", b"content")
+    with pytest.raises(exceptions.BadRequest, match="requester pays bucket but no user project provided"):
+        client.bucket("paid").blob("a").download_as_bytes()
+    paying = client.bucket("paid", user_project="mine")
+    assert paying.blob("a").download_as_bytes() == b"content"
+    assert [blob.name for blob in paying.list_blobs()] == ["a"]
+
+
+@pytest.mark.parametrize(("access", "status"), [("private", 401), ("forbidden", 403)])
+def test_a_bucket_that_is_not_for_everybody(gcs: FakeGcs, access: str, status: int):
+    gcs.create_bucket("closed", access)
+    gcs.put("closed", "a", b"content")
+    place = f"{gcs.url}/storage/v1/b/closed/o/a"
+    refused = requests.get(place)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (status, status)
+    assert requests.get(place, headers={"Authorization": "Bearer token"}).ok == (access == "private")
+
+
+def test_a_folder_is_served_without_being_read(gcs: FakeGcs, bucket: storage.Bucket, tmp_path: Path):
+    (tmp_path / "cats").mkdir()
+    (tmp_path / "cats" / "1.jpg").write_bytes(b"one")
+    (tmp_path / "2.jpg").write_bytes(b"two" * 100_000)
+    gcs.put_folder("bucket", "raw/", tmp_path)
+    assert gcs.names("bucket") == ["raw/2.jpg", "raw/cats/1.jpg"]
+    assert bucket.blob("raw/2.jpg").download_as_bytes() == b"two" * 100_000
+    assert bucket.blob("raw/2.jpg").download_as_bytes(start=299_998) == b"wo"
+    assert bucket.get_blob("raw/cats/1.jpg").size == 3
+
+
+def test_uploads_are_kept_in_a_folder(tmp_path: Path):
+    with FakeGcs(keep=tmp_path) as server:
+        server.create_bucket("bucket")
+        for content in (b"first", b"second"):
+            server.put("bucket", "../../a", content)
+        assert server.content("bucket", "../../a") == b"second"
+        assert sorted(path.read_bytes() for path in tmp_path.iterdir()) == [b"first", b"second"]
+
+
+def test_answers_are_late_but_not_one_after_the_other(gcs: FakeGcs):
+    all_wait = threading.Barrier(17, timeout=10)
+    gcs.put("bucket", "a", b"")
+    gcs.latency_s = 0.2
+
+    def late(_: int) -> bool:
+        all_wait.wait()
+        return requests.get(f"{gcs.url}/storage/v1/b/bucket/o/a").elapsed.total_seconds() >= 0.2
+
+    with ThreadPoolExecutor(16) as threads:
+        answers = threads.map(late, range(16))
+        all_wait.wait()
+        begin = monotonic()
+        assert all(answers)
+    assert monotonic() - begin < 16 * 0.2 / 2
+
+
+@pytest.mark.parametrize("code", [429, 500, 503])
+def test_a_passing_fault_is_retried(gcs: FakeGcs, client: storage.Client, bucket: storage.Bucket, code: int):
+    faults = [gcs.fail("status", on=on, code=code, times=2) for on in ("insert", "list", "get", "download", "delete")]
+    bucket.blob("a").upload_from_string(b"content", if_generation_match=0, retry=QUICK)
+    assert [blob.name for blob in client.list_blobs("bucket", retry=QUICK)] == ["a"]
+    blob = bucket.get_blob("a", retry=QUICK)
+    assert blob.download_as_bytes(retry=QUICK) == b"content"
+    blob.delete(retry=QUICK)
+    assert [fault.fired for fault in faults] == [2] * 5
+    assert gcs.requests["insert"] == gcs.requests["list"] == 3
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [(403, exceptions.Forbidden), (404, exceptions.NotFound), (410, exceptions.GoogleAPICallError)],
+)
+def test_a_refusal_is_not_retried(gcs: FakeGcs, bucket: storage.Bucket, code: int, error: type[Exception]):
+    fault = gcs.fail("status", on="insert", code=code, times=None)
+    with pytest.raises(error):
+        bucket.blob("a").upload_from_string(b"content", retry=QUICK)
+    assert (fault.fired, gcs.names("bucket")) == (1, [])
+
+
+def test_a_fault_for_ever(gcs: FakeGcs, bucket: storage.Bucket):
+    gcs.put("bucket", "a", b"content")
+    fault = gcs.fail("status", on="download", times=None)
+    with pytest.raises((exceptions.ServiceUnavailable, exceptions.RetryError)):
+        bucket.blob("a").download_as_bytes(retry=QUICK.with_timeout(0.3))
+    assert fault.fired > 3
+    fault.release()
+    assert bucket.blob("a").download_as_bytes() == b"content"
+
+
+def test_a_fault_meets_only_the_objects_named(gcs: FakeGcs, bucket: storage.Bucket):
+    fault = gcs.fail("status", on="insert|resumable-start", matches=r"\.bad$", code=403, times=None)
+    bucket.blob("a.good").upload_from_string(b"")
+    for size in (0, None):
+        with pytest.raises(exceptions.Forbidden):
+            bucket.blob("a.bad").upload_from_file(io.BytesIO(b""), size=size)
+    assert (fault.fired, gcs.names("bucket")) == (2, ["a.good"])
+
+
+@pytest.mark.parametrize("code", [404, 410])
+def test_a_session_that_is_gone(gcs: FakeGcs, bucket: storage.Bucket, code: int):
+    fault = gcs.fail("status", on="resumable-chunk", matches="a", code=code)
+    with pytest.raises(exceptions.GoogleAPICallError) as raised:
+        bucket.blob("a", chunk_size=CHUNK).upload_from_file(io.BytesIO(b"x" * 3 * CHUNK), retry=QUICK)
+    assert (raised.value.code, fault.fired, gcs.names("bucket")) == (code, 1, [])
+
+
+def test_a_reset_connection_carries_nothing_out(gcs: FakeGcs, bucket: storage.Bucket):
+    fault = gcs.fail("reset", on="insert")
+    with pytest.raises(requests.ConnectionError):
+        bucket.blob("a").upload_from_string(b"content", retry=None)
+    assert (fault.fired, gcs.names("bucket")) == (1, [])
+    fault = gcs.fail("reset", on="insert", times=2)
+    bucket.blob("a").upload_from_string(b"content", retry=QUICK)
+    assert (fault.fired, gcs.content("bucket", "a")) == (2, b"content")
+
+
+def test_a_lost_answer_was_carried_out(gcs: FakeGcs, bucket: storage.Bucket):
+    fault = gcs.fail("lost", on="insert")
+    with pytest.raises(exceptions.PreconditionFailed):  # of the client's second try
+        bucket.blob("a").upload_from_string(b"content", if_generation_match=0, retry=QUICK)
+    assert (fault.fired, gcs.requests["insert"], gcs.content("bucket", "a")) == (1, 2, b"content")
+
+
+def test_a_lost_answer_to_a_chunk_costs_nothing(gcs: FakeGcs, bucket: storage.Bucket):
+    fault = gcs.fail("lost", on="resumable-chunk", times=3)
+    content = Random(0).randbytes(2 * CHUNK + 5)
+    bucket.blob("a", chunk_size=CHUNK).upload_from_file(io.BytesIO(content), if_generation_match=0, retry=QUICK)
+    assert (fault.fired, gcs.requests["resumable-chunk"], gcs.content("bucket", "a")) == (3, 6, content)
+
+
+def test_a_refusal_is_never_lost(gcs: FakeGcs, bucket: storage.Bucket):
+    fault = gcs.fail("lost", times=None)
+    with pytest.raises(exceptions.NotFound):
+        bucket.blob("missing").reload(retry=None)
+    assert fault.fired == 0
+
+
+def test_a_download_that_ends_in_the_middle(gcs: FakeGcs, bucket: storage.Bucket):
+    content = Random(0).randbytes(3_000_000)
+    gcs.put("bucket", "a", content)
+    fault = gcs.fail("broken", on="download")
+    assert bucket.blob("a").download_as_bytes(retry=QUICK) == content
+    assert (fault.fired, gcs.requests["download"]) == (1, 2)
+    gcs.fail("broken", on="download")
+    with requests.get(f"{gcs.url}/storage/v1/b/bucket/o/a?alt=media", stream=True) as answer:
+        assert answer.headers["Content-Length"] == "3000000"
+        assert len(answer.raw.read(1_500_000)) == 1_500_000
+        with pytest.raises(Exception, match="IncompleteRead"):
+            answer.raw.read()
+
+
+def test_a_damaged_download_looks_sound(gcs: FakeGcs, bucket: storage.Bucket):
+    content = Random(0).randbytes(1_000_000)
+    gcs.put("bucket", "a", content)
+    fault = gcs.fail("corrupt", on="download", times=2)
+    with pytest.raises(DataCorruption):
+        bucket.blob("a").download_as_bytes()
+    damaged = bucket.blob("a").download_as_bytes(checksum=None)
+    assert fault.fired == 2
+    assert sum((one ^ other).bit_count() for one, other in zip(content, damaged, strict=True)) == 1
+    assert bucket.blob("a").download_as_bytes() == gcs.content("bucket", "a") == content
+
+
+def test_an_answer_that_stalls(gcs: FakeGcs, bucket: storage.Bucket):
+    fault = gcs.fail("stall", on="insert")
+    with pytest.raises(requests.ReadTimeout):
+        bucket.blob("a").upload_from_string(b"content", timeout=0.1, retry=None)
+    assert (fault.fired, gcs.content("bucket", "a")) == (1, b"content")
+    gcs.fail("stall", on="download", seconds=0.1)
+    assert bucket.blob("a").download_as_bytes() == b"content"
+
+
+def test_a_stalled_answer_is_released(gcs: FakeGcs, bucket: storage.Bucket):
+    gcs.put("bucket", "a", b"content")
+    fault = gcs.fail("stall", on="download")
+    with ThreadPoolExecutor(1) as thread:
+        waiting = thread.submit(bucket.blob("a").download_as_bytes)
+        while not fault.fired:
+            assert not waiting.done()
+        fault.release()
+        assert waiting.result() == b"content"
+
+
+def test_what_the_server_does_not_know_fails_at_once(gcs: FakeGcs, client: storage.Client):
+    with pytest.raises(exceptions.MethodNotImplemented, match="does not know GET /storage/v1/b:"):
+        list(client.list_buckets(project="test"))
+
+
+def test_an_error_of_the_server_itself_fails_the_test():
+    with pytest.raises(ExceptionGroup) as raised, FakeGcs() as server:  # noqa: PT012
+        server.create_bucket("bucket")
+        with pytest.raises(requests.ConnectionError):
+            requests.get(f"{server.url}/storage/v1/b/bucket/o?maxResults=many")
+    assert raised.group_contains(ValueError)
+
+
+def test_it_runs_by_itself(tmp_path: Path):
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "raw" / "a.jpg").write_bytes(b"content")
+    command = [sys.executable, "-m", "tests.fake_gcs", "--folder", str(tmp_path), "--bucket", "work"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout
+        url = server.stdout.readline().strip()
+        assert requests.get(f"{url}/storage/v1/b/raw/o/a.jpg?alt=media").content == b"content"
+        assert "items" not in requests.get(f"{url}/storage/v1/b/work/o").json()
+        server.terminate()
+        assert server.wait(10) == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config import settings_from, settings_of_command_line
-from pipeline.errors import SettingsError
+from pipeline.errors import SettingsError, TenfoldError
 from pipeline.preflight import preflight
 from pipeline.sources.listing import recognises
 from scripts.airflow.errors import Refused
@@ -61,7 +61,7 @@ def check_settings(conf: Conf) -> Conf:
         settings = settings_from(conf)
         if settings.source_uri and "{date}" not in settings.source_uri:
             preflight(settings)
-    except SettingsError as error:
+    except TenfoldError as error:
         raise Refused(str(error)) from error
     return {name: getattr(settings, name) for name in conf}
 

@@ -12,6 +12,9 @@ from tests.fake_gcs.server import FakeGcs
 
 def main() -> None:
     options = arguments()
+    stop = {signal.SIGINT, signal.SIGTERM}
+    # Blocked before any thread begins, because a thread that does not block a signal ends the process by it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, stop)
     keep = options.keep and options.keep.resolve()
     with FakeGcs(options.port, options.latency_ms / 1000, keep) as server:
         for folder in sorted(path for path in options.folder.iterdir() if path.is_dir()) if options.folder else []:
@@ -20,7 +23,7 @@ def main() -> None:
         for name in options.bucket:
             server.create_bucket(name)
         print(server.url, flush=True)
-        signal.sigwait({signal.SIGINT, signal.SIGTERM})
+        signal.sigwait(stop)
 
 
 def arguments() -> argparse.Namespace:

@@ -327,13 +327,14 @@ def read_multipart(kind: str, body: bytes) -> tuple[dict[str, Any], bytes]:
         raise ApiError(400, "badRequest", "Multipart request without a boundary.")
     boundary = b"--" + match[1].encode()
     # Searched from its two ends only: the media itself is never looked at, and is copied once.
-    _, metadata, rest = body.split(boundary, 2)
-    media_head, _, media = rest.partition(b"\r\n\r\n")
-    content_type = re.search(rb"(?i)content-type: *(\S[^\r\n]*)", media_head)
-    properties = json.loads(metadata.split(b"\r\n\r\n", 1)[1])
+    properties_at = body.index(b"\r\n\r\n") + 4
+    media_head_at = body.index(b"\r\n" + boundary, properties_at)
+    media_at = body.index(b"\r\n\r\n", media_head_at) + 4
+    properties = json.loads(body[properties_at:media_head_at])
+    content_type = re.search(rb"(?i)content-type: *(\S[^\r\n]*)", body[media_head_at:media_at])
     if content_type:
         properties.setdefault("contentType", content_type[1].decode())
-    return properties, media[: media.rindex(b"\r\n" + boundary + b"--")]
+    return properties, body[media_at : body.rindex(b"\r\n" + boundary + b"--")]
 
 
 def take_chunk(session: Session, call: Call) -> int | None:

@@ -1,0 +1,161 @@
+"""What every kind of storage must do, on a disk and on a server that speaks as Google Cloud Storage does."""
+
+import threading
+from pathlib import Path
+
+import google_crc32c
+import pytest
+
+from pipeline import storage
+from pipeline.errors import ConflictError
+from pipeline.storage import Place
+from tests.fake_gcs import FakeGcs
+
+
+@pytest.fixture(params=["disk", "bucket"])
+def folder(request: pytest.FixtureRequest, tmp_path: Path, gcs: FakeGcs) -> Place:
+    """An empty folder."""
+    return tmp_path / "folder" if request.param == "disk" else storage.place_of("gs://bucket/folder")
+
+
+def put(place: Place, content: bytes = b"content") -> Place:
+    with storage.write_new(place) as file:
+        file.write(content)
+    return place
+
+
+class TestStorage:
+    @pytest.mark.parametrize("write", [storage.write_new, storage.write_whole])
+    def test_a_file_appears_whole(self, folder: Place, write):
+        with write(folder / "deep" / "file") as file:
+            file.write(b"half")
+            assert not (folder / "deep" / "file").exists()
+            file.write(b" and half")
+        assert (folder / "deep" / "file").read_bytes() == b"half and half"
+
+    @pytest.mark.parametrize("write", [storage.write_new, storage.write_whole])
+    def test_an_error_leaves_nothing(self, folder: Place, write):
+        with pytest.raises(ZeroDivisionError), write(folder / "file") as file:
+            file.write(b"half" * (1 // 0))
+        assert not (folder / "file").exists()
+
+    def test_what_stands_is_not_replaced_but_equal_content_is_welcome(self, folder: Place):
+        place = put(folder / "file", b"first")
+        put(place, b"first")
+        for other in (b"other", b"longer than the first"):
+            with pytest.raises(ConflictError, match=r"file already exists with other content and was left untouched"):
+                put(place, other)
+        assert place.read_bytes() == b"first"
+
+    def test_write_whole_replaces(self, folder: Place):
+        for content in (b"old", b"new", b"new"):
+            with storage.write_whole(folder / "file") as file:
+                file.write(content)
+        assert (folder / "file").read_bytes() == b"new"
+
+    def test_of_many_that_create_one_wins(self, folder: Place):
+        outcomes: list[str] = []
+
+        def create(number: int) -> None:
+            try:
+                put(folder / "file", f"by {number}".encode())
+                outcomes.append("won")
+            except ConflictError:
+                outcomes.append("lost")
+
+        threads = [threading.Thread(target=create, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(outcomes) == ["lost"] * 7 + ["won"]
+
+    def test_size_checksum_and_content_of_a_file(self, folder: Place):
+        content = bytes(range(256)) * 4
+        place = put(folder / "file", content)
+        assert place.stat().st_size == len(content)
+        assert storage.crc32c_of(place) == google_crc32c.value(content)
+        with place.open("rb") as file:
+            file.seek(1000)
+            assert file.read() == content[1000:]
+            assert file.fileno() > 0  # a real file: it can be mapped, and read at any place
+        with storage.local_copy(place) as copy:
+            assert copy.read_bytes() == content
+            assert copy.name == "file"
+
+    def test_a_file_of_many_parts_arrives_in_order(self, folder: Place, monkeypatch: pytest.MonkeyPatch):
+        from pipeline.storage import gcs
+
+        monkeypatch.setattr(gcs, "PART_BYTES", 256 << 10)
+        content = b"".join(number.to_bytes(8, "big") for number in range(200_000))
+        place = put(folder / "large", content)
+        with place.open("rb") as file:
+            assert file.read() == content
+
+    def test_an_empty_file_is_a_file(self, folder: Place):
+        place = put(folder / "empty", b"")
+        assert place.is_file()
+        assert place.stat().st_size == 0
+        assert place.read_bytes() == b""
+        with place.open("rb") as file:
+            assert file.read() == b""
+
+    def test_what_is_not_there_is_missing(self, folder: Place):
+        put(folder / "there")
+        missing = folder / "missing"
+        assert not missing.exists()
+        assert not missing.is_dir()
+        for look in (missing.stat, missing.read_bytes, lambda: missing.open("rb"), missing.unlink):
+            with pytest.raises(FileNotFoundError):
+                look()
+        missing.unlink(missing_ok=True)
+
+    def test_a_folder_is_looked_through_as_one(self, folder: Place):
+        for name in ("b.json", "a/x.json", "a/y.txt", "c/deep/z.json", "ä #?%.json"):
+            put(folder / name)
+        assert sorted(child.name for child in folder.iterdir()) == ["a", "b.json", "c", "ä #?%.json"]
+        assert sorted(child.name for child in storage.folders(folder)) == ["a", "c"]
+        assert sorted(child.name for child in folder.glob("*.json")) == ["b.json", "ä #?%.json"]
+        assert [str(child) for child in folder.glob("*/x.json")] == [str(folder / "a" / "x.json")]
+        assert (folder / "a").is_dir()
+        assert (folder / "a").exists()
+        assert not (folder / "a").is_file()
+        assert (folder / "b.json").is_file()
+
+    def test_a_copy_is_whole_and_replaces_nothing(self, folder: Place, tmp_path: Path):
+        source = put(folder / "source", b"first")
+        for target in (folder / "near" / "copy", tmp_path / "copy", storage.place_of("gs://bucket/far/copy")):
+            storage.copy_new(source, target)
+            storage.copy_new(source, target)
+            assert target.read_bytes() == b"first"
+        put(folder / "other", b"other")
+        with pytest.raises(ConflictError, match="left untouched"):
+            storage.copy_new(folder / "other", folder / "near" / "copy")
+
+    def test_a_file_is_moved_to_its_place(self, folder: Place):
+        for content in (b"old", b"new"):
+            with storage.temporary_for(folder / "file") as temporary:
+                temporary.write_bytes(content)
+                storage.move_whole(temporary, folder / "file")
+        assert (folder / "file").read_bytes() == b"new"
+        assert [child.name for child in folder.iterdir()] == ["file"]
+
+    def test_what_is_removed_is_gone(self, folder: Place):
+        put(folder / "file").unlink()
+        assert not (folder / "file").exists()
+
+    def test_names_of_places(self, folder: Place):
+        place = folder / "a.b" / "train-00000.tar.gz"
+        assert (place.name, place.stem, place.suffix, place.parent) == (
+            "train-00000.tar.gz",
+            "train-00000.tar",
+            ".gz",
+            folder / "a.b",
+        )
+        assert place.with_suffix(".x") == folder / "a.b" / "train-00000.tar.x"
+        assert place.with_name("y") == folder / "a.b" / "y"
+        assert folder / "a.b" / "" == folder / "a.b"
+        assert storage.lies_in(place, folder)
+        assert not storage.lies_in(folder.with_name("folder-2"), folder)
+        assert not storage.lies_in(folder, place)
+        assert storage.place_of(str(place)) == place

@@ -1,0 +1,172 @@
+"""Source, workspace and published place on a disk or in a bucket, in any mix: the same data set."""
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from pipeline import storage
+from pipeline.build import build
+from pipeline.config import settings_from
+from pipeline.dataset import load
+from pipeline.errors import SourceError
+from pipeline.storage import Place, copy_new, place_of
+from pipeline.verify import verify
+from tests.conftest import MakeImages, jpeg
+from tests.fake_gcs import FakeGcs
+
+SOURCE = "gs://bucket/raw/photos"
+
+
+def upload(folder: Path, uri: str = SOURCE) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            copy_new(path, place_of(uri) / path.relative_to(folder).as_posix())
+
+
+def built(source: str, workspace: str, **settings: Any) -> dict[str, Any]:
+    return build(settings_from({"source_uri": source, "workspace": workspace, **settings}))
+
+
+def shards_of(result: dict[str, Any]) -> dict[str, bytes]:
+    folder = place_of(result["dataset"])
+    return {
+        shard.name: (folder / shard.name).read_bytes()
+        for split in load(folder).splits.values()
+        for shard in split.shards
+    }
+
+
+@pytest.fixture
+def images(make_images: MakeImages, gcs: FakeGcs) -> Path:
+    """24 images in three classes, one of them no image and one twice, on the disk and in the bucket."""
+    folder = make_images({"cats": 8, "dogs": 8, "eels": 8})
+    (folder / "cats" / "broken.jpg").write_bytes(b"no image")
+    (folder / "cats" / "again.jpg").write_bytes((folder / "cats" / "000.jpg").read_bytes())
+    (folder / "dogs" / "ä #?%.jpg").write_bytes(jpeg(77))
+    (folder / "dogs" / ".hidden").write_bytes(b"")
+    upload(folder)
+    return folder
+
+
+@pytest.mark.parametrize("published", ["", "disk", "bucket"])
+@pytest.mark.parametrize("workspace", ["disk", "bucket"])
+@pytest.mark.parametrize("source", ["disk", "bucket"])
+def test_any_mix_gives_the_same_version_and_the_same_bytes(
+    images: Path, tmp_path: Path, source: str, workspace: str, published: str
+):
+    expected = built(str(images), str(tmp_path / "plain"))
+    result = built(
+        str(images) if source == "disk" else SOURCE,
+        str(tmp_path / "mixed") if workspace == "disk" else "gs://bucket/work",
+        publish_uri={"": "", "disk": str(tmp_path / "published"), "bucket": "gs://bucket/published"}[published],
+    )
+    assert result["version"] == expected["version"]
+    assert result["rejected"] == 1
+    assert shards_of(result) == shards_of(expected)
+    assert verify(place_of(result["dataset"])) == {"ok": True, "records": 26, "problems": []}
+    for name in ("rejected.jsonl", "duplicates.jsonl"):
+        folders = [place_of(one["dataset"]) for one in (result, expected)]
+        assert (folders[0] / name).read_bytes() == (folders[1] / name).read_bytes()
+
+
+def test_a_second_run_finds_it_complete_and_fetches_no_image(images: Path, gcs: FakeGcs):
+    first = built(SOURCE, "gs://bucket/work")
+    names, fetched = gcs.names("bucket"), gcs.requests["download"]
+    second = built(SOURCE, "gs://bucket/work")
+    assert second == {**first, "already_complete": True}
+    assert gcs.names("bucket") == names
+    assert gcs.requests["download"] - fetched < 10
+
+
+def test_with_a_local_workspace_each_image_is_fetched_once_for_any_number_of_shards(
+    images: Path, tmp_path: Path, gcs: FakeGcs
+):
+    for shards in (4, 7):
+        built(SOURCE, str(tmp_path / "w"), num_shards=shards)
+        assert gcs.requests["download"] == 26  # 27 images, of which two are equal: the copies are kept by content
+    copies = [path for path in (tmp_path / "w" / "raw").rglob("*") if path.is_file()]
+    assert len(copies) == 26
+
+
+def test_with_a_bucket_as_workspace_no_image_is_kept_twice(images: Path):
+    built(SOURCE, "gs://bucket/work")
+    below = {key.split("/")[0] for key, _ in storage.objects(storage.BucketPath("bucket", "work"))}
+    assert below == {"datasets", "work"}
+
+
+def test_a_damaged_copy_is_fetched_again(images: Path, tmp_path: Path, gcs: FakeGcs):
+    first = built(SOURCE, str(tmp_path / "w"))
+    copies = sorted(path for path in (tmp_path / "w" / "raw").rglob("*") if path.is_file())
+    copies[0].write_bytes(bytes(copies[0].stat().st_size))  # of the right size
+    copies[1].write_bytes(copies[1].read_bytes()[:10])
+    copies[2].unlink()
+    before = gcs.requests["download"]
+    again = built(SOURCE, str(tmp_path / "w"), num_shards=3)
+    assert gcs.requests["download"] - before == 3
+    assert again["examples"] == first["examples"]
+
+
+def test_an_image_that_changes_after_it_was_listed_stops_the_run(
+    images: Path, tmp_path: Path, gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
+):
+    from pipeline import build as module
+    from pipeline.extract import take_snapshot
+
+    def change_then_write(*args: Any) -> Place:
+        gcs.put("bucket", "raw/photos/cats/001.jpg", jpeg(4711))
+        return write(*args)
+
+    write = module.write_shards
+    monkeypatch.setattr(module, "write_shards", change_then_write)
+    with pytest.raises(
+        SourceError, match=r"gs://bucket/raw/photos/cats/001.jpg changed or vanished after it was listed"
+    ):
+        built(SOURCE, "gs://bucket/work")
+    assert not [name for name in gcs.names("bucket") if name.endswith("dataset.json")]
+    assert take_snapshot  # the next one is another version
+    assert built(SOURCE, "gs://bucket/work", num_shards=5)["rejected"] == 1
+
+
+def test_a_list_may_name_images_in_a_bucket_and_lie_there(images: Path, tmp_path: Path, gcs: FakeGcs):
+    names = [f"{label}/{number:03d}.jpg" for label in ("cats", "dogs") for number in range(8)]
+    rows = "".join(f"{name},{name[:4]}\n" for name in names)
+    gcs.put("bucket", "raw/photos/list.csv", f"path,label\n{rows}".encode())
+    (images / "list.csv").write_text(f"path,label\n{rows}")
+    far = "".join(f"{SOURCE}/{name},{name[:4]}\n" for name in names)
+    (tmp_path / "far.csv").write_text(f"path,label\n{far}gs://bucket/none.jpg,cats\n")
+    results = [
+        built(source, str(tmp_path / "w"), dataset_name=name)
+        for source, name in (
+            (str(images / "list.csv"), "near"),
+            (f"{SOURCE}/list.csv", "bucket"),
+            (str(tmp_path / "far.csv"), "far"),
+        )
+    ]
+    assert results[0]["version"] == results[1]["version"]
+    assert [sum(result["examples"].values()) for result in results] == [16, 16, 16]
+    assert [result["rejected"] for result in results] == [0, 0, 1]
+    rejected = (place_of(results[2]["dataset"]) / "rejected.jsonl").read_text()
+    assert json.loads(rejected)["path"] == "gs://bucket/none.jpg"
+
+
+def test_what_a_console_leaves_for_a_folder_is_no_image(images: Path, tmp_path: Path, gcs: FakeGcs):
+    gcs.put("bucket", "raw/photos/cats/", b"")
+    gcs.put("bucket", "raw/photos/dogs//001.jpg", jpeg(5))
+    result = built(SOURCE, str(tmp_path / "w"))
+    skipped = load(place_of(result["dataset"])).source["skipped"]
+    assert skipped["a name with an empty part, such as consoles give to folders"] == 2
+
+
+def test_an_empty_prefix_says_so(images: Path, tmp_path: Path):
+    with pytest.raises(Exception, match=r"source_uri .*gs://bucket/nothing"):
+        built("gs://bucket/nothing", str(tmp_path / "w"))
+
+
+def png(size: tuple[int, int]) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", size).save(buffer, "PNG")
+    return buffer.getvalue()
