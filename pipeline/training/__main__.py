@@ -74,4 +74,7 @@ def _train(folder: Path, stop: threading.Event) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2])))
+    code = main(Path(sys.argv[1]), int(sys.argv[2]))
+    logging.shutdown()
+    # All is written. An ordinary exit waits for threads, and one of them may wait for a bucket that is stalling.
+    os._exit(code)
