@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import mirror
-from pipeline.errors import StorageError, TrainingError
+from pipeline.errors import AccessError, StorageError, TrainingError
 from pipeline.mirror import Mirror, claim, mirrored
 from pipeline.storage import BucketPath
 from pipeline.storage import gcs as google
@@ -69,6 +69,11 @@ def test_what_names_others_is_brought_after_them(gcs: FakeGcs, folder: Path):
     """A kill in the middle must not leave an index in the bucket whose checkpoint is missing."""
     names = ["result.json", "best.json", "checkpoints/checkpoint", "checkpoints/checkpoint-7.index", "model.keras"]
     write(folder, dict.fromkeys(names, "x"))
+    fault = gcs.fail("status", on="insert", matches="checkpoint-7", code=403)
+    with pytest.raises(AccessError):
+        Mirror(folder, PLACE).sync()
+    assert fault.fired
+    assert set(there(gcs)) <= {"model.keras"}
     Mirror(folder, PLACE).sync()
     order = sorted(names, key=lambda name: gcs.generation("bucket", f"{PLACE.key}/{name}"))
     assert order[2:] == ["checkpoints/checkpoint", "best.json", "result.json"]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from pipeline import shard_cache
 from pipeline.errors import DatasetError, Preempted, StorageError
 from pipeline.shard_cache import RemoteShard, ShardCache
 from pipeline.shard_reader import ShardReader
@@ -228,8 +229,9 @@ from pipeline.shard_reader import ShardReader
 from pipeline.storage import objects
 shards = {key: RemoteShard(BucketPath("bucket", "data/v1") / key, stat, Path("v1") / key)
           for key, stat in objects(BucketPath("bucket", "data/v1"))}
+print("ready", flush=True)
+sys.stdin.readline()
 with ShardReader(ShardCache(Path(sys.argv[1]), 10**9), shards, iter(sorted(shards)), 2, bool) as reader:
-    sys.stdin.readline()
     for name in sorted(shards):
         assert reader.take(name).read_bytes() == bytes([int(name)]) * 1000
         reader.release(name)
@@ -238,11 +240,17 @@ with ShardReader(ShardCache(Path(sys.argv[1]), 10**9), shards, iter(sorted(shard
 
 def test_processes_of_one_host_fetch_each_shard_once(gcs: FakeGcs, tmp_path: Path):
     shards_of(gcs, 12)
-    gcs.latency_s = 0.01
+    gcs.latency_s = 0.05
     command = [sys.executable, "-c", READER, str(tmp_path)]
-    processes = [subprocess.Popen(command, stdin=subprocess.PIPE) for _ in range(2)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    processes = [subprocess.Popen(command, **pipes) for _ in range(2)]
     for process in processes:
-        process.communicate(b"go\n", timeout=60)
+        process.stdout.readline()
+    for process in processes:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    for process in processes:
+        process.communicate(timeout=60)
     assert [process.returncode for process in processes] == [0, 0]
     assert gcs.requests["download"] == 12
 
@@ -286,7 +294,9 @@ def test_no_epoch_but_the_first_asks_the_bucket(gcs: FakeGcs, tmp_path: Path):
 
 
 @pytest.mark.parametrize("room", [0.5, 1, 3, 5, 9])  # in shards: two are open at once
-def test_a_small_cache_serves_all_and_is_hardly_exceeded(gcs: FakeGcs, tmp_path: Path, room: float):
+def test_a_small_cache_serves_all_and_is_hardly_exceeded(
+    gcs: FakeGcs, tmp_path: Path, room: float, caplog: pytest.LogCaptureFixture
+):
     shards = shards_of(gcs, 8)
     order = [*"01234567", *"53164207", *"21034576"]
     most = 0
@@ -294,12 +304,14 @@ def test_a_small_cache_serves_all_and_is_hardly_exceeded(gcs: FakeGcs, tmp_path:
         before = None
         for name in order:
             assert reader.take(name).read_bytes() == content(int(name))
-            most = max(most, len(copies(tmp_path)))
+            with shard_cache._locked(tmp_path / ".lock"):  # nothing is removed while they are counted
+                most = max(most, len(copies(tmp_path)))
             if before is not None:
                 reader.release(before)
             before = name
         reader.release(before)
     assert most <= max(room, 3)  # two that are open, and one that is needed next
+    assert ("cache_gigabytes" in caplog.text) == (room < 2)
 
 
 def test_a_fault_reaches_whoever_waits_and_all_after_it(gcs: FakeGcs, tmp_path: Path):
