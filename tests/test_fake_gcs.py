@@ -105,6 +105,8 @@ def test_preconditions_of_every_operation(gcs: FakeGcs, bucket: storage.Bucket):
     with pytest.raises(exceptions.PreconditionFailed):
         blob.upload_from_file(io.BytesIO(b"other"), if_generation_match=0)  # resumable: of unknown size
     with pytest.raises(exceptions.PreconditionFailed):
+        blob.create_resumable_upload_session(if_generation_match=0)  # refused before a byte is sent
+    with pytest.raises(exceptions.PreconditionFailed):
         blob.upload_from_string(b"other", if_generation_not_match=live)
     with pytest.raises(exceptions.PreconditionFailed):
         blob.upload_from_string(b"other", if_metageneration_match=7)
@@ -168,6 +170,7 @@ def test_a_listing_comes_in_pages(gcs: FakeGcs, client: storage.Client):
     assert [blob.name for blob in client.list_blobs("bucket", page_size=2000, start_offset="1400")] == names[1400:]
     assert gcs.requests["list"] == 5
     assert [blob.name for blob in client.list_blobs("bucket", max_results=7, prefix="01")] == names[100:107]
+    assert [blob.name for blob in client.list_blobs("bucket", start_offset="0005", end_offset="0007")] == names[5:7]
 
 
 def test_a_listing_is_in_the_order_of_utf8_bytes(gcs: FakeGcs, client: storage.Client):
@@ -304,6 +307,7 @@ def test_a_folder_is_served_without_being_read(gcs: FakeGcs, bucket: storage.Buc
     assert gcs.names("bucket") == ["raw/2.jpg", "raw/cats/1.jpg"]
     assert bucket.blob("raw/2.jpg").download_as_bytes() == b"two" * 100_000
     assert bucket.blob("raw/2.jpg").download_as_bytes(start=299_998) == b"wo"
+    assert bucket.blob("raw/2.jpg").download_as_bytes(start=1, end=200_000) == b"wot" * 66_666 + b"wo"
     assert bucket.get_blob("raw/cats/1.jpg").size == 3
 
 

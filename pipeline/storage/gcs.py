@@ -61,6 +61,8 @@ class Gcs:
     """Google Cloud Storage as one principal sees it; any number of threads may use it."""
 
     def __init__(self, credentials: Credentials) -> None:
+        # Else the client asks for the bucket in a thread of its own, which takes a right that readers need not have.
+        os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
         session = AuthorizedSession(credentials)  # type: ignore[no-untyped-call]
         # Ten connections are kept by default: the eleventh thread would make a new one for each request.
         session.mount("https://", HTTPAdapter(pool_connections=4, pool_maxsize=CONNECTIONS))
