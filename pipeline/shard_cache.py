@@ -94,24 +94,32 @@ class ShardCache:
         """
         path = self.folder / shard.copy
         with _explained(path):
-            while (held := self._held(path, shard.stat, waiting)) is None:
-                self._make_right(path, shard, waiting)
+            while (held := self._held(path, shard.stat)) is None:
+                # Polled, and looked at again each time: who fetches it may be another, who then holds it for long.
+                if not self._made_right(path, shard, waiting):
+                    waiting()
+                    time.sleep(POLL_S)
         return held
 
-    def _held(self, path: Path, stat: ObjectStat, waiting: Waiting) -> HeldShard | None:
-        lock = _wait_for_lock(path, fcntl.LOCK_SH, waiting)
-        if self._is_right(path, stat):
+    def _held(self, path: Path, stat: ObjectStat) -> HeldShard | None:
+        lock = _lock(path, fcntl.LOCK_SH)
+        if lock is not None and self._is_right(path, stat):
             return HeldShard(path, lock)
-        os.close(lock)
+        if lock is not None:
+            os.close(lock)
         return None
 
-    def _make_right(self, path: Path, shard: RemoteShard, waiting: Waiting) -> None:
-        lock = _wait_for_lock(path, fcntl.LOCK_EX, waiting)
+    def _made_right(self, path: Path, shard: RemoteShard, waiting: Waiting) -> bool:
+        """Fetch it, unless another has it; say whether none had."""
+        lock = _lock(path, fcntl.LOCK_EX)
+        if lock is None:
+            return False
         try:
-            if not self._is_right(path, shard.stat):  # else another process has fetched it meanwhile
+            if not self._is_right(path, shard.stat):  # else another has fetched it meanwhile
                 self._fetch(path, shard, waiting)
         finally:
             os.close(lock)
+        return True
 
     def _is_right(self, path: Path, stat: ObjectStat) -> bool:
         """Whether a copy stands there, of the right size and, seen for the first time, of the right CRC32C."""
@@ -122,11 +130,12 @@ class ShardCache:
                 self._checked.add(path)
                 return True
         except FileNotFoundError:
-            return False
-        _log.warning("%s is damaged: fetching it again", path)
+            pass
         return False
 
     def _fetch(self, path: Path, shard: RemoteShard, waiting: Waiting) -> None:
+        if path.exists():
+            _log.warning("%s is damaged: fetching it again", path)
         with temporary_beside(path) as temporary, open(temporary, "w+b") as file:
             self._reserve(file.fileno(), shard.stat.st_size, waiting)
             _download(shard, file)
@@ -200,14 +209,6 @@ def _download(shard: RemoteShard, file: IO[bytes]) -> None:
         raise DatasetError(
             f"{shard.object} was overwritten or removed while it was trained on: bring it back, or build again"
         ) from error
-
-
-def _wait_for_lock(path: Path, operation: int, waiting: Waiting) -> int:
-    """Polled: a thread that waits in the kernel for another process's download could not be told to give up."""
-    while (lock := _lock(path, operation)) is None:
-        waiting()
-        time.sleep(POLL_S)
-    return lock
 
 
 def _lock(path: Path, operation: int) -> int | None:

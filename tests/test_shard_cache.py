@@ -1,6 +1,7 @@
 """The shard cache against a bucket: what is damaged, lost, full, or wanted by two at once."""
 
 import contextlib
+import fcntl
 import subprocess
 import sys
 import threading
@@ -151,6 +152,21 @@ def test_nothing_is_fetched_beyond_the_bound_while_there_is_time(gcs: FakeGcs, t
     assert cache.hold(shards["2"], waiting).path.read_bytes() == content(2)
     assert asked == [["0", "1"]] * 3
     assert copies(tmp_path) == ["1", "2"]
+
+
+def test_a_shard_that_another_fetches_and_then_reads_for_long_is_had_at_once(gcs: FakeGcs, tmp_path: Path):
+    """Between our look, which found none, and our turn to fetch it."""
+    shard = shards_of(gcs, 1)["0"]
+    path = tmp_path / shard.copy
+    assert shard_cache._lock(path, fcntl.LOCK_SH) is not None  # its lock
+    asked = iter(range(100))
+
+    def waiting() -> bool:
+        path.write_bytes(content(0))
+        return next(asked) < 10 or pytest.fail("it waits for ever")
+
+    assert ShardCache(tmp_path, ROOM).hold(shard, waiting).path == path
+    assert gcs.requests["download"] == 0
 
 
 def test_a_full_disk_is_said_and_leaves_nothing(gcs: FakeGcs, tmp_path: Path):
