@@ -17,7 +17,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -198,9 +198,12 @@ def exclusive(folder: Path, stopping: Callable[[], bool]) -> Iterator[None]:
         yield
 
 
-def training_words(workspace: str, run_id: str) -> str:
-    """How far the newest training of a run is, in a few words; empty when there is nothing to say yet."""
-    folders = local_run_folder(settings_from({"workspace": workspace}), run_id).glob("*/run.json")
+def training_words(places: Mapping[str, Any], run_id: str) -> str:
+    """How far the newest training of a run is, in a few words; empty when there is nothing to say yet, or not here.
+
+    `places` are the settings `workspace` and `local_folder`, where they differ from the defaults.
+    """
+    folders = local_run_folder(settings_from(places), run_id).glob("*/run.json")
     newest = max(folders, key=lambda path: path.stat().st_mtime, default=None)
     row = last_row(newest.parent / "record", "epochs") if newest else None
     if newest is None or row is None:
