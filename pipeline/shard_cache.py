@@ -2,7 +2,7 @@
 
     shards/<version>/<crc32c>-<shard>          a copy; its time of change says when it was last used
     shards/<version>/.<crc32c>-<shard>.lock    held together by those who read it, alone by who fetches or removes it
-    shards/.lock                               held by who makes room
+    shards/.lock                               held by who makes room, or names a copy
 
 The locks are the kernel's (flock): those of a killed process are free at once.
 """
@@ -139,7 +139,8 @@ class ShardCache:
         with temporary_beside(path) as temporary, open(temporary, "w+b") as file:
             self._reserve(file.fileno(), shard.stat.st_size, waiting)
             _download(shard, file)
-            temporary.replace(path)
+            with _locked(self.folder / ".lock"):  # who adds up sizes would find it under neither name
+                temporary.replace(path)
         self._checked.add(path)
 
     def _reserve(self, descriptor: int, size: int, waiting: Waiting) -> None:
