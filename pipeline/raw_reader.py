@@ -5,8 +5,9 @@ Light to import, like all that a shard task needs: it starts in tenths of a seco
 
 import hashlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 import google_crc32c
@@ -20,10 +21,11 @@ from pipeline.storage import BucketPath
 
 READERS = 32
 """Images of a bucket that are asked for at once: one alone would wait 30 ms and more for each."""
+BATCH_BYTES = 65_536
+"""Of files: more would be freed at once, and go back to the system, to be asked for page by page."""
 _log = logging.getLogger(__name__)
 
-Batch = Sequence[RawImage]
-Read = Callable[[RawImage], bytes]
+ReadImage = tuple[RawImage, bytes | None]
 
 
 class RawReader:
@@ -39,19 +41,19 @@ class RawReader:
         Raises SourceError where it is gone, and where a bucket holds other bytes; a local file is for the caller to
         check, who needs its checksum anyway.
         """
-        place = place_of_key(self._origin, row.key)
+        place = place_of_key(self._origin, row.key) if self._origin.remote else None
         if not isinstance(place, BucketPath):
             return read_raw(self._origin.root, row.key, row.size)
         return self._from_cache(place, row, self._cache) if self._cache else _fetch(place, row)
 
-    def read_batches(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, list[bytes | None]]]:
-        """Batches in turn, each with the bytes of its images, None for those that are missing.
+    def read_all(self, rows: Iterable[Sequence[RawImage]]) -> Iterator[ReadImage]:
+        """Images in turn, with their bytes; None for those that are missing.
 
-        From a bucket with others under way, so that memory holds a batch or an image for each of READERS.
+        From a bucket, the next ones are under way meanwhile: memory holds an image for each of READERS.
         """
         if not self._origin.remote:
-            return map(self._read_batch, batches)
-        return ordered_map(self._read_batch, batches, READERS, READERS)
+            return self._read_in_batches(rows)
+        return ordered_map(self._read_if_there, chain.from_iterable(rows), READERS, READERS)
 
     def keep(self, row: RawImage) -> bool:
         """Bring an image of a bucket into the cache, if it is not there; say whether it was fetched."""
@@ -64,8 +66,14 @@ class RawReader:
         self._from_cache(place, row, self._cache)
         return True
 
-    def _read_batch(self, batch: Batch) -> tuple[Batch, list[bytes | None]]:
-        return batch, [None if row.size == MISSING else self.read(row) for row in batch]
+    def _read_in_batches(self, rows: Iterable[Sequence[RawImage]]) -> Iterator[ReadImage]:
+        # Read, then handed out: one by one, reading and examining drive each other out of the caches, at 1 us an image.
+        root = self._origin.root
+        for several in chain.from_iterable(map(_batches, rows)):
+            yield from [(row, None if row.size == MISSING else read_raw(root, row.key, row.size)) for row in several]
+
+    def _read_if_there(self, row: RawImage) -> ReadImage:
+        return row, None if row.size == MISSING else self.read(row)
 
     def _from_cache(self, place: BucketPath, row: RawImage, cache: Path) -> bytes:
         copy = _copy_of(cache, place, row)
@@ -78,6 +86,14 @@ class RawReader:
         with storage.write_whole(copy) as file:
             file.write(fetched)
         return fetched
+
+
+def _batches(rows: Sequence[RawImage]) -> Iterator[Sequence[RawImage]]:
+    """Rows in turn, as many at a time as hold about `BATCH_BYTES` together; one at least."""
+    size = sum([row.size for row in rows])
+    several = max(1, BATCH_BYTES * len(rows) // max(size, 1))
+    for start in range(0, len(rows), several):
+        yield rows[start : start + several]
 
 
 def _copy_of(cache: Path, place: BucketPath, row: RawImage) -> Path:

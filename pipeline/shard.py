@@ -1,8 +1,9 @@
 """Plan file -> shards. Images are read, examined and written one by one, so that memory holds one."""
 
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from itertools import islice
+from typing import IO
 
 import google_crc32c
 
@@ -13,14 +14,13 @@ from pipeline.quality.examine import Examiner, Rejection, UsableImage, is_misnam
 from pipeline.quality.statistics import Statistics
 from pipeline.ranges import RangePlan, ShardSpec, read_range
 from pipeline.raw import RawImage, from_lines, key_bytes, place_of_key
-from pipeline.raw_reader import RawReader
+from pipeline.raw_reader import RawReader, ReadImage
 from pipeline.records import ImageEncoder
 from pipeline.results import ShardResult, load_result, results_folder, save_result
 from pipeline.sources import Box
 from pipeline.storage import Place, place_of
 from pipeline.tfrecord import Writer, writer_of
 
-READ_AHEAD_BYTES = 65_536  # more would be freed at once, and go back to the system, to be asked for page by page
 ABSENT = Rejection("the source lists it, and there is no such file", "bring the file, or take it off the list")
 
 
@@ -33,14 +33,14 @@ def write_range(plan_path: Place, advance: Advance) -> None:
     with plan_path.open("rb") as file:
         range_plan = read_range(file)
         storage.sweep(results_folder(plan_path))
+        finished = {spec for spec in range_plan.shards if _is_finished(plan_path, range_plan, spec)}
+        advance(sum(spec.images for spec in finished))
+        # One stream for all shards: while one goes to a bucket, the images of the next come from there.
+        images = RawReader(range_plan.origin).read_all(from_lines(_lines(file, range_plan.shards, finished)))
         writer = _ShardWriter(range_plan)
         for spec in range_plan.shards:
-            lines = islice(file, spec.images)
-            if _is_finished(plan_path, range_plan, spec):
-                deque(lines, maxlen=0)  # on to the rows of the next shard
-                advance(spec.images)
-            else:
-                save_result(plan_path, writer.write(spec, lines, advance))
+            if spec not in finished:
+                save_result(plan_path, writer.write(spec, islice(images, spec.images), advance))
 
 
 def _is_finished(plan_path: Place, range_plan: RangePlan, spec: ShardSpec) -> bool:
@@ -49,17 +49,14 @@ def _is_finished(plan_path: Place, range_plan: RangePlan, spec: ShardSpec) -> bo
     return result is not None and any(place.exists() and place.stat().st_size == result.bytes for place in places)
 
 
-def _batches(lines: Iterable[bytes]) -> Iterator[Sequence[RawImage]]:
-    for rows in from_lines(lines):
-        yield from read_ahead(rows)
-
-
-def read_ahead(rows: Sequence[RawImage]) -> Iterator[Sequence[RawImage]]:
-    """Rows in turn, as many at a time as hold about `READ_AHEAD_BYTES` together; one at least."""
-    size = sum([row.size for row in rows])
-    several = max(1, READ_AHEAD_BYTES * len(rows) // max(size, 1))
-    for start in range(0, len(rows), several):
-        yield rows[start : start + several]
+def _lines(file: IO[bytes], specs: Sequence[ShardSpec], finished: Collection[ShardSpec]) -> Iterator[bytes]:
+    """The rows of the shards that are not finished."""
+    for spec in specs:
+        lines = islice(file, spec.images)
+        if spec in finished:
+            deque(lines, maxlen=0)  # on to the rows of the next shard
+        else:
+            yield from lines
 
 
 class _ShardWriter:
@@ -68,20 +65,17 @@ class _ShardWriter:
     def __init__(self, range_plan: RangePlan) -> None:
         self._folder = place_of(range_plan.written)
         self._origin = range_plan.origin
-        self._read_batches = RawReader(range_plan.origin).read_batches
         self._examine = Examiner(range_plan.rules).examine
         self._encode = ImageEncoder(range_plan.records, range_plan.labels, range_plan.texts).encode
 
-    def write(self, spec: ShardSpec, lines: Iterable[bytes], advance: Advance) -> ShardResult:
-        """Write the images of `lines` as one shard, whole or not at all."""
+    def write(self, spec: ShardSpec, images: Iterable[ReadImage], advance: Advance) -> ShardResult:
+        """Write some images as one shard, whole or not at all."""
         path, sums = self._folder / spec.name, _Sums()
         with storage.write_new(path) as file:
             records = writer_of(path, file)
-            # A batch is read, then examined: one by one, they drive each other out of the caches, at 1 us an image.
-            for rows, raws in self._read_batches(_batches(lines)):
-                for row, raw in zip(rows, raws, strict=True):
-                    self._add(row, raw, records, sums)
-                advance(len(rows))
+            for row, raw in images:
+                self._add(row, raw, records, sums)
+                advance(1)
             records.close()
         return sums.result(spec, records)
 
