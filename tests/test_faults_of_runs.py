@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -130,6 +131,9 @@ def test_after_an_outage_only_what_is_missing_is_written(
     with pytest.raises(StorageError, match=r"gs://bucket/work/.*train-00002-of-00004\.tfrecord.* run again"):
         staged(settings_of())
     assert outage.fired > 2
+    plan_path = next(iter(place_of(f"{WORKSPACE}/work/images").glob("*/plan.json")))
+    with pytest.raises(DatasetError, match=r"train-00002-of-00004\.tfrecord was not written"):
+        commit(plan_path, settings_of())
     assert commits(gcs) == commits(gcs)[:1]  # that of the unbroken run
     written = [name for name in below(gcs, "work/datasets/") if name.endswith("tfrecord")]
     assert [name[-24:-18] for name in written] == ["-00000", "-00001"]
@@ -193,10 +197,15 @@ def test_two_runs_at_once_make_one_data_set(gcs: FakeGcs, expected: dict[str, by
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("workspace", ["bucket", "disk"])
-def test_killed_at_random_moments_it_converges_to_the_same_data_set(gcs: FakeGcs, tmp_path: Path, workspace: str):
+def test_killed_at_random_moments_it_converges_to_the_same_data_set(
+    gcs: FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workspace: str
+):
     """Each kill meets a run that goes on where the last one was killed; one that comes through is compared."""
     root = "gs://bucket" if workspace == "bucket" else str(tmp_path)
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     gcs.latency_s = 0.005
     duration, dataset = run_until(gcs, command(f"{root}/unbroken"), None)
     assert dataset
@@ -205,6 +214,8 @@ def test_killed_at_random_moments_it_converges_to_the_same_data_set(gcs: FakeGcs
     while killed < 20:
         _, dataset = run_until(gcs, command(f"{root}/work{came_through}"), moments.uniform(0, duration))
         killed += not dataset
+        for copy in tmp_path.glob("*/raw/*/[!.]*"):
+            assert md5(copy.read_bytes()).hexdigest() == copy.name
         if dataset:
             assert content(place_of(dataset)) == expected
             assert all_names(gcs, tmp_path, f"work{came_through}") == names
@@ -212,8 +223,7 @@ def test_killed_at_random_moments_it_converges_to_the_same_data_set(gcs: FakeGcs
     _, dataset = run_until(gcs, command(f"{root}/work{came_through}"), None)
     assert content(place_of(dataset)) == expected
     assert all_names(gcs, tmp_path, f"work{came_through}") == names
-    for copy in tmp_path.glob("*/raw/*/*"):
-        assert md5(copy.read_bytes()).hexdigest() == copy.name
+    assert list((tmp_path / "tmp").iterdir()) == []
 
 
 def run_until(gcs: FakeGcs, words: Sequence[str], seconds: float | None) -> tuple[float, str]:
@@ -238,6 +248,33 @@ def all_names(gcs: FakeGcs, folder: Path, workspace: str) -> list[str]:
         str(path.relative_to(folder / workspace)) for path in (folder / workspace).rglob("*")
     ]
     return sorted(re.sub(r"(?<=[0-9a-f]{16}-)[0-9a-f]{8}", "place", name) for name in found)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from pipeline import storage
+cache = Path(sys.argv[1]) / "raw" / "00" / ("0" * 32)
+with storage.write_whole(cache) as copy, storage.temporary_for(storage.place_of("gs://bucket/rows")) as rows:
+    copy.write(b"half")
+    copy.flush()
+    rows.write_bytes(b"half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_kill_left_half_written_goes_with_the_next_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Of the copies of images in a local workspace, and of what was to be uploaded to a bucket."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "work")])
+    left = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert [path.read_bytes() for path in left] == [b"half", b"half"]
+    staged(settings_of(str(tmp_path / "work")))
+    staged(settings_of())
+    assert [path for path in left if path.exists()] == []
+    assert list((tmp_path / "tmp").iterdir()) == []
 
 
 # --- 12: the disk is full ---------------------------------------------------------------------------------------------
