@@ -166,6 +166,18 @@ def test_an_object_of_others_is_named_and_left_untouched(gcs: FakeGcs, name: str
     assert commits(gcs) == ([key] if name == "dataset.json" else [])
 
 
+def test_a_shard_that_is_overwritten_before_the_commit_is_named_and_left_untouched(gcs: FakeGcs):
+    plan_path, ranges = planned(settings_of())
+    for path in ranges:
+        write_range(path, silently)
+    key = f"{place_of(load_plan(plan_path).dataset).key}/{SHARD}"
+    gcs.put("bucket", key, whole := flipped(gcs.content("bucket", key), 20))
+    with pytest.raises(ConflictError, match=f"gs://bucket/{key} has CRC32C .* it was left untouched"):
+        staged(settings_of())
+    assert gcs.content("bucket", key) == whole
+    assert commits(gcs) == []
+
+
 # --- 5: two at once ---------------------------------------------------------------------------------------------------
 
 
