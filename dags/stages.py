@@ -1,7 +1,6 @@
 """The stages as Airflow tasks, written once. Each hands its work to `pipeline`, imported when the task runs."""
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from airflow.sdk import BaseOperator, ExceptionRetryPolicy, RetryAction, RetryRule, get_current_context, task
@@ -92,7 +91,7 @@ def report(run: str) -> dict[str, str]:
     """Draw the report of a training from its local record."""
     from pipeline.report import report_run
 
-    return {"report": str(report_run(Path(run)))}
+    return {"report": str(report_run(place_of(run)))}
 
 
 class TrainOperator(BaseOperator):
