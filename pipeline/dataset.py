@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import Any
 
+import google_crc32c
+
 from pipeline import storage, tfrecord
 from pipeline.errors import DatasetError
 from pipeline.records import RecordFormat, as_file, read_image
@@ -68,7 +70,13 @@ class Dataset:
 def to_json(dataset: Dataset) -> bytes:
     """The content of `dataset.json`."""
     content = {"format": "tenfold", "schema_version": SCHEMA_VERSION, **asdict(dataset)}
-    return json.dumps(content, indent=1).encode() + b"\n"
+    return json.dumps({**content, "checksum": checksum(content)}, indent=1).encode() + b"\n"
+
+
+def checksum(content: Mapping[str, Any]) -> str:
+    """CRC32C of what `dataset.json` holds beside its own checksum, however it is laid out on the page."""
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return f"{google_crc32c.value(canonical.encode()):08x}"
 
 
 def is_committed(folder: Place) -> bool:
@@ -173,8 +181,12 @@ def _size(path: Place) -> int | None:
 def _parse(content: Any) -> Dataset:
     if not isinstance(content, dict):
         raise ValueError("it holds no JSON object")
-    if content.pop("format") != "tenfold" or content.pop("schema_version") != SCHEMA_VERSION:
+    if content["format"] != "tenfold" or content["schema_version"] != SCHEMA_VERSION:
         raise ValueError(f"it is not of schema version {SCHEMA_VERSION}")
+    # Data sets of before there was one are read, too.
+    if content.pop("checksum", None) not in (None, checksum(content)):
+        raise ValueError("it was changed after the commit: its content does not fit its checksum")
+    del content["format"], content["schema_version"]
     for name, fields in _READ_LATER.items():
         if missing := [field for field in fields if field not in content[name]]:
             raise ValueError(f"{name} lacks {missing[0]}")

@@ -5,7 +5,9 @@ Keyed by content, so that a second run, another number of shards or a renamed fo
 
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
+from pipeline import storage
 from pipeline.parallel import ordered_map
 from pipeline.progress import progress
 from pipeline.raw import RawImage, from_line
@@ -23,6 +25,7 @@ def fetch_images(snapshot: Snapshot) -> int:
     """
     if not snapshot.origin.cache or not snapshot.origin.remote:
         return 0
+    storage.sweep(Path(snapshot.origin.cache))
     reader = RawReader(snapshot.origin)
     fetched = 0
     with progress("fetch", snapshot.listed, total_bytes=snapshot.bytes) as advance:

@@ -2,7 +2,8 @@
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from threading import Thread
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -30,3 +31,23 @@ def ordered_map(
         except BaseException:
             pool.shutdown(cancel_futures=True)
             raise
+
+
+def within(seconds: float, work: Callable[[], Result]) -> Result:
+    """The result of `work`, for what has no limit of its own. Raises TimeoutError where it takes longer.
+
+    A thread goes on with it then, and nobody waits for that: it ends with the process at the latest.
+    """
+    done: Future[Result] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(work())
+        except BaseException as error:  # noqa: BLE001 - it is raised where the result is waited for
+            done.set_exception(error)
+
+    Thread(target=run, daemon=True).start()
+    wait([done], seconds)
+    if not done.done():
+        raise TimeoutError(f"nothing within {seconds:g} s")
+    return done.result()

@@ -5,14 +5,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pipeline.config import Settings
-from pipeline.errors import SettingsError, TenfoldError
+from pipeline.errors import SettingsError, SourceError, TenfoldError
 from pipeline.storage import BucketPath, Place, lies_in, nearest, place_of
 
 
 def preflight(settings: Settings) -> None:
     """Refuse a source that is not there, a workspace that cannot be used, and weights that are no file.
 
-    Raises SettingsError naming the field.
+    Raises SettingsError naming the field, SourceError where a bucket holds nothing there.
     """
     if not settings.source_uri:
         raise SettingsError("source_uri is empty: name the folder of raw images, or a list of them")
@@ -21,7 +21,7 @@ def preflight(settings: Settings) -> None:
     source = settings.source
     places = {"source_uri": source, "workspace": place_of(settings.workspace), "publish_uri": settings.datasets_folder}
     _require_buckets(places)
-    _require("source_uri", lambda: source.is_dir() or source.is_file(), source, "a folder or list that exists")
+    _require_source(source)
     require_weights(settings)
     if settings.label_map:
         _require("label_map", Path(settings.label_map).is_file, Path(settings.label_map), "a file that exists")
@@ -40,6 +40,13 @@ def _require_buckets(places: Mapping[str, Place]) -> None:
                 place.require_bucket()
             except TenfoldError as error:
                 raise type(error)(f"{field}: {error}") from error
+
+
+def _require_source(source: Place) -> None:
+    if not isinstance(source, BucketPath):
+        _require("source_uri", lambda: source.is_dir() or source.is_file(), source, "a folder or list that exists")
+    elif not source.exists():  # a bucket has no folders of its own: what is empty is not there
+        raise SourceError(f"no images under source_uri '{source}': the bucket holds nothing of this name, or below it")
 
 
 def require_weights(settings: Settings) -> None:

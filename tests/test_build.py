@@ -17,7 +17,7 @@ from PIL import Image
 from pipeline import example, tfrecord
 from pipeline.build import build, publish, write_shards
 from pipeline.config import Settings, settings_from
-from pipeline.dataset import load, require_shards
+from pipeline.dataset import checksum, load, require_shards
 from pipeline.errors import ConflictError, DatasetError, SettingsError, SourceError
 from pipeline.extract import take_snapshot
 from pipeline.plan_files import load_plan, make_plan
@@ -423,9 +423,39 @@ def test_a_dataset_json_that_lacks_something_is_refused(settings: Settings, dama
 
 
 def damage_json(folder: Path, damage) -> None:
+    """Damage that the checksum does not tell: whoever changed the file gave it a new one."""
     content = json.loads((folder / "dataset.json").read_text())
+    del content["checksum"]
     damage(content)
-    (folder / "dataset.json").write_text(json.dumps(content))
+    (folder / "dataset.json").write_text(json.dumps({**content, "checksum": checksum(content)}))
+
+
+def test_a_dataset_json_that_was_damaged_is_refused(settings: Settings):
+    path = Path(build(settings)["dataset"]) / "dataset.json"
+    whole = path.read_text()
+    label = whole.index('"cats"')
+    for damaged in (
+        whole[: label + 1] + "b" + whole[label + 2 :],  # one bit
+        whole.replace('"crc32c": "', '"crc32c": "0', 1),
+        whole.replace('"checksum"', '"checksun"'),
+        whole[:-20],
+        "",
+    ):
+        path.write_text(damaged)
+        with pytest.raises(DatasetError, match=r"dataset\.json cannot be read"):
+            load(path.parent)
+        with pytest.raises(DatasetError, match=r"dataset\.json cannot be read"):
+            build(settings)
+
+
+def test_a_dataset_json_may_be_laid_out_anew_or_be_older_than_its_checksum(settings: Settings):
+    path = Path(build(settings)["dataset"]) / "dataset.json"
+    dataset, content = load(path.parent), json.loads(path.read_text())
+    path.write_text(json.dumps(dict(reversed(content.items()))))
+    assert load(path.parent) == dataset
+    del content["checksum"]
+    path.write_text(json.dumps(content))
+    assert load(path.parent) == dataset
 
 
 def test_verify_finds_two_records_in_each_others_place(settings: Settings):

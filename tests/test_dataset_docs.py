@@ -1,5 +1,6 @@
 """`docs/dataset.md` holds true: its snippets run as written, and its table has the features of a record."""
 
+import json
 import re
 import subprocess
 import sys
@@ -7,6 +8,7 @@ from collections import Counter
 from fnmatch import fnmatch
 from pathlib import Path
 
+import google_crc32c
 import pytest
 
 from pipeline.dataset import load
@@ -48,6 +50,14 @@ def run(code: str) -> None:
         subprocess.run([sys.executable, "-c", code], check=True)
     else:
         exec(compile(code, "docs/dataset.md", "exec"), {"__name__": "snippet"})
+
+
+def test_the_checksum_is_taken_as_the_page_says(tmp_path: Path):
+    [formula] = re.findall(r"`(google_crc32c\.value\(.*?\))`", PAGE)
+    described = json.loads((publish_case("boxes", tmp_path)[0] / "dataset.json").read_text())
+    checksum = described.pop("checksum")
+    names = {"google_crc32c": google_crc32c, "json": json, "described": described}
+    assert f"{eval(formula, names):08x}" == checksum
 
 
 @pytest.mark.parametrize(("feature_keys", "column"), [("model_garden", 0), ("plain", 1)])

@@ -104,7 +104,7 @@ def test_a_field_more_is_refused_everywhere(full: Any):
 
 
 def test_a_field_less_is_refused_everywhere(full: Any):
-    optional = {("splits", "test"), ("settings", "prepare_size")}
+    optional = {("splits", "test"), ("settings", "prepare_size"), ("checksum",)}
     of_drift = {("quality", "drift", name) for name in ("sizes", "aspect", "brightness", "classes")}
     for place in (place for place in places(full) if place != ("software",)):
         for name in at(full, place):
@@ -138,6 +138,7 @@ def test_a_field_less_is_refused_everywhere(full: Any):
         (("settings", "validation_fraction"), 1),
         (("settings", "prepare"), "shrink"),
         (("software", "pillow"), None),
+        (("checksum",), "0xeee01e56"),
     ],
 )
 def test_a_wrong_value_is_refused(full: Any, place: Place, value: Any):

@@ -19,7 +19,7 @@ import requests
 from google.api_core.exceptions import GoogleAPICallError, PreconditionFailed, RetryError
 from google.api_core.retry import Retry
 from google.auth.credentials import AnonymousCredentials, Credentials
-from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
+from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, TransportError
 from google.auth.transport.requests import AuthorizedSession
 from google.cloud.storage import Blob, Client
 from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
@@ -28,11 +28,15 @@ from requests.adapters import HTTPAdapter
 
 from pipeline import crc32c
 from pipeline.errors import AccessError, ConflictError, StorageError
-from pipeline.parallel import ordered_map
+from pipeline.parallel import ordered_map, within
 from pipeline.storage.bucket_path import BucketPath, ObjectStat
 
 DEADLINE_S = 120.0
 """How long a request is sent again before a task fails."""
+FIRST_WAIT_S = 0.5
+"""The longest wait before a request is sent again for the first time; it doubles each time."""
+FIRST_ANSWER_S = 6.0
+"""How long a bucket has to answer at all before anything is begun; looking for credentials may take 3 s more."""
 TIMEOUT_S = (5.0, 60.0)
 """To connect, and to wait for the next bytes."""
 CONNECTIONS = 32
@@ -147,7 +151,7 @@ class Gcs:
                 file.seek(0)
                 return known
             _log.warning("%s arrived damaged", path)
-        raise StorageError(f"{path} arrived damaged twice (CRC32C): run again, or look at the network between")
+        raise StorageError(_damaged(path))
 
     @contextmanager
     def write_new(self, path: BucketPath) -> Iterator[IO[bytes]]:
@@ -195,7 +199,8 @@ class Gcs:
     def require_bucket(self, path: BucketPath) -> None:
         """Look at the bucket once, without trying again. Raises AccessError or StorageError with one sentence."""
         with self._explained(path):
-            next(iter(self._list(path, None, 1, retry=None)), None)
+            # The client's own limits hold for each address of a name, and not for looking the name up.
+            within(FIRST_ANSWER_S, lambda: next(iter(self._list(path, None, 1, retry=None)), None))
 
     def _folders(self, path: BucketPath, listing: Any) -> Iterator[BucketPath]:
         for prefix in sorted(listing.prefixes):
@@ -218,7 +223,7 @@ class Gcs:
             single_shot_download=True,
             checksum="crc32c",
             timeout=TIMEOUT_S,
-            retry=_retry(blob.name),
+            retry=_retry(_uri(blob)),
         )
         return content
 
@@ -271,9 +276,11 @@ class Gcs:
                         retry=_retry(path),
                     )
                 return
-            except FileNotFoundError:  # a resumable session that the server has forgotten: the whole starts again
+            except FileNotFoundError as error:  # a resumable session that the server has forgotten
                 if not tries_left:
-                    raise
+                    raise StorageError(
+                        f"{path}: the bucket forgot {SESSION_TRIES} upload sessions: run again"
+                    ) from error
                 _log.warning("the upload session of %s is gone: starting again", path)
 
     def _holds(self, path: BucketPath, file: IO[bytes]) -> bool:
@@ -293,7 +300,7 @@ class Gcs:
                 if_generation_match=0,
                 if_source_generation_match=source.generation,
                 timeout=TIMEOUT_S,
-                retry=_retry(target.name),
+                retry=_retry(_uri(target)),
             )
             if token is None:
                 return
@@ -318,13 +325,23 @@ class Gcs:
             raise StorageError(
                 f"{path}: the bucket did not answer within {DEADLINE_S:.0f} s ({status or error.cause}): run again"
             ) from error
+        except TransportError as error:
+            raise StorageError(
+                f"gs://{path.bucket}: {self.principal} gets no token to use it ({_reason(error)}): "
+                "check the network, then run again"
+            ) from error
         except GoogleAuthError as error:
             raise AccessError(
-                f"gs://{path.bucket}: the credentials of {self.principal} cannot be used ({error}): "
+                f"gs://{path.bucket}: {self.principal} cannot log in ({_reason(error)}): "
                 "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to a key file"
             ) from error
-        except (requests.RequestException, ConnectionError, DataCorruption) as error:
-            raise StorageError(f"{path}: no answer from Google Cloud Storage ({_reason(error)}): run again") from error
+        except DataCorruption as error:
+            raise StorageError(_damaged(path)) from error
+        except (requests.RequestException, ConnectionError, TimeoutError) as error:
+            raise StorageError(
+                f"{path}: Google Cloud Storage gave {self.principal} no answer ({_reason(error)}): "
+                "check the network, then run again"
+            ) from error
 
     def _error_of_status(self, path: BucketPath, status: int, error: Exception) -> Exception:
         if status in _DENIED:
@@ -356,7 +373,7 @@ class _LoggedRetry(Retry):
 def _retry(what: object) -> Retry:
     retry = _LoggedRetry(
         predicate=DEFAULT_RETRY._predicate,  # the client's own list of what is worth another try
-        initial=0.5,
+        initial=FIRST_WAIT_S,
         maximum=15.0,
         timeout=DEADLINE_S,
     )
@@ -383,6 +400,10 @@ def _principal(credentials: Credentials) -> str:
         return "an anonymous reader (no credentials were found)"
     name = getattr(credentials, "service_account_email", "") or getattr(credentials, "account", "")
     return str(name or "the application default credentials")
+
+
+def _uri(blob: Blob) -> str:
+    return f"gs://{blob.bucket.name}/{blob.name}"
 
 
 def _stat(blob: Blob) -> ObjectStat:
@@ -417,6 +438,10 @@ def _conflict(path: BucketPath) -> ConflictError:
     )
 
 
+def _damaged(path: BucketPath) -> str:
+    return f"{path} arrived damaged twice (CRC32C): run again, or look at the network between"
+
+
 def _status_of(error: BaseException | None) -> int:
     if isinstance(error, InvalidResponse):
         return int(error.response.status_code)
@@ -428,4 +453,7 @@ def _reason(error: BaseException) -> str:
     status = _status_of(error)
     if status:
         return f"{type(error).__name__} {status}"
-    return f"{type(error).__name__}: {str(error).partition(chr(10))[0][:200]}"
+    root = error
+    while inner := root.__cause__ or root.__context__:  # what the system said: "Connection refused"
+        root = inner
+    return f"{type(root).__name__}: {str(root).partition(chr(10))[0][:200]}"

@@ -44,8 +44,7 @@ def temporary_beside(path: Path, ending: str = ".tmp") -> Iterator[Path]:
     """
     if not path.parent.is_dir():
         path.parent.mkdir(parents=True, exist_ok=True)
-    host = socket.gethostname().replace(".", "-") or "localhost"
-    temporary = path.with_name(f".{path.name}.{host}.{os.getpid()}.{uuid.uuid4().hex[:8]}{ending}")
+    temporary = path.with_name(_temporary_name(path.name) + ending)
     try:
         yield temporary
     except OSError as error:
@@ -86,9 +85,19 @@ def copy_bytes(reader: IO[bytes], writer: IO[bytes]) -> None:
 
 @contextmanager
 def temporary_of_no_place(name: str) -> Iterator[Path]:
-    """A temporary file that is to be uploaded: in the system's folder for them, gone at the end."""
-    with tempfile.TemporaryDirectory(prefix="tenfold-") as folder:
-        yield Path(folder) / name
+    """A temporary file that is to be uploaded: in the system's folder for them, gone at the end.
+
+    What a killed process left there goes with the next one.
+    """
+    system = Path(tempfile.gettempdir())
+    for left in filter(_is_orphan, system.glob(".tenfold.*.tmp")):
+        shutil.rmtree(left, ignore_errors=True)
+    folder = system / (_temporary_name("tenfold") + ".tmp")
+    folder.mkdir(mode=0o700)
+    try:
+        yield folder / name
+    finally:
+        shutil.rmtree(folder)
 
 
 def nearest(folder: Path) -> Path:
@@ -115,6 +124,12 @@ def sweep(folder: Path) -> int:
     for path in orphans:
         path.unlink(missing_ok=True)
     return len(orphans)
+
+
+def _temporary_name(name: str) -> str:
+    """Says whose it is, for `_is_orphan`."""
+    host = socket.gethostname().replace(".", "-") or "localhost"
+    return f".{name}.{host}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
 
 
 def _link(temporary: Path, path: Path) -> bool:

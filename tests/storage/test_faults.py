@@ -1,0 +1,361 @@
+"""What a bucket may do to single requests. A fault is counted by the server: one that never fired proves nothing."""
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+
+import google_crc32c
+import pytest
+
+from pipeline import storage
+from pipeline.config import settings_from
+from pipeline.errors import AccessError, ConflictError, StorageError, TenfoldError
+from pipeline.extract import take_snapshot
+from pipeline.raw import Origin, RawImage
+from pipeline.raw_reader import RawReader
+from pipeline.snapshot import load_snapshot
+from pipeline.storage import BucketPath
+from pipeline.storage import gcs as requests_of
+from tests.fake_gcs import FakeGcs
+
+PLACE = BucketPath("bucket", "folder/file")
+SMALL = b"content"
+LARGE = Random(0).randbytes(9 << 20)  # more than the client sends in one request
+PASSING = [{"kind": "status", "code": 503}, {"kind": "status", "code": 429}, {"kind": "reset"}]
+Request = Callable[[], object]
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Waits as short as can be, and parts so small that there are some."""
+    monkeypatch.setattr(requests_of, "FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr(requests_of, "PART_BYTES", 4 << 20)
+
+
+@pytest.fixture
+def deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests_of, "DEADLINE_S", 0.3)
+
+
+def write_new(content: bytes = SMALL) -> None:
+    with storage.write_new(PLACE) as file:
+        file.write(content)
+
+
+def write_whole(content: bytes = SMALL) -> None:
+    with storage.write_whole(PLACE) as file:
+        file.write(content)
+
+
+def read_whole() -> bytes:
+    return PLACE.read_bytes()
+
+
+def fetch() -> bytes:
+    with PLACE.open() as file:
+        return file.read()
+
+
+# --- 1: it passes -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", PASSING, ids=["503", "429", "reset"])
+@pytest.mark.parametrize(
+    ("operation", "request_"),
+    [
+        ("insert", write_new),
+        ("insert", write_whole),
+        ("resumable-start", lambda: write_new(LARGE)),
+        ("resumable-chunk", lambda: write_new(LARGE)),
+        ("list", lambda: list(storage.objects(PLACE.parent))),
+        ("get", PLACE.with_name("there").stat),
+        ("download", PLACE.with_name("there").read_bytes),
+        ("download", PLACE.with_name("large").open),
+        ("rewrite", lambda: storage.copy_new(PLACE.with_name("there"), PLACE)),
+        ("delete", PLACE.with_name("there").unlink),
+    ],
+)
+def test_what_passes_is_waited_for_and_said(
+    gcs: FakeGcs, caplog: pytest.LogCaptureFixture, fault: dict, operation: str, request_: Request
+):
+    gcs.put("bucket", "folder/there", SMALL)
+    gcs.put("bucket", "folder/large", LARGE)
+    armed = gcs.fail(**fault, on=operation, times=2)
+    close = getattr(request_(), "close", None)
+    if close:
+        close()
+    assert armed.fired == 2
+    said = [line for line in caplog.messages if "trying again" in line]
+    assert len(said) == 2
+    assert all("gs://bucket/folder" in line for line in said)
+    if operation in ("insert", "rewrite"):
+        assert gcs.content("bucket", PLACE.key) == SMALL
+    if operation.startswith("resumable"):
+        assert PLACE.stat().crc32c == google_crc32c.value(LARGE)
+
+
+def test_a_download_that_breaks_off_is_gone_on_with(gcs: FakeGcs):
+    gcs.put("bucket", PLACE.key, LARGE)
+    for read in (read_whole, fetch):
+        broken = gcs.fail("broken", on="download", times=2)
+        assert read() == LARGE
+        assert broken.fired == 2
+
+
+# --- 2: it does not pass ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("deadline")
+@pytest.mark.parametrize(
+    ("operation", "request_"),
+    [
+        ("insert", write_new),
+        ("resumable-chunk", lambda: write_new(LARGE)),
+        ("list", lambda: list(storage.objects(PLACE.parent))),
+        ("get", PLACE.with_name("there").stat),
+        ("download", PLACE.with_name("there").read_bytes),
+        ("rewrite", lambda: storage.copy_new(PLACE.with_name("there"), PLACE)),
+    ],
+)
+@pytest.mark.parametrize("fault", PASSING, ids=["503", "429", "reset"])
+def test_what_does_not_pass_fails_within_the_deadline(gcs: FakeGcs, operation: str, request_: Request, fault: dict):
+    gcs.put("bucket", "folder/there", SMALL)
+    armed = gcs.fail(**fault, on=operation, times=None)
+    begun = time.monotonic()
+    with pytest.raises(StorageError, match=r"gs://bucket/folder.* run again"):
+        request_()
+    assert time.monotonic() - begun < 4
+    assert armed.fired > 2
+    assert gcs.names("bucket") == ["folder/there"]
+
+
+@pytest.mark.usefixtures("deadline")
+def test_a_bucket_that_falls_silent_is_given_up(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(requests_of, "TIMEOUT_S", (1.0, 0.1))
+    gcs.put("bucket", PLACE.key, SMALL)
+    silent = gcs.fail("stall", on="download", times=None)
+    with pytest.raises(StorageError, match=r"gs://bucket/folder/file.* run again"):
+        read_whole()
+    assert silent.fired > 1
+
+
+# --- 3: the answer is lost --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("write", [write_new, write_whole])
+@pytest.mark.parametrize(
+    ("operation", "content", "times"),
+    [("insert", SMALL, 1), ("resumable-start", LARGE, 3), ("resumable-chunk", LARGE, 3)],
+)
+def test_an_upload_whose_answer_was_lost_is_done(
+    gcs: FakeGcs, write: Callable[[bytes], None], operation: str, content: bytes, times: int
+):
+    lost = gcs.fail("lost", on=operation, times=times)
+    write(content)
+    assert lost.fired == times
+    assert gcs.content("bucket", PLACE.key) == content
+
+
+def test_a_replacement_whose_answer_was_lost_is_done_once(gcs: FakeGcs):
+    gcs.put("bucket", PLACE.key, b"before")
+    lost = gcs.fail("lost", on="insert")
+    write_whole()
+    assert lost.fired == 1
+    assert gcs.requests["insert"] == 2  # the second was refused by its precondition
+    assert read_whole() == SMALL
+
+
+def test_a_copy_whose_answer_was_lost_is_done(gcs: FakeGcs):
+    gcs.put("bucket", "source", SMALL)
+    lost = gcs.fail("lost", on="rewrite")
+    storage.copy_new(BucketPath("bucket", "source"), PLACE)
+    assert (lost.fired, gcs.requests["rewrite"], read_whole()) == (1, 2, SMALL)
+
+
+def test_a_deletion_whose_answer_was_lost_is_done(gcs: FakeGcs):
+    gcs.put("bucket", PLACE.key, SMALL)
+    lost = gcs.fail("lost", on="delete")
+    PLACE.unlink(missing_ok=True)
+    assert (lost.fired, gcs.requests["delete"], gcs.names("bucket")) == (1, 2, [])
+
+
+# --- 4: something else stands there -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("content", [SMALL, LARGE], ids=["multipart", "resumable"])
+def test_what_stands_at_the_name_is_named_and_left_untouched(gcs: FakeGcs, content: bytes):
+    other = content[:-1] + b"!"
+    generation = gcs.put("bucket", PLACE.key, other)
+    gcs.put("bucket", "source", content)
+    with pytest.raises(ConflictError, match="gs://bucket/folder/file already exists with other content"):
+        write_new(content)
+    with pytest.raises(ConflictError, match="gs://bucket/folder/file already exists with other content"):
+        storage.copy_new(BucketPath("bucket", "source"), PLACE)
+    assert gcs.content("bucket", PLACE.key) == other
+    assert gcs.generation("bucket", PLACE.key) == generation
+
+
+@pytest.mark.parametrize(("theirs", "welcome"), [(LARGE, True), (LARGE[:-1] + b"!", False)], ids=["equal", "other"])
+def test_what_appears_while_an_upload_is_under_way(gcs: FakeGcs, theirs: bytes, welcome: bool):
+    waiting = gcs.fail("stall", on="resumable-start")
+
+    def appear() -> None:
+        while not waiting.fired:
+            time.sleep(0.001)
+        gcs.put("bucket", PLACE.key, theirs)
+        waiting.release()
+
+    other = threading.Thread(target=appear)
+    other.start()
+    if welcome:
+        write_new(LARGE)
+    else:
+        with pytest.raises(ConflictError):
+            write_new(LARGE)
+    other.join()
+    assert waiting.fired == 1
+    assert gcs.content("bucket", PLACE.key) == theirs
+
+
+# --- 8: an upload session is gone -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [404, 410])
+@pytest.mark.parametrize("write", [write_new, write_whole])
+def test_an_upload_whose_session_is_gone_starts_again(
+    gcs: FakeGcs, caplog: pytest.LogCaptureFixture, code: int, write: Callable[[bytes], None]
+):
+    gone = gcs.fail("status", on="resumable-chunk", code=code, times=2)
+    write(LARGE)
+    assert gone.fired == 2
+    assert gcs.requests["resumable-start"] == 3
+    assert gcs.content("bucket", PLACE.key) == LARGE
+    assert caplog.text.count("upload session of gs://bucket/folder/file is gone") == 2
+
+
+def test_a_bucket_that_forgets_every_session_is_given_up(gcs: FakeGcs):
+    gone = gcs.fail("status", on="resumable-chunk", code=404, times=None)
+    with pytest.raises(StorageError, match="gs://bucket/folder/file: the bucket forgot 3 upload sessions: run again"):
+        write_new(LARGE)
+    assert gone.fired == 3
+    assert gcs.names("bucket") == []
+
+
+# --- 9 and 10: what arrives is damaged --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("read", [read_whole, fetch])
+@pytest.mark.parametrize("content", [SMALL, LARGE], ids=["small", "large"])
+def test_what_arrives_damaged_is_fetched_once_more(
+    gcs: FakeGcs, caplog: pytest.LogCaptureFixture, read: Callable[[], bytes], content: bytes
+):
+    gcs.put("bucket", PLACE.key, content)
+    damaged = gcs.fail("corrupt", on="download")
+    assert read() == content
+    assert damaged.fired == 1
+    assert "arrived damaged" in caplog.text
+
+
+@pytest.mark.parametrize("read", [read_whole, fetch])
+def test_what_arrives_damaged_twice_is_refused(gcs: FakeGcs, read: Callable[[], bytes]):
+    gcs.put("bucket", PLACE.key, SMALL)
+    damaged = gcs.fail("corrupt", on="download", times=None)
+    with pytest.raises(StorageError, match=r"gs://bucket/folder/file arrived damaged twice \(CRC32C\)"):
+        read()
+    assert damaged.fired == 2
+
+
+@pytest.fixture
+def row(gcs: FakeGcs) -> RawImage:
+    """An image in the bucket, as it was listed."""
+    gcs.put("bucket", PLACE.key, SMALL)
+    stat = PLACE.stat()
+    return RawImage(PLACE.name, ["cats"], "", stat.st_size, stat.crc32c, "", (), stat.generation, stat.md5)
+
+
+def cached(folder: Path) -> list[bytes]:
+    return [path.read_bytes() for path in folder.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_damaged_image_is_never_in_the_cache(gcs: FakeGcs, tmp_path: Path, row: RawImage, times: int):
+    reader = RawReader(Origin(str(PLACE.parent), cache=str(tmp_path), remote=True))
+    damaged = gcs.fail("corrupt", on="download", times=times)
+    if times == 1:
+        assert reader.keep(row)
+        assert cached(tmp_path) == [SMALL]
+    else:
+        with pytest.raises(StorageError, match="arrived damaged twice"):
+            reader.keep(row)
+        assert cached(tmp_path) == []
+    assert damaged.fired == times
+
+
+@pytest.mark.parametrize("partial", [b"", SMALL[:3], SMALL[:-1] + b"!"], ids=["empty", "cut", "of the right size"])
+def test_a_partial_file_in_the_cache_is_replaced(gcs: FakeGcs, tmp_path: Path, row: RawImage, partial: bytes):
+    reader = RawReader(Origin(str(PLACE.parent), cache=str(tmp_path), remote=True))
+    reader.keep(row)
+    [copy] = [path for path in tmp_path.rglob("*") if path.is_file()]
+    copy.write_bytes(partial)
+    assert reader.read(row) == SMALL
+    assert cached(tmp_path) == [SMALL]
+    assert gcs.requests["download"] == 2
+
+
+# --- 14: a bucket that one may not use, or does not reach -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("bucket", "words"),
+    [
+        ("private", r"cannot log in .*: run `gcloud auth"),
+        ("forbidden", r"is not allowed .*\(403\): give it the role"),
+        ("missing", r"does not exist .*: check its name"),
+    ],
+)
+def test_a_bucket_that_refuses_is_not_asked_again(gcs: FakeGcs, bucket: str, words: str):
+    gcs.create_bucket("private", "private")
+    gcs.create_bucket("forbidden", "forbidden")
+    place = BucketPath(bucket, "file")
+    for request in (place.require_bucket, place.stat, place.read_bytes, lambda: list(storage.objects(place))):
+        with pytest.raises(AccessError, match=rf"gs://{bucket}.*{words}") as raised:
+            request()
+        assert "an anonymous reader" in str(raised.value)
+    assert sum(gcs.requests.values()) == 4
+
+
+@pytest.fixture
+def silence() -> Iterator[str]:
+    """An address that takes connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield f"http://127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_a_bucket_that_never_answers_is_said_within_seconds(silence: str, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", silence)
+    monkeypatch.setattr(requests_of, "FIRST_ANSWER_S", 0.5)
+    begun = time.monotonic()
+    with pytest.raises(TenfoldError, match=r"gs://bucket.*an anonymous reader .* no answer \(.*0\.5 s"):
+        PLACE.require_bucket()
+    assert time.monotonic() - begun < 5
+
+
+# --- 15: pages --------------------------------------------------------------------------------------------------------
+
+
+def test_a_listing_of_many_pages_holds_each_object_once(gcs: FakeGcs):
+    names = [f"{label}/{number:04d}.jpg" for label in ("cats", "dogs") for number in range(1250)]
+    for name in names:
+        gcs.put("bucket", f"raw/{name}", name.encode())
+    gcs.put("bucket", "raw-2/other.jpg", b"")
+    passing = gcs.fail("status", on="list", times=2)
+    assert [key for key, _ in storage.objects(BucketPath("bucket", "raw"))] == names
+    assert (passing.fired, gcs.requests["list"]) == (2, 3 + 2)
+    snapshot = load_snapshot(
+        take_snapshot(settings_from({"source_uri": "gs://bucket/raw", "workspace": "gs://bucket/work"}))
+    )
+    assert (snapshot.listed, snapshot.classes) == (2500, {"cats": 1250, "dogs": 1250})
+    assert gcs.requests["download"] == 1  # the snapshot itself

@@ -1,0 +1,581 @@
+"""What may befall a whole run against a bucket. A fault is counted: one that never fired proves nothing."""
+
+import json
+import os
+import re
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from hashlib import md5
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric import rsa
+
+from pipeline import extract
+from pipeline.__main__ import main
+from pipeline.config import Settings, settings_from
+from pipeline.dataset import load, require_shards
+from pipeline.errors import ConflictError, DatasetError, SourceError, StorageError
+from pipeline.plan_files import load_plan, make_plan
+from pipeline.preflight import preflight
+from pipeline.shard import write_range
+from pipeline.snapshot import Snapshot
+from pipeline.storage import BucketPath, Place, place_of
+from pipeline.storage import gcs as requests_of
+from pipeline.upload import commit, copy_range
+from pipeline.verify import verify
+from tests.conftest import jpeg
+from tests.fake_gcs import FakeGcs
+from tests.fake_gcs.faults import Fault
+
+SOURCE = "gs://bucket/raw"
+WORKSPACE = "gs://bucket/work"
+IMAGES = [f"raw/{label}/{number:03d}.jpg" for label in ("cats", "dogs", "eels") for number in range(8)]
+Change = Callable[[FakeGcs, str], object]
+
+
+@pytest.fixture(autouse=True)
+def images(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """24 images in three classes; a request that failed is sent again at once."""
+    monkeypatch.setattr(requests_of, "FIRST_WAIT_S", 0.01)
+    put_images(gcs)
+
+
+def put_images(gcs: FakeGcs) -> None:
+    for number, name in enumerate(IMAGES):
+        gcs.put("bucket", name, jpeg(number))
+
+
+def settings_of(workspace: str = WORKSPACE, **values: Any) -> Settings:
+    values = {"source_uri": SOURCE, "workspace": workspace, "num_shards": 4, "shards_per_task": 2, **values}
+    return settings_from(values).dated()
+
+
+def planned(settings: Settings) -> tuple[Place, list[Place]]:
+    plan_path = make_plan(settings, extract.take_snapshot(settings))
+    return plan_path, [place_of(path) for path in load_plan(plan_path).ranges]
+
+
+def staged(settings: Settings) -> Place:
+    """The stages as tasks of the DAG, in this process; the folder of the data set."""
+    plan_path, ranges = planned(settings)
+    for stage in (write_range, copy_range):
+        for path in ranges:
+            stage(path, silently)
+    commit(plan_path, settings)
+    return place_of(load_plan(plan_path).dataset)
+
+
+def silently(_count: int, _size: int = 0) -> None: ...
+
+
+def content(folder: Place) -> dict[str, bytes]:
+    """All files of a data set."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def below(gcs: FakeGcs, prefix: str) -> list[str]:
+    return [name.removeprefix(prefix) for name in gcs.names("bucket") if name.startswith(prefix)]
+
+
+def commits(gcs: FakeGcs) -> list[str]:
+    return [name for name in gcs.names("bucket") if name.endswith("dataset.json")]
+
+
+@pytest.fixture(scope="module")
+def expected() -> dict[str, bytes]:
+    """The data set of an unbroken run."""
+    with FakeGcs() as server, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("STORAGE_EMULATOR_HOST", server.url)
+        server.create_bucket("bucket")
+        put_images(server)
+        return content(staged(settings_of()))
+
+
+# --- 1 and 3: it passes, or only the answer was lost ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("workspace", ["bucket", "disk"])
+def test_a_run_through_all_passing_faults_makes_the_same_data_set(
+    gcs: FakeGcs, expected: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workspace: str
+):
+    faults: list[Fault] = []
+
+    def begin_well(settings: Settings) -> None:
+        """The first look at a bucket has no patience."""
+        preflight(settings)
+        for on in ("list", "get", "download", *(["insert"] if workspace == "bucket" else [])):
+            faults.extend(gcs.fail("status", on=on, code=code, times=2) for code in (503, 429))
+            faults.append(gcs.fail("reset", on=on, times=2))
+        faults.extend(gcs.fail(kind, on="download") for kind in ("broken", "corrupt"))
+        faults.extend(gcs.fail("lost", on="insert") for _ in range(10 if workspace == "bucket" else 0))
+
+    monkeypatch.setattr(extract, "preflight", begin_well)
+    folder = staged(settings_of(WORKSPACE if workspace == "bucket" else str(tmp_path / "work")))
+    assert faults
+    assert [fault for fault in faults if fault.fired != fault.times] == []
+    assert content(folder) == expected
+
+
+# --- 2: it does not pass ----------------------------------------------------------------------------------------------
+
+
+def test_after_an_outage_only_what_is_missing_is_written(
+    gcs: FakeGcs, expected: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(requests_of, "DEADLINE_S", 0.3)
+    outage = gcs.fail("status", on="insert", matches=r"work/datasets/.*/train-00002-.*tfrecord$", times=None)
+    with pytest.raises(StorageError, match=r"gs://bucket/work/.*train-00002-of-00004\.tfrecord.* run again"):
+        staged(settings_of())
+    assert outage.fired > 2
+    plan_path = next(iter(place_of(f"{WORKSPACE}/work/images").glob("*/plan.json")))
+    with pytest.raises(DatasetError, match=r"train-00002-of-00004\.tfrecord was not written"):
+        commit(plan_path, settings_of())
+    assert commits(gcs) == []
+    written = [name for name in below(gcs, "work/datasets/") if name.endswith("tfrecord")]
+    assert [name[-24:-18] for name in written] == ["-00000", "-00001"]
+    outage.release()
+    again = gcs.fail("stall", on="insert", matches=r"datasets/.*train-0000[01]-", times=None, seconds=0)
+    rest = gcs.fail("stall", on="insert", matches=r"datasets/.*tfrecord$", times=None, seconds=0)
+    assert content(staged(settings_of())) == expected
+    assert (again.fired, rest.fired) == (0, len([name for name in expected if name.endswith("tfrecord")]) - 2)
+
+
+# --- 4: something else stands there -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["train-00001-of-00004.tfrecord", "rejected.jsonl", "dataset.json"])
+def test_an_object_of_others_is_named_and_left_untouched(gcs: FakeGcs, name: str):
+    plan_path, _ = planned(settings_of())
+    key = f"{place_of(load_plan(plan_path).dataset).key}/{name}"
+    generation = gcs.put("bucket", key, b"mine")
+    with pytest.raises((ConflictError, DatasetError), match=f"gs://bucket/{key}"):
+        staged(settings_of())
+    assert (gcs.content("bucket", key), gcs.generation("bucket", key)) == (b"mine", generation)
+    assert commits(gcs) == ([key] if name == "dataset.json" else [])
+
+
+def test_a_shard_that_is_overwritten_before_the_commit_is_named_and_left_untouched(gcs: FakeGcs):
+    plan_path, ranges = planned(settings_of())
+    for path in ranges:
+        write_range(path, silently)
+    key = f"{place_of(load_plan(plan_path).dataset).key}/{SHARD}"
+    gcs.put("bucket", key, whole := flipped(gcs.content("bucket", key), 20))
+    with pytest.raises(ConflictError, match=f"gs://bucket/{key} has CRC32C .* it was left untouched"):
+        staged(settings_of())
+    assert gcs.content("bucket", key) == whole
+    assert commits(gcs) == []
+
+
+# --- 5: two at once ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("published", ["", "gs://bucket/published"])
+def test_two_attempts_of_each_task_at_once_make_one_data_set(gcs: FakeGcs, expected: dict[str, bytes], published: str):
+    settings = settings_of(publish_uri=published)
+    plan_path, ranges = planned(settings)
+    gcs.latency_s = 0.01  # so that both are under way
+    inserted = gcs.requests["insert"] + gcs.requests["rewrite"]
+    with ThreadPoolExecutor(4) as pool:
+        for stage in (write_range, copy_range):
+            list(pool.map(stage, ranges * 2, [silently] * 2 * len(ranges)))
+        first, second = pool.map(commit, [plan_path] * 2, [settings] * 2)
+    assert first == second
+    assert content(place_of(load_plan(plan_path).dataset)) == expected
+    shards = [name for name in gcs.names("bucket") if name.endswith("tfrecord")]
+    assert len(shards) == len([name for name in expected if name.endswith("tfrecord")])
+    assert gcs.requests["insert"] + gcs.requests["rewrite"] - inserted > 3 * len(shards)  # also the results of shards
+
+
+def command(workspace: str, *values: str, source: str = SOURCE) -> list[str]:
+    values = (f"source_uri={source}", f"workspace={workspace}", "num_shards=4", *values)
+    return [sys.executable, "-m", "pipeline", "build", "--json", *(word for each in values for word in ("--set", each))]
+
+
+@pytest.mark.long
+def test_two_runs_at_once_make_one_data_set(gcs: FakeGcs, expected: dict[str, bytes]):
+    runs = [subprocess.Popen(command(WORKSPACE), stdout=subprocess.PIPE) for _ in range(2)]
+    results = [json.loads(run.communicate()[0]) for run in runs]
+    assert [run.returncode for run in runs] == [0, 0]
+    assert results[0]["dataset"] == results[1]["dataset"]
+    assert content(place_of(results[0]["dataset"])) == expected
+    assert len(below(gcs, "work/datasets/")) == len(expected) + 1  # and the label map
+    assert gcs.requests["insert"] > len(below(gcs, "work/"))  # of both
+
+
+# --- 6: killed --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("workspace", ["bucket", "disk"])
+def test_killed_at_random_moments_it_converges_to_the_same_data_set(
+    gcs: FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workspace: str
+):
+    """Each kill meets a run that goes on where the last one was killed; one that comes through is compared."""
+    root = "gs://bucket" if workspace == "bucket" else str(tmp_path)
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    gcs.latency_s = 0.005
+    duration, dataset = run_until(gcs, command(f"{root}/unbroken"), None)
+    assert dataset
+    expected, names = content(place_of(dataset)), all_names(gcs, tmp_path, "unbroken")
+    moments, killed, came_through = Random(4), 0, 0
+    while killed < 20:
+        _, dataset = run_until(gcs, command(f"{root}/work{came_through}"), moments.uniform(0, duration))
+        killed += not dataset
+        for copy in tmp_path.glob("*/raw/*/[!.]*"):
+            assert md5(copy.read_bytes()).hexdigest() == copy.name
+        if dataset:
+            assert content(place_of(dataset)) == expected
+            assert all_names(gcs, tmp_path, f"work{came_through}") == names
+            came_through += 1
+    _, dataset = run_until(gcs, command(f"{root}/work{came_through}"), None)
+    assert content(place_of(dataset)) == expected
+    assert all_names(gcs, tmp_path, f"work{came_through}") == names
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def run_until(gcs: FakeGcs, words: Sequence[str], seconds: float | None) -> tuple[float, str]:
+    """Run a command, and kill it so long after its first request; how long it took from there, and its data set."""
+    before = gcs.requests.total()
+    run = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
+    while gcs.requests.total() == before and run.poll() is None:
+        time.sleep(0.002)
+    begun = time.monotonic()
+    with suppress(subprocess.TimeoutExpired):
+        output = run.communicate(timeout=seconds)[0]
+        assert run.returncode == 0
+        return time.monotonic() - begun, json.loads(output)["dataset"]
+    os.killpg(run.pid, signal.SIGKILL)
+    run.communicate()
+    return time.monotonic() - begun, ""
+
+
+def all_names(gcs: FakeGcs, folder: Path, workspace: str) -> list[str]:
+    """Of all objects and files below a workspace, but for the hash of its own place in the names of folders."""
+    found = below(gcs, f"{workspace}/") + [
+        str(path.relative_to(folder / workspace)) for path in (folder / workspace).rglob("*")
+    ]
+    return sorted(re.sub(r"(?<=[0-9a-f]{16}-)[0-9a-f]{8}", "place", name) for name in found)
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from pipeline import storage
+cache = Path(sys.argv[1]) / "raw" / "00" / ("0" * 32)
+with storage.write_whole(cache) as copy, storage.temporary_for(storage.place_of("gs://bucket/rows")) as rows:
+    copy.write(b"half")
+    copy.flush()
+    rows.write_bytes(b"half")
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_a_kill_left_half_written_goes_with_the_next_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Of the copies of images in a local workspace, and of what was to be uploaded to a bucket."""
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "work")])
+    left = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert [path.read_bytes() for path in left] == [b"half", b"half"]
+    staged(settings_of(str(tmp_path / "work")))
+    staged(settings_of())
+    assert [path for path in left if path.exists()] == []
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+# --- 12: the disk is full ---------------------------------------------------------------------------------------------
+
+
+def test_a_full_disk_is_named_and_leaves_no_partial_copy(gcs: FakeGcs, expected: dict[str, bytes], tmp_path: Path):
+    """By the limit on a file's size, which fails in the middle of a write as a full disk does."""
+    smallest = min(len(gcs.content("bucket", name)) for name in IMAGES)
+    run = subprocess.run(
+        command(str(tmp_path / "work")),
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (smallest - 1, smallest - 1)),
+    )
+    assert run.returncode == 1
+    assert run.stderr.splitlines()[-1].startswith("error: ")
+    assert str(tmp_path / "work") in run.stderr.splitlines()[-1]
+    assert [path for path in (tmp_path / "work").rglob("*") if path.is_file()] == []
+    assert content(staged(settings_of(str(tmp_path / "work")))) == expected
+
+
+# --- 11, 13 and 17 to 19: readers refuse a damaged data set -----------------------------------------------------------
+
+
+@pytest.fixture
+def published(images: None) -> BucketPath:
+    folder = staged(settings_of())
+    assert isinstance(folder, BucketPath)
+    return folder
+
+
+SHARD = "train-00002-of-00004.tfrecord"
+DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
+    "empty": (lambda whole: b"", "0 bytes"),
+    "cut in a header": (lambda whole: whole[:5], "5 bytes"),
+    "cut at a record": (lambda whole: whole[: record_ends(whole)[0]], "readable records"),
+    "trailing bytes": (lambda whole: whole + b"trailing", "bytes"),
+    "a bit of the length": (lambda whole: flipped(whole, 0), "damaged header"),
+    "a bit of its checksum": (lambda whole: flipped(whole, 9), "damaged header"),
+    "a bit of the payload": (lambda whole: flipped(whole, 20), "record at byte 0 is damaged"),
+    "a record twice": (lambda whole: whole[: record_ends(whole)[0]] + whole, "readable records"),
+    "two swapped": (lambda whole: swapped(whole), "another CRC32C"),
+}
+
+
+def flipped(whole: bytes, position: int) -> bytes:
+    return whole[:position] + bytes([whole[position] ^ 1]) + whole[position + 1 :]
+
+
+def record_ends(whole: bytes) -> list[int]:
+    ends = [0]
+    while ends[-1] < len(whole):
+        ends.append(ends[-1] + 16 + int.from_bytes(whole[ends[-1] : ends[-1] + 8], "little"))
+    return ends[1:]
+
+
+def swapped(whole: bytes) -> bytes:
+    first, second = record_ends(whole)[:2]
+    return whole[first:second] + whole[:first] + whole[second:]
+
+
+def test_a_damaged_shard_in_a_bucket_is_refused_and_the_damage_is_told(gcs: FakeGcs, published: BucketPath):
+    shard = published / SHARD
+    whole = shard.read_bytes()
+    for damage, (change, words) in DAMAGES.items():
+        gcs.put("bucket", shard.key, change(whole))
+        with pytest.raises(DatasetError, match=rf"{SHARD} was committed with CRC32C .* overwritten after the commit"):
+            require_shards(published, load(published))
+        with pytest.raises(DatasetError, match=SHARD):
+            planned(settings_of())
+        problems = "\n".join(verify(published)["problems"])
+        assert f"{shard}" in problems
+        assert words in problems, damage
+
+
+def test_a_file_that_is_missing_in_a_bucket_is_named(gcs: FakeGcs, published: BucketPath):
+    for name in (SHARD, "rejected.jsonl", "duplicates.jsonl"):
+        whole = (published / name).read_bytes()
+        gcs.delete("bucket", (published / name).key)
+        with pytest.raises(DatasetError, match=rf"{name} was committed with CRC32C .* is missing"):
+            require_shards(published, load(published))
+        with pytest.raises(DatasetError, match=rf"{name} .* is missing"):
+            planned(settings_of())
+        assert f"{published / name} is missing" in verify(published)["problems"]
+        gcs.put("bucket", (published / name).key, whole)
+    assert verify(published)["ok"]
+
+
+def test_a_damaged_commit_in_a_bucket_is_refused(gcs: FakeGcs, published: BucketPath):
+    commit_file = published / "dataset.json"
+    whole = commit_file.read_bytes()
+    for damaged in (flipped(whole, whole.index(b"cats")), whole[:-9], b""):
+        gcs.put("bucket", commit_file.key, damaged)
+        for read in (lambda: load(published), lambda: verify(published), lambda: planned(settings_of())):
+            with pytest.raises(DatasetError, match=rf"{commit_file} cannot be read"):
+                read()
+
+
+def test_without_its_commit_there_is_no_data_set_and_the_next_run_brings_it(gcs: FakeGcs, published: BucketPath):
+    whole = content(published)
+    gcs.delete("bucket", (published / "dataset.json").key)
+    with pytest.raises(DatasetError, match=rf"{published} holds no data set: there is no dataset\.json"):
+        load(published)
+    written = gcs.fail("stall", on="insert", matches=r"datasets/.*tfrecord$", times=None, seconds=0)
+    assert content(staged(settings_of())) == whole
+    assert written.fired == 0
+
+
+# --- 14: a bucket that one may not use, or does not reach -------------------------------------------------------------
+
+
+@pytest.fixture
+def told(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """What the command says on stderr, having failed."""
+    monkeypatch.setattr("pipeline.__main__.log_words", lambda: None)  # it would stay so for other tests
+
+    def tell(workspace: str, *values: str, source: str = SOURCE) -> str:
+        begun = time.monotonic()
+        assert main(command(workspace, *values, source=source)[3:]) == 1
+        assert time.monotonic() - begun < 10
+        return capsys.readouterr().err.strip()
+
+    return tell
+
+
+ANONYMOUS = r"an anonymous reader \(no credentials were found\)"
+REFUSALS = [
+    ("private", rf"gs://private: {ANONYMOUS} cannot log in \(.*\): run `gcloud auth .*"),
+    ("forbidden", rf"gs://forbidden: {ANONYMOUS} is not allowed to do this with .* \(403\): give it the role .*"),
+    ("missing", rf"gs://missing does not exist \(seen as {ANONYMOUS}\): check its name"),
+]
+
+
+@pytest.mark.parametrize(("bucket", "words"), REFUSALS)
+@pytest.mark.parametrize("field", ["source_uri", "workspace", "publish_uri"])
+def test_a_bucket_that_refuses_is_said_at_once(gcs: FakeGcs, told, bucket: str, words: str, field: str):
+    gcs.create_bucket("private", "private")
+    gcs.create_bucket("forbidden", "forbidden")
+    before = gcs.names("bucket")
+    said = told(WORKSPACE, f"{field}=gs://{bucket}/place")
+    assert re.fullmatch(rf"error: {field}: {words}", said)
+    assert gcs.requests["insert"] == 0
+    assert gcs.names("bucket") == before
+
+
+def test_a_bucket_out_of_reach_is_said_at_once(told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # and does not listen: connections are refused
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{bound.getsockname()[1]}")
+        said = told(str(tmp_path / "work"))
+    words = (
+        rf"{SOURCE}: Google Cloud Storage gave {ANONYMOUS} no answer \(.*Connection refused\): check the network, .*"
+    )
+    assert re.fullmatch(rf"error: source_uri: {words}", said)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_bucket_that_never_answers_is_said_within_ten_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """As a process of its own, which must also end though a request is still under way."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        begun = time.monotonic()
+        run = subprocess.run(command(str(tmp_path / "work")), stderr=subprocess.PIPE, text=True)
+        assert time.monotonic() - begun < 10
+    assert run.returncode == 1
+    words = (
+        rf"{SOURCE}: Google Cloud Storage gave {ANONYMOUS} no answer \(.*nothing within 6 s\): check the network, .*"
+    )
+    assert re.fullmatch(rf"error: source_uri: {words}", run.stderr.strip())
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.fixture
+def key_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Makes the key of a service account, whose tokens come from an address."""
+    pem = rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+    def make(token_uri: str) -> None:
+        account = {"type": "service_account", "client_email": "builder@project.iam.gserviceaccount.com"}
+        account |= {"project_id": "project", "private_key": pem.decode(), "token_uri": token_uri}
+        (tmp_path / "key.json").write_text(json.dumps(account))
+        monkeypatch.delenv("STORAGE_EMULATOR_HOST")
+        monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "key.json"))
+
+    requests_of._client.cache_clear()  # else the credentials of another test
+    yield make
+    requests_of._client.cache_clear()
+
+
+def test_a_token_server_out_of_reach_is_said_at_once(told, tmp_path: Path, key_file: Callable[[str], None]):
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        key_file(f"http://127.0.0.1:{bound.getsockname()[1]}/token")
+        said = told(str(tmp_path / "work"))
+    words = (
+        r"gs://bucket: builder@project\.iam\.gserviceaccount\.com gets no token to use it \(.*Connection refused\): .*"
+    )
+    assert re.fullmatch(rf"error: source_uri: {words}", said)
+    assert not (tmp_path / "work").exists()
+
+
+def test_a_token_server_that_never_answers_is_said_within_ten_seconds(
+    told, tmp_path: Path, key_file: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(requests_of, "FIRST_ANSWER_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        key_file(f"http://127.0.0.1:{silent.getsockname()[1]}/token")
+        said = told(str(tmp_path / "work"))
+    assert re.fullmatch(r"error: source_uri: gs://bucket.*builder@project\.iam.* no answer \(.*0\.5 s\): .*", said)
+    assert not (tmp_path / "work").exists()
+
+
+# --- 15: an empty prefix ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("prefix", ["nothing", "raw/cats/000", "placeholder", "text"])
+def test_a_prefix_without_images_says_so(gcs: FakeGcs, tmp_path: Path, prefix: str):
+    gcs.put("bucket", "placeholder/", b"")
+    gcs.put("bucket", "text/a/readme.txt", b"text")
+    with pytest.raises(SourceError, match=rf"no images under source_uri 'gs://bucket/{prefix}'"):
+        staged(settings_of(str(tmp_path / "work"), source_uri=f"gs://bucket/{prefix}"))
+    assert not list(tmp_path.rglob("*.json*"))
+
+
+# --- 16: a source that changes ----------------------------------------------------------------------------------------
+
+CHANGES: dict[str, Change] = {
+    "other bytes": lambda gcs, name: gcs.put("bucket", name, jpeg(4711)),
+    "equal bytes, put again": lambda gcs, name: gcs.put("bucket", name, gcs.content("bucket", name)),
+    "gone": lambda gcs, name: gcs.delete("bucket", name),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("workspace", ["bucket", "disk"])
+def test_an_image_that_is_not_as_it_was_listed_stops_the_run(
+    gcs: FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, workspace: str
+):
+    """Between the listing and the first read: of a shard task, and of the copy that a local workspace takes."""
+    fetch = extract.fetch_images
+
+    def change_then_fetch(snapshot: Snapshot) -> int:
+        CHANGES[change](gcs, IMAGES[5])
+        return fetch(snapshot)
+
+    settings = settings_of(WORKSPACE if workspace == "bucket" else str(tmp_path / "work"))
+    with monkeypatch.context() as patch:
+        patch.setattr(extract, "fetch_images", change_then_fetch)
+        with pytest.raises(SourceError, match=r"gs://bucket/raw/cats/005\.jpg changed or vanished after it was listed"):
+            staged(settings)
+    assert commits(gcs) == []
+    assert len(load(staged(settings)).labels) == 3  # the next run lists it anew
+
+
+def test_every_read_of_an_image_is_of_the_generation_that_was_listed(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
+    listed = {name: gcs.generation("bucket", name) for name in IMAGES}
+    read: dict[str, int | None] = {}
+
+    def note(place: BucketPath, generation: int | None = None) -> bytes:
+        read[place.key] = generation
+        return whole(place, generation)
+
+    whole = BucketPath.read_bytes
+    monkeypatch.setattr(BucketPath, "read_bytes", note)
+    staged(settings_of())
+    assert {name: read[name] for name in IMAGES} == listed
+
+
+def test_a_copy_taken_in_time_outlives_a_change_of_its_source(gcs: FakeGcs, tmp_path: Path, expected: dict[str, bytes]):
+    """The images are as they were listed, all of them, and not one is fetched a second time."""
+    settings = settings_of(str(tmp_path / "work"))
+    plan_path, ranges = planned(settings)
+    for name in IMAGES[:3]:
+        gcs.put("bucket", name, jpeg(4711))
+    before = gcs.requests.total()
+    for stage in (write_range, copy_range):
+        for path in ranges:
+            stage(path, silently)
+    commit(plan_path, settings)
+    assert gcs.requests.total() == before
+    assert content(place_of(load_plan(plan_path).dataset)) == expected
