@@ -1,7 +1,8 @@
 """What can be refused before anything is written: nobody should learn of a wrong setting after hours of sharding."""
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from pipeline.config import Settings
@@ -20,7 +21,7 @@ def preflight(settings: Settings) -> None:
         raise SettingsError(f"dataset must be empty where one is built from source_uri, got {settings.dataset!r}")
     source = settings.source
     places = {"source_uri": source, "workspace": place_of(settings.workspace), "publish_uri": settings.datasets_folder}
-    _require_buckets(places)
+    require_buckets(places)
     _require_source(source)
     require_weights(settings)
     if settings.label_map:
@@ -30,16 +31,22 @@ def preflight(settings: Settings) -> None:
         _require_writable(field, places[field])
 
 
-def _require_buckets(places: Mapping[str, Place]) -> None:
+def require_buckets(places: Mapping[str, Place]) -> None:
     """Ask for each bucket once, without the patience that a run under way has: a wrong name is no outage."""
     seen = set()
     for field, place in places.items():
         if isinstance(place, BucketPath) and place.bucket not in seen:
             seen.add(place.bucket)
-            try:
+            with _named(field):
                 place.require_bucket()
-            except TenfoldError as error:
-                raise type(error)(f"{field}: {error}") from error
+
+
+@contextmanager
+def _named(field: str) -> Iterator[None]:
+    try:
+        yield
+    except TenfoldError as error:
+        raise type(error)(f"{field}: {error}") from error
 
 
 def _require_source(source: Place) -> None:
@@ -80,8 +87,10 @@ def _lies_in(folder: Place, source: Place) -> bool:
 
 
 def _require_writable(field: str, folder: Place) -> None:
-    """The nearest folder that exists must be one we may write to; nothing is made yet. A bucket says so when asked."""
+    """The nearest folder that exists must be one we may write to; nothing is left there."""
     if isinstance(folder, BucketPath):
+        with _named(field):
+            folder.require_writable()
         return
     try:
         with tempfile.TemporaryFile(dir=nearest(folder)):  # permissions alone do not tell a read-only file system

@@ -16,10 +16,10 @@ from pipeline import dataset as datasets
 from pipeline.config import Settings
 from pipeline.errors import DatasetError, Preempted, TrainingError
 from pipeline.mirror import Mirror, claim
-from pipeline.preflight import require_weights
+from pipeline.preflight import require_buckets, require_weights
 from pipeline.runs import EXIT_PREEMPTED, Run, load_result, save_run, take_failure, training_folder
 from pipeline.snapshot import load_snapshot
-from pipeline.storage import BucketPath, Place
+from pipeline.storage import BucketPath, Place, place_of
 
 GRACE_S = 30.0
 _log = logging.getLogger(__name__)
@@ -45,6 +45,7 @@ def prepare_run(settings: Settings, dataset: Place, run_id: str) -> Run:
     Where the workspace is a bucket, the run is first fetched from there. Raises DatasetError where the data set is
     missing or incomplete, SettingsError where the weights are, StorageError where a bucket does not answer.
     """
+    require_buckets({"dataset": dataset, "workspace": place_of(settings.workspace)})
     content = datasets.load(dataset)
     datasets.require_shards(dataset, content)
     _require_one_label(content.records.multi_label, str(dataset))

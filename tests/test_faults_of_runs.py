@@ -441,6 +441,24 @@ def test_a_bucket_that_refuses_is_said_at_once(gcs: FakeGcs, told, bucket: str, 
     assert gcs.names("bucket") == before
 
 
+@pytest.mark.parametrize("field", ["workspace", "publish_uri"])
+def test_a_bucket_that_may_only_be_read_is_said_before_the_source_is_listed(gcs: FakeGcs, told, field: str):
+    gcs.create_bucket("read-only")
+    fault = gcs.fail("status", on="insert", matches=r"place/\.writable", code=403, times=None)
+    said = told(WORKSPACE, f"{field}=gs://read-only/place")
+    assert fault.fired == 1
+    assert re.fullmatch(
+        rf"error: {field}: gs://read-only: {ANONYMOUS} is not allowed to do this .* \(403\): give .*", said
+    )
+    assert gcs.names("read-only") == []
+
+
+def test_what_a_killed_look_left_is_taken_away(gcs: FakeGcs):
+    gcs.put("bucket", "work/.writable", b"")
+    place_of("gs://bucket/work").require_writable()
+    assert gcs.names("bucket") == []
+
+
 def test_a_bucket_out_of_reach_is_said_at_once(told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # and does not listen: connections are refused

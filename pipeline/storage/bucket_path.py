@@ -106,6 +106,10 @@ class BucketPath:
         """Ask for the bucket once, within seconds. Raises AccessError or StorageError with one sentence."""
         self._gcs.require_bucket(self)
 
+    def require_writable(self) -> None:
+        """Write below this place once, and remove it. Raises AccessError or StorageError with one sentence."""
+        self._gcs.require_writable(self)
+
     def is_dir(self) -> bool:
         """Whether there are objects below this place: a bucket has no folders of its own."""
         return next(self._gcs.objects(self, most=1), None) is not None

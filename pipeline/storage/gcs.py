@@ -9,7 +9,7 @@ import logging
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import IO, Any
 
@@ -48,6 +48,7 @@ REPLACE_TRIES = 10
 SESSION_TRIES = 3
 _FIELDS = "items(name,size,crc32c,md5Hash,generation,updated),prefixes,nextPageToken"
 _DENIED = (401, 403)
+_PROBE = ".writable"
 _log = logging.getLogger(__name__)
 
 
@@ -201,6 +202,17 @@ class Gcs:
         with self._explained(path):
             # The client's own limits hold for each address of a name, and not for looking the name up.
             within(FIRST_ANSWER_S, lambda: next(iter(self._list(path, None, 1, retry=None)), None))
+
+    def require_writable(self, path: BucketPath) -> None:
+        """Put an empty object below `path`, once, and take it away. Raises what `require_bucket` does.
+
+        The rights themselves cannot be asked for: those that hold for a prefix only are not those of the bucket.
+        """
+        blob = self._blob(path / _PROBE)
+        # 412: another run's, or what was left by one that was killed here.
+        with suppress(PreconditionFailed), self._explained(path):
+            within(FIRST_ANSWER_S, lambda: blob.upload_from_string(b"", if_generation_match=0, retry=None))
+        (path / _PROBE).unlink(missing_ok=True)
 
     def _folders(self, path: BucketPath, listing: Any) -> Iterator[BucketPath]:
         for prefix in sorted(listing.prefixes):
