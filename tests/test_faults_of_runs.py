@@ -456,7 +456,7 @@ def test_a_bucket_that_may_only_be_read_is_said_before_the_source_is_listed(gcs:
 def test_what_a_killed_look_left_is_taken_away(gcs: FakeGcs):
     gcs.put("bucket", "work/.writable", b"")
     place_of("gs://bucket/work").require_writable()
-    assert gcs.names("bucket") == []
+    assert "work/.writable" not in gcs.names("bucket")
 
 
 def test_a_bucket_out_of_reach_is_said_at_once(told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
