@@ -1,7 +1,6 @@
 """The stages as Airflow tasks, written once. Each hands its work to `pipeline`, imported when the task runs."""
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 from airflow.sdk import BaseOperator, ExceptionRetryPolicy, RetryAction, RetryRule, get_current_context, task
@@ -55,9 +54,11 @@ def plan(settings: dict[str, Any], snapshot: str) -> list[str]:
 def write(plan_file: str) -> None:
     """Write the shards of one range that are not finished yet."""
     from pipeline.progress import progress
+    from pipeline.ranges import load_range
     from pipeline.shard import write_range
 
-    with progress("shard", _images_of_range(plan_file)) as advance:
+    _name_after_range(plan_file)
+    with progress("shard", load_range(place_of(plan_file)).images) as advance:
         write_range(place_of(plan_file), advance)
 
 
@@ -65,9 +66,11 @@ def write(plan_file: str) -> None:
 def copy(plan_file: str) -> None:
     """Bring the shards of one range to the published place and verify every byte."""
     from pipeline.progress import progress
-    from pipeline.upload import copy_range
+    from pipeline.upload import copy_range, copy_size
 
-    with progress("upload", _images_of_range(plan_file)) as advance:
+    _name_after_range(plan_file)
+    shards, total_bytes = copy_size(place_of(plan_file))
+    with progress("upload", shards, "shards", total_bytes) as advance:
         copy_range(place_of(plan_file), advance)
 
 
@@ -88,7 +91,7 @@ def report(run: str) -> dict[str, str]:
     """Draw the report of a training from its local record."""
     from pipeline.report import report_run
 
-    return {"report": str(report_run(Path(run)))}
+    return {"report": str(report_run(place_of(run)))}
 
 
 class TrainOperator(BaseOperator):
@@ -123,10 +126,8 @@ class TrainOperator(BaseOperator):
             self._process.ask_to_stop()
 
 
-def _images_of_range(plan_file: str) -> int:
-    """How many images a mapped task works on; it is named, in Airflow's list, after their shards."""
+def _name_after_range(plan_file: str) -> None:
+    """Let Airflow's list show a mapped task by the shards that it works on."""
     from pipeline.ranges import load_range, range_words
 
-    range_plan = load_range(place_of(plan_file))
-    get_current_context()["shards"] = range_words(range_plan.shards)
-    return range_plan.images
+    get_current_context()["shards"] = range_words(load_range(place_of(plan_file)).shards)

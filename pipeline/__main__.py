@@ -99,7 +99,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
 def _report(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.report import report_run
 
-    return {"report": str(report_run(Path(options.run)))}
+    return {"report": str(report_run(place_of(options.run)))}
 
 
 def _samples(options: argparse.Namespace) -> dict[str, Any]:
@@ -118,7 +118,7 @@ def _trained(settings: Settings, dataset: Place) -> dict[str, Any]:
     from pipeline.train import train
 
     result = train(settings, dataset, RUN_ID)
-    return {**result, "report": str(report_run(Path(result["run"])))}
+    return {**result, "report": str(report_run(place_of(result["run"])))}
 
 
 # --- options ----------------------------------------------------------------------------------------------------------

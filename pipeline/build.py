@@ -17,9 +17,9 @@ from pipeline.quality.gate import Ask, ask_terminal
 from pipeline.ranges import load_range
 from pipeline.shard import write_range
 from pipeline.storage import Place, place_of
-from pipeline.upload import commit, copy_range
+from pipeline.upload import commit, copy_range, copy_size
 
-COPIERS = 4
+COPIERS = 8
 
 
 def build(settings: Settings) -> dict[str, Any]:
@@ -83,14 +83,15 @@ def _copy_all(ranges: Sequence[str]) -> None:
     if not ranges:
         return
     paths = [place_of(path) for path in ranges]
-    with progress("upload", sum(load_range(path).images for path in paths)) as advance:
-        for count in ordered_map(_copied, paths, COPIERS):
-            advance(count)
+    sizes = list(ordered_map(copy_size, paths, COPIERS))
+    shards, total_bytes = (sum(numbers) for numbers in zip(*sizes, strict=True))
+    with progress("upload", shards, "shards", total_bytes) as advance:
+        for (count, size), _ in zip(sizes, ordered_map(_copy, paths, COPIERS), strict=True):
+            advance(count, size)
 
 
-def _copied(plan_path: Place) -> int:
+def _copy(plan_path: Place) -> None:
     copy_range(plan_path, _silently)
-    return load_range(plan_path).images
 
 
 def _silently(_count: int, _size: int = 0) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from pipeline import storage, tfrecord
 from pipeline.errors import DatasetError
 from pipeline.records import RecordFormat, as_file, read_image
-from pipeline.storage import BucketPath, Place
+from pipeline.storage import BucketPath, ObjectStat, Place
 
 COMMIT = "dataset.json"
 REJECTED = "rejected.jsonl"
@@ -99,7 +99,7 @@ def require_shards(folder: Place, dataset: Dataset) -> None:
     Raises DatasetError naming the file. TensorFlow reads a cut shard as a clean end, so it cannot be left to it.
     """
     if isinstance(folder, BucketPath):
-        _require_objects(folder, dataset)
+        committed_objects(folder, dataset)
         return
     sizes = {shard.name: shard.bytes for split in dataset.splits.values() for shard in split.shards}
     lists = {listed["file"]: listed["bytes"] for listed in (dataset.rejected, dataset.duplicates)}
@@ -112,9 +112,13 @@ def require_shards(folder: Place, dataset: Dataset) -> None:
             )
 
 
-def _require_objects(folder: BucketPath, dataset: Dataset) -> None:
-    """The same of a bucket in one listing, which says the checksums, too."""
-    found = {key: f"{stat.crc32c:08x}" for key, stat in storage.objects(folder)}
+def committed_objects(folder: BucketPath, dataset: Dataset) -> dict[str, ObjectStat]:
+    """The objects of a data set in a bucket, by name, as one listing finds them.
+
+    Raises DatasetError naming the file that is missing, or has other bytes than were committed.
+    """
+    objects = dict(storage.objects(folder))
+    found = {name: f"{stat.crc32c:08x}" for name, stat in objects.items()}
     committed = {shard.name: shard.crc32c for split in dataset.splits.values() for shard in split.shards}
     committed |= {listed["file"]: listed["crc32c"] for listed in (dataset.rejected, dataset.duplicates)}
     for name, crc32c in committed.items():
@@ -124,6 +128,7 @@ def _require_objects(folder: BucketPath, dataset: Dataset) -> None:
                 f"{folder / name} was committed with CRC32C {crc32c} and {what}; bring it back, or remove all objects "
                 f"below {folder} and build the data set again"
             )
+    return objects
 
 
 def last_version(folder: Place, but: str) -> Dataset | None:

@@ -1,5 +1,7 @@
 """A run: the folder of one training, and what lies in it. Imports no TensorFlow.
 
+The folder is a local one, which is mirrored where the workspace is a bucket (pipeline/mirror.py).
+
 run.json        what is trained: settings, data set, host, software
 record/         the local record of the monitor
 checkpoints/    to go on from
@@ -15,7 +17,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,8 +28,8 @@ from pipeline.config import Settings, settings_from
 from pipeline.errors import DatasetError, Preempted, TenfoldError, TrainingError
 from pipeline.monitor import last_row, read
 from pipeline.monitor.diagnosis import summarize, verdict
-from pipeline.storage import crc32c_of
-from pipeline.workspace import run_folder
+from pipeline.storage import Place, crc32c_of
+from pipeline.workspace import place_hash, run_folder
 
 EXIT_PREEMPTED = 75  # EX_TEMPFAIL of sysexits.h
 LOCK_WAIT_S = 60.0
@@ -47,13 +49,19 @@ class Run:
     software: dict[str, str]
 
     @property
+    def place(self) -> Place:
+        """Where the run is kept for all workers: its folder, or what that is mirrored to."""
+        kept = run_folder(self.settings, self.run_id)
+        return self.folder if isinstance(kept, Path) else kept / self.folder.name
+
+    @property
     def model_path(self) -> Path:
         """Where the best model is kept."""
         return self.folder / "model.keras"
 
 
 def training_folder(settings: Settings, run_id: str, dataset_version: str) -> Path:
-    """Where a training is kept: keyed by the run and by all that decides the training.
+    """Where a training is kept on this worker: keyed by the run and by all that decides the training.
 
     A run that is cleared with other settings keeps its id; in one folder it would go on from a foreign checkpoint.
     """
@@ -61,7 +69,15 @@ def training_folder(settings: Settings, run_id: str, dataset_version: str) -> Pa
     weights = f"{crc32c_of(Path(settings.weights)):08x}" if settings.weights else ""
     content = {"dataset": dataset_version, "weights": weights, **{name: getattr(settings, name) for name in names}}
     digest = hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=6).hexdigest()
-    return run_folder(settings, run_id) / digest
+    return local_run_folder(settings, run_id) / digest
+
+
+def local_run_folder(settings: Settings, run_id: str) -> Path:
+    """Where this worker has the trainings of a run: in the workspace, or in the local folder where that is a bucket."""
+    kept = run_folder(settings, run_id)
+    if isinstance(kept, Path):
+        return kept
+    return Path(settings.local_folder) / "runs" / place_hash(settings.workspace) / kept.name
 
 
 def save_run(run: Run) -> None:
@@ -114,10 +130,10 @@ def save_result(run: Run, comet: str) -> None:
         (run.folder / best.model).replace(run.model_path)
     _remove_models(run, but="")
     result = {
-        "run": str(run.folder),
+        "run": str(run.place),
         "metrics": {"best_epoch": best.epoch, **{name: round(value, 6) for name, value in best.metrics.items()}},
-        "model": str(run.model_path),
-        "comet": _archives(run, comet),
+        "model": str(run.place / run.model_path.name),
+        "comet": _archives(run, comet).replace(str(run.folder), str(run.place)),
         "verdict": verdict(summarize(read(run.folder / "record", "batches"))),
         "epochs": len(read(run.folder / "record", "epochs")),
     }
@@ -182,9 +198,12 @@ def exclusive(folder: Path, stopping: Callable[[], bool]) -> Iterator[None]:
         yield
 
 
-def training_words(workspace: str, run_id: str) -> str:
-    """How far the newest training of a run is, in a few words; empty when there is nothing to say yet."""
-    folders = run_folder(settings_from({"workspace": workspace}), run_id).glob("*/run.json")
+def training_words(places: Mapping[str, Any], run_id: str) -> str:
+    """How far the newest training of a run is, in a few words; empty when there is nothing to say yet, or not here.
+
+    `places` are the settings `workspace` and `local_folder`, where they differ from the defaults.
+    """
+    folders = local_run_folder(settings_from(places), run_id).glob("*/run.json")
     newest = max(folders, key=lambda path: path.stat().st_mtime, default=None)
     row = last_row(newest.parent / "record", "epochs") if newest else None
     if newest is None or row is None:

@@ -15,10 +15,11 @@ import psutil
 from pipeline import dataset as datasets
 from pipeline.config import Settings
 from pipeline.errors import DatasetError, Preempted, TrainingError
+from pipeline.mirror import Mirror, claim
 from pipeline.preflight import require_weights
 from pipeline.runs import EXIT_PREEMPTED, Run, load_result, save_run, take_failure, training_folder
 from pipeline.snapshot import load_snapshot
-from pipeline.storage import Place
+from pipeline.storage import BucketPath, Place
 
 GRACE_S = 30.0
 _log = logging.getLogger(__name__)
@@ -41,7 +42,8 @@ def train(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
 def prepare_run(settings: Settings, dataset: Place, run_id: str) -> Run:
     """Check what the training needs and write `run.json`.
 
-    Raises DatasetError where the data set is missing or incomplete, SettingsError where the weights are.
+    Where the workspace is a bucket, the run is first fetched from there. Raises DatasetError where the data set is
+    missing or incomplete, SettingsError where the weights are, StorageError where a bucket does not answer.
     """
     content = datasets.load(dataset)
     datasets.require_shards(dataset, content)
@@ -56,8 +58,13 @@ def prepare_run(settings: Settings, dataset: Place, run_id: str) -> Run:
         host=_host(),
         software={name: installed_version(name) for name in _SOFTWARE},
     )
+    place = run.place
+    if isinstance(place, BucketPath):
+        claim(run.folder, place)
     if load_result(run.folder) is None:
         save_run(run)
+    elif isinstance(place, BucketPath):  # the bucket may have failed at its end
+        Mirror(run.folder, place).sync()
     return run
 
 

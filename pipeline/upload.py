@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 def copy_range(plan_path: Place, advance: Advance) -> None:
     """Bring the shards of one plan file to the published place, unless they stand there already, and verify them.
 
-    `advance` is told of every image.
+    `advance` is told of every shard and its bytes.
 
     Raises DatasetError where a shard is missing or damaged, ConflictError where another file stands at its name.
     """
@@ -43,7 +43,16 @@ def copy_range(plan_path: Place, advance: Advance) -> None:
             _copy(place_of(range_plan.written) / result.name, target)
         _verify(target, result)
         storage.sync(target)
-        advance(result.examples)
+        advance(1, result.bytes)
+
+
+def copy_size(plan_path: Place) -> tuple[int, int]:
+    """How many shards `copy_range` brings, and their bytes.
+
+    Raises DatasetError where one was not written.
+    """
+    results = _finished_shards(plan_path)[1]
+    return len(results), sum(result.bytes for result in results)
 
 
 def commit(plan_path: Place, settings: Settings, ask: Ask | None = None) -> Dataset:

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from pipeline.parallel import ordered_map
 from pipeline.samples import draw_samples
-from pipeline.storage import copy_new, objects
+from pipeline.storage import copy_new, objects, write_whole
 from pipeline.storage.bucket_path import BucketPath
-from scripts.airflow.settings import ROOT
+from scripts.airflow.settings import layout_from
 from tests.fake_gcs import FakeGcs
 
 SOURCE = BucketPath("raw-images", "samples")
@@ -39,7 +39,7 @@ def main() -> int:
         os.environ["STORAGE_EMULATOR_HOST"] = server.url
         _upload(options.images or _samples(Path(folder)))
         code = _run(Path(folder), options.params)
-        print("\n".join(["", f"What is in {WORKSPACE} now:", *_listing()]))
+        print("\n".join(["", f"What is in {WORKSPACE} now:", *_listing(), "", *_kept_pages()]))
     return code
 
 
@@ -59,9 +59,21 @@ def _run(folder: Path, params: str) -> int:
     settings = {"workspace": str(WORKSPACE), "local_folder": str(folder / "local"), "dataset_name": "samples"}
     conf = json.dumps({**settings, **json.loads(params or "{}")})
     # An Airflow of its own: one that is up already would not know the server.
-    home = {"TENFOLD_HOME": str(ROOT / ".airflow" / "demo-gcs")}
+    home = {"TENFOLD_HOME": str(layout_from(os.environ).home / "demo-gcs")}
     command = [sys.executable, "-m", "scripts.airflow", "run", "--source", str(SOURCE), "--params", conf]
     return subprocess.run(command, env={**os.environ, **home}, check=False).returncode
+
+
+def _kept_pages() -> list[str]:
+    """Copies of the pages, since the buckets go: a line for each."""
+    return [f"Kept: {_kept(key)}" for key, _ in objects(WORKSPACE) if key.endswith(".html")]
+
+
+def _kept(key: str) -> Path:
+    page = layout_from(os.environ).workspace / "demo-gcs" / key.rpartition("/")[2]
+    with write_whole(page) as file:
+        file.write((WORKSPACE / key).read_bytes())
+    return page
 
 
 def _listing() -> list[str]:

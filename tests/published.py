@@ -90,8 +90,8 @@ def publish(source: Path, workspace: Path, **values: object) -> Path:
     plan_path = make_plan(settings, take_snapshot(settings))
     plan = load_plan(plan_path)
     for path in map(Path, plan.ranges):
-        write_range(path, lambda _: None)
-        copy_range(path, lambda _: None)
+        write_range(path, lambda *_: None)
+        copy_range(path, lambda *_: None)
     commit(plan_path, settings)
     return Path(plan.dataset)
 

@@ -54,7 +54,7 @@ def planned(settings: Settings) -> list[Path]:
     return [Path(path) for path in load_plan(make_plan(settings, take_snapshot(settings))).ranges]
 
 
-def silently(_: int) -> None: ...
+def silently(_count: int, _size: int = 0) -> None: ...
 
 
 def test_every_listed_image_is_in_one_record_with_its_own_label(settings: Settings):

@@ -308,8 +308,8 @@ def test_nobody_is_asked_twice(leaking: Settings):
 
     plan_path = make_plan(settings, take_snapshot(settings), yes)
     for path in load_plan(plan_path).ranges:
-        write_range(Path(path), lambda _: None)
-        copy_range(Path(path), lambda _: None)
+        write_range(Path(path), lambda *_: None)
+        copy_range(Path(path), lambda *_: None)
     commit(plan_path, settings, yes)
     assert len(asked) == 1
     with pytest.raises(GateError):

@@ -1,5 +1,5 @@
 """TensorFlow: shards -> batches."""
 
-from pipeline.input.images import training_batches, validation_batches
+from pipeline.input.images import CYCLE, order_of_need, training_batches, validation_batches
 
-__all__ = ["training_batches", "validation_batches"]
+__all__ = ["CYCLE", "order_of_need", "training_batches", "validation_batches"]

@@ -1,22 +1,41 @@
 """The page that tells a run: one HTML file that opens anywhere, drawn from the local record alone."""
 
 import json
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pipeline.dataset import Dataset
-from pipeline.storage import Place, place_of, write_whole
+from pipeline.errors import DatasetError
+from pipeline.storage import Place, move_whole, place_of, write_whole
 
 SAMPLES = 48
 CARD = "card.html"
+REPORT = "report.html"
+RECORDED = ("run.json", "result.json", "record/")
+"""What the report of a run is drawn from, in its folder."""
 
 
-def report_run(run_folder: Path) -> Path:
-    """Write the report of a run, with sample images of its data set; return its path.
+def report_run(run: Place) -> Place:
+    """Write the report of a run, with sample images of its data set; return where it is.
 
     Raises DatasetError where the folder holds no run, or its data set is not there any more.
     """
+    if isinstance(run, Path):
+        return _report_run(run)
+    from pipeline.mirror import fetch
+
+    with tempfile.TemporaryDirectory(prefix="tenfold-") as name:
+        folder = Path(name)
+        fetch(folder, run, RECORDED)
+        if not (folder / "run.json").exists():
+            raise DatasetError(f"{run} holds no run: there is no run.json")
+        move_whole(_report_run(folder), run / REPORT)
+    return run / REPORT
+
+
+def _report_run(run_folder: Path) -> Path:
     from pipeline.dataset import load, sample_images
     from pipeline.runs import load_run
 
@@ -47,7 +66,7 @@ def write_report(run_folder: Path, samples: Sequence[tuple[str, bytes]] = ()) ->
     from pipeline.report.page import render
     from pipeline.report.run import load
 
-    path = run_folder / "report.html"
+    path = run_folder / REPORT
     with write_whole(path) as file:
         file.write(render(load(run_folder), samples).encode("utf-8", "backslashreplace"))
     return path

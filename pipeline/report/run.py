@@ -11,6 +11,7 @@ from typing import Any
 import pandas
 
 from pipeline.monitor import record
+from pipeline.storage import Place, place_of
 
 
 @dataclass(frozen=True)
@@ -35,14 +36,14 @@ def load(run_folder: Path) -> Run:
     return Run(
         description=description,
         result=_read_json(run_folder / "result.json"),
-        dataset=_read_json(Path(dataset) / "dataset.json") if isinstance(dataset, str) else {},
+        dataset=_read_json(place_of(dataset) / "dataset.json") if isinstance(dataset, str) else {},
         samples=record.read(run_folder / "record", "samples"),
         batches=record.read(run_folder / "record", "batches"),
         epochs=record.read(run_folder / "record", "epochs"),
     )
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def _read_json(path: Place) -> dict[str, Any]:
     """The object in the file; {} where there is none, so that a run that came to nothing still has a page."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))

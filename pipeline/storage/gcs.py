@@ -224,12 +224,12 @@ class Gcs:
 
     def _fetched(self, path: BucketPath, file: IO[bytes], stat: ObjectStat) -> int:
         """Fetch in parts, some at a time, each written where it belongs; the CRC32C of them all."""
-        file.truncate(0)
+        file.truncate(stat.st_size)  # its room, from the start
         descriptor = file.fileno()
 
         def fetch_part(start: int) -> tuple[int, int]:
             part = self.read_range(path, start, min(PART_BYTES, stat.st_size - start), stat.generation)
-            os.pwrite(descriptor, part, start)
+            _write_at(descriptor, part, start)
             return google_crc32c.value(part), len(part)
 
         whole = 0
@@ -394,6 +394,13 @@ def _stat(blob: Blob) -> ObjectStat:
         crc32c=int.from_bytes(base64.b64decode(blob.crc32c), "big"),
         md5=base64.b64decode(blob.md5_hash).hex() if blob.md5_hash else "",
     )
+
+
+def _write_at(descriptor: int, part: bytes, start: int) -> None:
+    rest = memoryview(part)
+    while rest:  # a disk that is nearly full takes a part; the next call says why
+        written = os.pwrite(descriptor, rest, start + len(part) - len(rest))
+        rest = rest[written:]
 
 
 def _crc32c_of_file(file: IO[bytes]) -> int:

@@ -5,6 +5,7 @@ SIGTERM means: write a checkpoint and leave.
 """
 
 import logging
+import os
 import signal
 import sys
 import threading
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from pipeline import storage
 from pipeline.errors import Preempted, TenfoldError
+from pipeline.mirror import mirrored
 from pipeline.process import end_with_parent
 from pipeline.progress import log_words
 from pipeline.runs import EXIT_PREEMPTED, exclusive, load_result, load_run, save_failure
@@ -23,8 +25,7 @@ _log = logging.getLogger("pipeline.training")
 def main(folder: Path, parent: int) -> int:
     """Train the run of `folder`; return the exit code."""
     log_words()
-    stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    stop = _stop_of(signal.SIGTERM)
     end_with_parent(parent, signal.SIGTERM)
     try:
         with exclusive(folder, stop.is_set):
@@ -39,6 +40,26 @@ def main(folder: Path, parent: int) -> int:
     return 0
 
 
+def _stop_of(number: signal.Signals) -> threading.Event:
+    """What is set when the signal comes, even while the main thread waits for data in TensorFlow.
+
+    Python runs no handler there, but writes the number to the file that it is told of.
+    """
+    stop = threading.Event()
+    signal.signal(number, lambda *_: stop.set())
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)
+    signal.set_wakeup_fd(writer)
+
+    def watch() -> None:
+        while os.read(reader, 1)[0] != number:
+            pass
+        stop.set()
+
+    threading.Thread(target=watch, name="signals", daemon=True).start()
+    return stop
+
+
 def _train(folder: Path, stop: threading.Event) -> None:
     if load_result(folder):  # a twin that held the lock has done it
         return
@@ -47,8 +68,13 @@ def _train(folder: Path, stop: threading.Event) -> None:
     with stderr_held_back():  # the import takes seconds: SIGTERM must be heeded before it
         from pipeline.training.job import run_job
 
-    run_job(load_run(folder), stop.is_set)
+    run = load_run(folder)
+    with mirrored(run.folder, run.place):
+        run_job(run, stop.is_set)
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), int(sys.argv[2])))
+    code = main(Path(sys.argv[1]), int(sys.argv[2]))
+    logging.shutdown()
+    # All is written. An ordinary exit waits for threads, and one of them may wait for a bucket that is stalling.
+    os._exit(code)

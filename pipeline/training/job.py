@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Callable
-from pathlib import Path
 from zipfile import BadZipFile
 
 import keras
@@ -11,16 +10,17 @@ import tensorflow as tf
 from pipeline import dataset as datasets
 from pipeline.config import Settings
 from pipeline.dataset import Dataset
-from pipeline.errors import BadInput, DatasetError, Preempted
+from pipeline.errors import BadInput, DatasetError, Preempted, StorageError, TenfoldError
 from pipeline.input import training_batches, validation_batches
 from pipeline.monitor import CometOptions, Monitor, open_monitor
 from pipeline.progress import progress
 from pipeline.runs import Best, Run, load_best, save_best, save_result
-from pipeline.storage import temporary_beside
+from pipeline.storage import place_of, temporary_beside
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.loop import EpochLoop, Sums
 from pipeline.training.models import build_model, with_probabilities
 from pipeline.training.quiet import stderr_held_back
+from pipeline.training.shards import open_reader
 from pipeline.training.steps import Steps
 from pipeline.verify import first_damage
 
@@ -63,7 +63,7 @@ class _Training:
     def __init__(self, run: Run, stopping: Callable[[], bool]) -> None:
         self._run, self._stopping = run, stopping
         self._settings: Settings = run.settings
-        self._folder = Path(run.dataset)
+        self._folder = place_of(run.dataset)
         self._dataset: Dataset = datasets.load(self._folder)
         keras.utils.set_random_seed(self._settings.seed)
         strategy = one_device()
@@ -78,18 +78,40 @@ class _Training:
         """All epochs that are left."""
         loop = EpochLoop(self._steps, monitor, self._stopping, step=int(self._checkpoints.step))
         done = int(self._checkpoints.epochs_done)
+        epochs = range(done + 1, self._settings.epochs + 1)
+        with open_reader(self._settings, self._folder, self._dataset, epochs, self._stopping) as self._reader:
+            try:
+                for epoch in epochs:
+                    self._explained_epoch(epoch, loop)
+                    done = epoch
+            except Preempted:
+                self._checkpoints.save(done, loop.step)
+                raise
+
+    def _explained_epoch(self, epoch: int, loop: EpochLoop) -> None:
         try:
-            for epoch in range(done + 1, self._settings.epochs + 1):
-                self._epoch(epoch, loop)
-                done = epoch
-        except Preempted:
-            self._checkpoints.save(done, loop.step)
-            raise
-        except tf.errors.DataLossError as error:
-            raise DatasetError(
-                f"{first_damage(self._folder, self._dataset) or error.message}: remove the data set's folder and build "
-                "it again; training then goes on from its last checkpoint"
-            ) from error
+            self._epoch(epoch, loop)
+        except tf.errors.OpError as error:
+            reason = self._reason(error)
+            if reason is None:
+                raise
+            raise reason from error
+
+    def _reason(self, error: tf.errors.OpError) -> TenfoldError | None:
+        """What TensorFlow's words stand for, where the shards are at fault."""
+        if self._reader and self._reader.failure:
+            return self._reader.failure
+        if not isinstance(error, tf.errors.DataLossError):
+            return None
+        if self._reader:
+            return StorageError(
+                f"{error.message}: a copy in the shard cache was damaged after it was checked; run again: it is "
+                "fetched anew, and training goes on from its last checkpoint"
+            )
+        return DatasetError(
+            f"{first_damage(self._folder, self._dataset) or error.message}: remove the data set's folder and build "
+            "it again; training then goes on from its last checkpoint"
+        )
 
     def _epoch(self, epoch: int, loop: EpochLoop) -> None:
         trained = self._train(epoch, loop)
@@ -112,6 +134,7 @@ class _Training:
             batch_size=settings.batch_size,
             shuffle_bytes=settings.shuffle_megabytes * 1_000_000,
             seed=settings.seed,
+            reader=self._reader,
         )
         what = f"epoch {epoch}/{settings.epochs}"
         with progress(what, self._dataset.splits["train"].examples) as advance:
@@ -120,7 +143,11 @@ class _Training:
     def _validation_batches(self) -> tf.data.Dataset:
         settings = self._settings
         return validation_batches(
-            self._folder, self._dataset, image_size=settings.image_size, batch_size=settings.batch_size
+            self._folder,
+            self._dataset,
+            image_size=settings.image_size,
+            batch_size=settings.batch_size,
+            reader=self._reader,
         )
 
     def _save_model(self, epoch: int, values: dict[str, float]) -> None:

@@ -19,6 +19,8 @@ GPU_POOL = "gpu"
 POLL_S = 1.0
 START_LIMIT_S = 180.0
 SILENCE_LIMIT_S = 60.0
+PLACES = ("workspace", "local_folder")
+"""Settings that say where a training's record is."""
 _QUICK_POLL_S = 0.2
 
 
@@ -65,9 +67,9 @@ def end_forgotten_runs(client: Client) -> None:
 def follow(airflow: Embedded, client: Client, conf: Conf, display: Display, signals: Signals) -> str:
     """Trigger a run and show it until it ends. Returns its id. Raises Failed with the error of the task that failed."""
     run_id = client.trigger(conf)
-    workspace = str(conf.get("workspace") or airflow.layout.workspace)
+    places = {"workspace": str(airflow.layout.workspace)} | {name: conf[name] for name in PLACES if conf.get(name)}
     try:
-        _watch(airflow, client, run_id, workspace, display, signals)
+        _watch(airflow, client, run_id, places, display, signals)
     except Interrupted:
         _give_up(client, run_id)
         raise
@@ -76,7 +78,7 @@ def follow(airflow: Embedded, client: Client, conf: Conf, display: Display, sign
     return run_id
 
 
-def _watch(airflow: Embedded, client: Client, run_id: str, workspace: str, display: Display, signals: Signals) -> None:
+def _watch(airflow: Embedded, client: Client, run_id: str, places: Conf, display: Display, signals: Signals) -> None:
     start = answered = time.monotonic()
     state = ""
     while state not in FINISHED:
@@ -85,7 +87,7 @@ def _watch(airflow: Embedded, client: Client, run_id: str, workspace: str, displ
             state = client.state(run_id)
             tasks = client.task_instances(run_id)
             answered = time.monotonic()
-            display.show(stages_of(tasks, {"train": training_note(workspace, run_id)}), answered - start)
+            display.show(stages_of(tasks, {"train": training_note(places, run_id)}), answered - start)
         except httpx.HTTPError:
             # SQLite may be locked for a moment. One answer that fails must not end a training of hours.
             if time.monotonic() - answered > SILENCE_LIMIT_S:
@@ -93,11 +95,11 @@ def _watch(airflow: Embedded, client: Client, run_id: str, workspace: str, displ
         signals.pause(0 if state in FINISHED else POLL_S)
 
 
-def training_note(workspace: str, run_id: str) -> str:
+def training_note(places: Conf, run_id: str) -> str:
     """How far the training is, from its record; empty before it has written any."""
     from pipeline.runs import training_words  # pydantic and psutil: not before they are needed
 
-    return training_words(workspace, run_id)
+    return training_words(places, run_id)
 
 
 def _give_up(client: Client, run_id: str) -> None:

@@ -9,7 +9,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from pipeline.dataset import load
+from pipeline.storage import BucketPath, copy_new, place_of
 from tests.conftest import MakeImages, jpeg
+from tests.fake_gcs import FakeGcs
 
 pytestmark = pytest.mark.filterwarnings("default")  # Airflow warns itself of much
 
@@ -180,3 +182,27 @@ def test_every_task_is_retried_by_the_kind_of_its_error(dag: Any, task_id: str):
     assert policy.evaluate(SettingsError(), 1, 2).action == RetryAction.FAIL
     assert policy.evaluate(Preempted(), 1, 2).action == RetryAction.RETRY
     assert policy.evaluate(OSError(), 1, 2).action == RetryAction.DEFAULT
+
+
+def test_from_a_bucket_into_a_bucket(run_dag: RunDag, source: Path, gcs: FakeGcs, tmp_path: Path):
+    for path in source.rglob("*.jpg"):
+        copy_new(path, BucketPath("bucket", "raw") / path.relative_to(source).as_posix())
+    places = {"source_uri": "gs://bucket/raw", "workspace": "gs://bucket/work", "local_folder": str(tmp_path / "local")}
+    ran = run_dag(places)
+    assert ran.state == "success"
+    committed, trained = ran.returned("upload.commit"), ran.returned("train")
+    assert sum(committed["examples"].values()) == 20
+    # Another worker finds all of it in the bucket.
+    for uri in (committed["dataset"], trained["model"], ran.returned("report")["report"]):
+        assert uri.startswith("gs://bucket/work/")
+        assert place_of(uri).exists()
+    assert not (tmp_path / "workspace").exists()
+
+
+@pytest.mark.parametrize("field", ["source_uri", "workspace", "publish_uri"])
+def test_a_bucket_that_is_not_there_is_refused_by_the_first_task(
+    run_dag: RunDag, source: Path, gcs: FakeGcs, field: str, capfd: pytest.CaptureFixture
+):
+    ran = run_dag({"source_uri": str(source), field: "gs://no-such-bucket/prefix"})
+    assert (ran.tasks["extract"], ran.tries["extract"]) == ("failed", 1)
+    assert f"{field}: gs://no-such-bucket does not exist" in "".join(capfd.readouterr())

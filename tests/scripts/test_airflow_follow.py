@@ -67,7 +67,7 @@ def watch(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     client = Client(f"http://127.0.0.1:{server.server_port}", "password", "dag")
     try:
         with Signals() as signals:
-            follow._watch(Alive(), client, "r", "/tmp", Lines(io.StringIO()), signals)  # type: ignore[arg-type]
+            follow._watch(Alive(), client, "r", {"workspace": "/tmp"}, Lines(io.StringIO()), signals)  # type: ignore[arg-type]
     finally:
         client.close()
 

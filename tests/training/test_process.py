@@ -46,7 +46,7 @@ def test_sigterm_means_checkpoint_and_leave_and_the_rerun_finishes(settings: Set
     run = prepare_run(settings, dataset, "run")
     process = TrainingProcess(run, output=1)
     wait_for(lambda: last_row(run.folder / "record", "epochs"))
-    assert "epoch " in training_words(settings.workspace, "run")
+    assert "epoch " in training_words({"workspace": settings.workspace}, "run")
     process.ask_to_stop()
     with pytest.raises(Preempted):
         process.wait()

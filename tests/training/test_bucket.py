@@ -1,0 +1,140 @@
+"""A training whose data set and workspace lie in a bucket."""
+
+import json
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline.__main__ import main
+from pipeline.build import build
+from pipeline.config import Settings, settings_from
+from pipeline.errors import DatasetError, Preempted, StorageError
+from pipeline.mirror import mirrored
+from pipeline.monitor import read
+from pipeline.report import report_run
+from pipeline.runs import Run, load_result
+from pipeline.storage import BucketPath, place_of
+from pipeline.train import TrainingProcess, prepare_run
+from pipeline.training.job import run_job
+from tests.conftest import jpeg
+from tests.fake_gcs import FakeGcs
+
+DATASET = BucketPath("bucket", "published")
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data set of 40 images in two classes."""
+    root = tmp_path_factory.mktemp("published")
+    for number in range(40):
+        path = root / "source" / "ab"[number % 2] / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(jpeg(number))
+    return Path(build(settings_from({"source_uri": str(root / "source"), "workspace": str(root / "w")}))["dataset"])
+
+
+@pytest.fixture
+def settings(gcs: FakeGcs, published: Path, tmp_path: Path) -> Settings:
+    gcs.put_folder("bucket", "published/", published)
+    values = {"workspace": "gs://bucket/w", "local_folder": str(tmp_path / "here"), "image_size": 32, "batch_size": 8}
+    return settings_from({**values, "epochs": 3, "sample_hz": 20.0})
+
+
+def elsewhere(settings: Settings, tmp_path: Path) -> Settings:
+    """The same on another worker."""
+    return settings_from({**settings.model_dump(), "local_folder": str(tmp_path / "elsewhere")})
+
+
+def trained(run: Run, stopping: Callable[[], bool]) -> None:
+    """What the training process does."""
+    with mirrored(run.folder, run.place):
+        run_job(run, stopping)
+
+
+def never() -> bool:
+    return False
+
+
+def after(steps: int) -> Callable[[], bool]:
+    """Asks to stop once it was asked `steps` times before."""
+    asked = iter(range(10**9))
+    return lambda: next(asked) >= steps
+
+
+def test_asked_to_stop_it_goes_on_at_another_worker_and_all_of_it_is_in_the_bucket(
+    settings: Settings, gcs: FakeGcs, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO", "pipeline")
+    first = prepare_run(settings, DATASET, "run")
+    with pytest.raises(Preempted):
+        trained(first, after(9))  # in the second epoch
+    run = prepare_run(elsewhere(settings, tmp_path), DATASET, "run")
+    assert run.folder != first.folder
+    trained(run, never)
+    assert "going on after epoch 1" in caplog.text
+
+    result = load_result(run.folder)
+    place = f"gs://bucket/w/runs/run/{run.folder.name}"
+    assert (result["run"], result["model"], result["comet"]) == (place, f"{place}/model.keras", f"{place}/comet")
+    assert result["epochs"] == 3
+    assert read(run.folder / "record", "epochs")["step"].tolist() == [1, 2, 3]
+    assert json.loads((place_of(place) / "result.json").read_bytes()) == result
+    assert place_of(result["model"]).stat().st_size > 10_000
+    assert len([name for name in gcs.names("bucket") if name.endswith(".index")]) == 2  # as many as are kept
+
+    page = report_run(place_of(place))
+    assert str(page) == f"{place}/report.html"
+    assert b"96" in page.read_bytes()
+    before = gcs.requests["insert"]
+    assert load_result(prepare_run(settings, DATASET, "run").folder) == result  # done, on the first worker too
+    assert gcs.requests["insert"] <= before + 1
+    assert page.exists()
+
+
+def test_a_shard_that_stays_damaged_ends_the_training_in_words(settings: Settings, gcs: FakeGcs):
+    run = prepare_run(settings, DATASET, "run")
+    fault = gcs.fail("corrupt", on="download", matches="train-0000[1-9]", times=None)
+    with pytest.raises(StorageError, match=r"gs://bucket/published/train-0000.* arrived damaged twice"):
+        trained(run, never)
+    assert fault.fired >= 2
+    assert not list((Path(settings.local_folder) / "shards").rglob("*.tmp"))
+
+
+def test_a_shard_that_was_overwritten_after_the_commit_is_named(settings: Settings, gcs: FakeGcs, published: Path):
+    run = prepare_run(settings, DATASET, "run")
+    gcs.put("bucket", "published/train-00002-of-00010.tfrecord", b"other")
+    with pytest.raises(DatasetError, match=r"train-00002-of-00010\.tfrecord .* overwritten after the commit"):
+        trained(run, never)
+
+
+def test_the_losses_are_those_of_a_local_training(settings: Settings, published: Path, tmp_path: Path):
+    local = settings_from({**settings.model_dump(), "workspace": str(tmp_path / "local")})
+    losses = []
+    for run in (prepare_run(settings, DATASET, "run"), prepare_run(local, published, "run")):
+        trained(run, never)
+        losses.append(read(run.folder / "record", "epochs")["loss"].to_numpy())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
+
+
+def test_a_process_that_waits_for_a_shard_heeds_sigterm(settings: Settings, gcs: FakeGcs):
+    """Its main thread is in TensorFlow, where Python runs no handler; a bucket may stall for minutes."""
+    stall = gcs.fail("stall", on="download", matches="/(train|validation)-", times=None)
+    process = TrainingProcess(prepare_run(settings, DATASET, "run"), output=1)
+    deadline = time.monotonic() + 60
+    while stall.fired < 4:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process._process.send_signal(signal.SIGTERM)
+    with pytest.raises(Preempted):
+        process.wait()
+    assert time.monotonic() < deadline
+
+
+def test_the_command_line_takes_a_run_in_a_bucket_and_names_one_that_is_not_there(
+    gcs: FakeGcs, capsys: pytest.CaptureFixture[str]
+):
+    assert main(["report", "gs://bucket/w/runs/none"]) == 1
+    assert "gs://bucket/w/runs/none holds no run" in capsys.readouterr().err
