@@ -53,7 +53,12 @@ class Size:
     count: int
     bytes: int
     of_the_loop: int
-    """So many of them are enough to time a plain loop."""
+    """So many of them are enough to time a plain loop, which would take minutes for all."""
+
+    @property
+    def of_the_processes(self) -> int:
+        """The same for the slow processes of the transfer manager."""
+        return min(self.count, 10 * self.of_the_loop)
 
     @property
     def large(self) -> bool:
@@ -205,7 +210,7 @@ def down(size: Size, server: Server, names: list[str], rows: dict[str, bytes]) -
     yield contender(LOOP, "loop_download", size.of_the_loop)
     manager = "manager_download_chunks" if size.large else "manager_download"
     yield contender(WITH_PEERS.format("threads"), manager, workers="thread")
-    yield contender(WITH_PEERS.format("processes"), manager, workers="process")
+    yield contender(WITH_PEERS.format("processes"), manager, size.of_the_processes, workers="process")
     yield contender("gcsfs", "gcsfs_download")
     yield contender(LIMIT, "curl_download")
 
@@ -224,7 +229,7 @@ def up(size: Size, server: Server, names: list[str], files: Path) -> Iterator[Co
     yield contender(OURS, "tenfold_upload_shards" if size.large else "tenfold_upload")
     yield contender(LOOP, "loop_upload", size.of_the_loop)
     yield contender(WITH_PEERS.format("threads"), "manager_upload", workers="thread")
-    yield contender(WITH_PEERS.format("processes"), "manager_upload", workers="process")
+    yield contender(WITH_PEERS.format("processes"), "manager_upload", size.of_the_processes, workers="process")
     yield contender("gcsfs", "gcsfs_upload")
     yield contender(LIMIT, "curl_upload")
 

@@ -162,11 +162,13 @@ def _gcsfs(job):
     from gcsfs import GCSFileSystem
 
     class FileSystem(GCSFileSystem):
-        """Ends the lines of a multipart head as the standard has it: the server here knows no other way."""
+        """Ends the lines of a multipart head and puts chunks as the documentation has it: the server knows no other."""
 
         async def _call(self, method, path, *args, data=None, **more):
             if more.get("uploadType") == "multipart":
                 data = data.replace(b"\n", b"\r\n", 7).removesuffix(b"\n--==0==--") + b"\r\n--==0==--"
+            if "upload_id=" in path:
+                method = "PUT"
             return await super()._call(method, path, *args, data=data, **more)
 
     return FileSystem(token="anon", endpoint_url=job["url"])
