@@ -1,6 +1,6 @@
 # What a person types is what CI runs. `make help` lists it.
 .DEFAULT_GOAL := help
-.PHONY: help env env-dev run up down status test test-long check lock clean bench-env bench-sharding demo-gcs
+.PHONY: help env env-dev run up down status test test-long check lock clean bench-env bench-sharding bench-storage demo-gcs
 
 VENV_PYTHON := .venv/bin/python
 AIRFLOW := $(VENV_PYTHON) -m scripts.airflow
@@ -50,22 +50,34 @@ lock: ## compile the locks again from pyproject.toml (needs uv)
 	$(LOCK) pyproject.toml -o requirements.txt
 	$(LOCK) --group dev -c requirements.txt -o requirements-dev.txt
 	$(LOCK) benchmarks/peers.in -o $(PEERS)
+	$(LOCK) -c requirements.txt benchmarks/storage.in -o $(STORAGE_PEERS)
 
 PEERS := benchmarks/requirements-peers.txt
+STORAGE_PEERS := benchmarks/requirements-storage.txt
 bench-env: env .bench/env/installed ## the other writers, to measure beside (8 GB: one of them asks for PyTorch with CUDA)
 
 .bench/env/installed: $(PEERS)
-	rm -rf .bench/env
+	$(call make-peers,.bench/env,$(PEERS))
+
+.bench/storage/installed: $(STORAGE_PEERS)
+	$(call make-peers,.bench/storage,$(STORAGE_PEERS))
+
+define make-peers
+	rm -rf $(1)
 	if $(UV) --version >/dev/null 2>&1; then \
-		$(UV) venv --quiet --python $(VENV_PYTHON) .bench/env && \
-		$(UV) pip install --quiet --python .bench/env/bin/python --require-hashes -r $(PEERS); \
+		$(UV) venv --quiet --python $(VENV_PYTHON) $(1) && \
+		$(UV) pip install --quiet --python $(1)/bin/python --require-hashes -r $(2); \
 	else \
-		$(VENV_PYTHON) -m venv .bench/env && .bench/env/bin/python -m pip install --quiet --require-hashes -r $(PEERS); \
+		$(VENV_PYTHON) -m venv $(1) && $(1)/bin/python -m pip install --quiet --require-hashes -r $(2); \
 	fi
-	touch $@
+	touch $(1)/installed
+endef
 
 bench-sharding: bench-env ## images into shards, beside other writers and the limits; BENCH='--rounds 9 --images FOLDER'
 	$(VENV_PYTHON) -m benchmarks.sharding $$BENCH
+
+bench-storage: env .bench/storage/installed ## objects up and down, beside other clients and the limit; BENCH='--quick'
+	$(VENV_PYTHON) -m benchmarks.storage $$BENCH
 
 clean: ## remove the environment and what the tools cached; data in workspace/ stays
 	rm -rf .venv .tools .bench .airflow .mypy_cache .ruff_cache .pytest_cache

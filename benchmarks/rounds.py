@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +31,8 @@ class Contender:
     """In all jobs together."""
     makes: Sequence[Path]
     """Folders that the work makes; removed after every round, outside of the timed part."""
+    check: Callable[[], str] | None = None
+    """Looks at what a round of the work made, outside of the timed part; says what is wrong with it."""
     work_s: list[float] = field(default_factory=list)
     whole_s: list[float] = field(default_factory=list)
     peak_mb: float = 0.0
@@ -74,7 +76,19 @@ class Team:
         self._log.close()
 
     def work(self) -> float:
-        """Let all processes do their jobs once; the seconds until the last was done."""
+        """Let all processes do their jobs once, and check what they made; the seconds until the last was done."""
+        seconds = self._together()
+        if self._contender.check:
+            self._contender.error = self._contender.error or self._contender.check()
+        clean(self._contender)
+        return seconds
+
+    def warm_up(self) -> None:
+        """Have all processes import and connect."""
+        self._together()
+        clean(self._contender)
+
+    def _together(self) -> float:
         make_room(self._contender)
         begin = time.perf_counter()
         for process in self._processes:
@@ -82,7 +96,6 @@ class Team:
         answers = [process.stdout.readline() for process in self._processes]
         seconds = time.perf_counter() - begin
         note(self._contender, answers)
-        clean(self._contender)
         return seconds
 
 
@@ -94,7 +107,7 @@ def measure_work(contenders: Sequence[Contender], rounds: int, logs: Path) -> No
             for contender in contenders
         }
         for team in teams.values():
-            team.work()
+            team.warm_up()
         for number in range(rounds):
             for contender in turned(sound(contenders), number):
                 contender.work_s.append(teams[contender.title].work())

@@ -73,6 +73,7 @@ class Gcs:
         session.mount("https://", HTTPAdapter(pool_connections=4, pool_maxsize=CONNECTIONS))
         session.mount("http://", HTTPAdapter(pool_connections=4, pool_maxsize=CONNECTIONS))
         self._client = Client(project="none", credentials=credentials, _http=session)
+        _fix_environment(session, self._client._connection.API_BASE_URL)
         self.principal = _principal(credentials)
 
     def stat(self, path: BucketPath, generation: int | None = None) -> ObjectStat:
@@ -391,6 +392,13 @@ def _retry(what: object) -> Retry:
     )
     retry.what = str(what)
     return retry
+
+
+def _fix_environment(session: requests.Session, url: str) -> None:
+    """Look for proxies and certificates in the environment once, where each request would look again."""
+    found = session.merge_environment_settings(url, {}, None, None, None)
+    session.proxies, session.verify, session.cert = found["proxies"], found["verify"], found["cert"]
+    session.trust_env = False
 
 
 def _credentials() -> Credentials:
