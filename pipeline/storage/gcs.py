@@ -78,6 +78,8 @@ class Gcs:
 
     def stat(self, path: BucketPath, generation: int | None = None) -> ObjectStat:
         """What the bucket says of an object. Raises FileNotFoundError."""
+        if not path.key:  # the bucket itself, as a source may be
+            raise FileNotFoundError(2, "no such object", str(path))
         blob = self._blob(path, generation)
         with self._explained(path):
             blob.reload(timeout=TIMEOUT_S, retry=_retry(path))
