@@ -62,7 +62,9 @@ def _labelled(place: Place, key: str, found: Found | None, annotation: Annotatio
         return found
     if annotation is None:
         return Skipped(key, why_no_image(key) or "not in the annotations")
-    return Listed(key, (annotation.label,), split, *measure(place / key), boxes=(annotation.box,))
+    # What was found is measured already: in a bucket, each would take a request.
+    image = found if isinstance(found, Listed) else Listed(key, (), "", *measure(place / key))
+    return image._replace(labels=(annotation.label,), split=split, boxes=(annotation.box,))
 
 
 def _without_labels(place: Place, name: str) -> Iterator[Found]:

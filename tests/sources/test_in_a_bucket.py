@@ -6,15 +6,16 @@ import pytest
 
 from pipeline.config import Settings
 from pipeline.extract import take_snapshot
-from pipeline.find_source import find_source
+from pipeline.find_source import find_source, images_of
 from pipeline.snapshot import Snapshot, load_snapshot
+from pipeline.sources import Listed
 from pipeline.storage import copy_new, place_of
 from tests.fake_gcs import FakeGcs
-from tests.sources.examples import EXAMPLES
+from tests.sources.examples import EXAMPLES, write_annotations, write_images, write_meta
 
 
-def snapshot_of(source: str, workspace: str, **settings: str) -> Snapshot:
-    return load_snapshot(take_snapshot(Settings(source_uri=source, workspace=workspace, **settings).dated()))
+def snapshot_of(source: str, workspace: str) -> Snapshot:
+    return load_snapshot(take_snapshot(Settings(source_uri=source, workspace=workspace).dated()))
 
 
 def in_bucket(root: Path, place: Path, uri: str) -> str:
@@ -38,3 +39,16 @@ def test_the_same_snapshot_as_from_a_disk(kind: str, uri: str, tmp_path: Path, g
     assert far.fingerprint == here.fingerprint
     assert (far.classes, far.skipped, far.labels, far.texts) == (here.classes, here.skipped, here.labels, here.texts)
     assert not [name for name in gcs.names("bucket") if name.endswith(".writable")]
+
+
+def test_cars_are_not_asked_for_one_by_one(tmp_path: Path, gcs: FakeGcs):
+    names = [f"{number:05d}.jpg" for number in range(1, 41)]
+    write_images(tmp_path, *(f"cars_train/{name}" for name in names))
+    write_meta(tmp_path / "devkit/cars_meta.mat")
+    write_annotations(
+        tmp_path / "devkit/cars_train_annos.mat", [(1, 1, 24, 16, 1 + n % 2, name) for n, name in enumerate(names)]
+    )
+    gcs.put_folder("bucket", "cars/", tmp_path)
+    found = list(images_of(Settings(source_uri="gs://bucket/cars")))
+    assert sum(isinstance(item, Listed) and item.size > 0 for item in found) == 40
+    assert gcs.requests["get"] < 10
