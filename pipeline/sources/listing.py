@@ -246,8 +246,14 @@ def _found(row: dict[str, Any], place: Place, user_project: str) -> Listed | Ski
         return Skipped(key, "no label")
     split = _split(_text(row.get("split")), key, place)
     group, boxes = _text(row.get("group")), _boxes(row, key, place)
-    image = place_of(key, user_project) if is_bucket(key) else place.parent / key
-    return Listed(key, labels, split, *measure(image), group=group, boxes=boxes)
+    return Listed(key, labels, split, *measure(_image(key, place, user_project)), group=group, boxes=boxes)
+
+
+def _image(key: str, place: Place, user_project: str) -> Place:
+    try:
+        return place_of(key, user_project) if is_bucket(key) else place.parent / key
+    except ValueError as error:
+        raise SourceError(f"{place} lists {key!r}: the path {error}") from error
 
 
 def _labels(cell: Any) -> tuple[str, ...]:

@@ -53,6 +53,8 @@ class BucketPath:
         # As pathlib has it: a list in a bucket may name images elsewhere.
         if name.startswith(SCHEME):
             return BucketPath.of(name, self.user_project)
+        if name.startswith("../"):  # a bucket follows none: it would look for an object of that very name
+            return self.parent / name.removeprefix("../")
         name = name.rstrip("/")
         if not name:
             return self

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.config import Settings
+from pipeline.errors import SourceError
 from pipeline.extract import take_snapshot
 from pipeline.find_source import find_source, images_of
 from pipeline.snapshot import Snapshot, load_snapshot
@@ -52,3 +53,21 @@ def test_cars_are_not_asked_for_one_by_one(tmp_path: Path, gcs: FakeGcs):
     found = list(images_of(Settings(source_uri="gs://bucket/cars")))
     assert sum(isinstance(item, Listed) and item.size > 0 for item in found) == 40
     assert gcs.requests["get"] < 10
+
+
+def test_a_list_in_a_bucket_may_name_images_beside_its_folder(tmp_path: Path, gcs: FakeGcs):
+    write_images(tmp_path, "images/a.jpg", "images/b.jpg")
+    (tmp_path / "lists").mkdir()
+    place = tmp_path / "lists" / "train.csv"
+    place.write_text("path,label\n../images/a.jpg,cat\n../lists/../images/b.jpg,dog\n")
+    there = in_bucket(tmp_path, place, "gs://bucket/raw")
+    here, far = snapshot_of(str(place), str(tmp_path / "w")), snapshot_of(there, str(tmp_path / "w2"))
+    assert (far.fingerprint, far.bytes) == (here.fingerprint, here.bytes)
+    assert far.bytes == sum(len(path.read_bytes()) for path in (tmp_path / "images").iterdir())
+
+
+@pytest.mark.parametrize("name", ["gs://", "gs:///a.jpg"])
+def test_a_list_that_names_no_bucket_is_refused_in_words(name: str, tmp_path: Path, gcs: FakeGcs):
+    (tmp_path / "list.csv").write_text(f"path,label\n{name},cat\n")
+    with pytest.raises(SourceError, match=r"list\.csv lists 'gs:.*: .*must be gs://bucket/prefix"):
+        list(images_of(Settings(source_uri=str(tmp_path / "list.csv"))))
