@@ -191,10 +191,10 @@ class Gcs:
                 raise _conflict(target) from error
 
     def delete(self, path: BucketPath, missing_ok: bool) -> None:
-        """Delete the object as it was last seen. Raises FileNotFoundError where there is none."""
+        """Delete the object as it was last seen, and not what took its place meanwhile. Raises FileNotFoundError."""
         try:
             generation = self.stat(path).generation
-            with self._explained(path):
+            with suppress(PreconditionFailed), self._explained(path):
                 self._blob(path).delete(if_generation_match=generation, timeout=TIMEOUT_S, retry=_retry(path))
         except FileNotFoundError:  # by now, too: the answer to a first try may be lost
             if not missing_ok:
@@ -324,7 +324,10 @@ class Gcs:
         return self._bucket(path).blob(path.key, generation=generation)
 
     def _bucket(self, path: BucketPath) -> Any:
-        return self._client.bucket(path.bucket, user_project=path.user_project or None)
+        try:
+            return self._client.bucket(path.bucket, user_project=path.user_project or None)
+        except ValueError as error:
+            raise AccessError(f"gs://{path.bucket} cannot be the name of a bucket ({error}): check it") from error
 
     @contextmanager
     def _explained(self, path: BucketPath) -> Iterator[None]:
@@ -336,9 +339,9 @@ class Gcs:
         except (GoogleAPICallError, InvalidResponse) as error:
             raise self._error_of_status(path, _status_of(error), error) from error
         except RetryError as error:
-            status = _status_of(error.cause)
+            reason = _reason(error.cause or error)
             raise StorageError(
-                f"{path}: the bucket did not answer within {DEADLINE_S:.0f} s ({status or error.cause}): run again"
+                f"{path}: the bucket did not answer within {DEADLINE_S:.0f} s ({reason}): run again"
             ) from error
         except TransportError as error:
             raise StorageError(
@@ -471,7 +474,7 @@ def _status_of(error: BaseException | None) -> int:
 
 
 def _reason(error: BaseException) -> str:
-    """One line: the client puts URLs and whole answers into its errors."""
+    """One line: the client puts URLs into its errors, which open an upload to whoever reads them, and whole answers."""
     status = _status_of(error)
     if status:
         return f"{type(error).__name__} {status}"

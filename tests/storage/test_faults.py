@@ -185,6 +185,37 @@ def test_a_deletion_whose_answer_was_lost_is_done(gcs: FakeGcs):
 # --- 4: something else stands there -----------------------------------------------------------------------------------
 
 
+def test_what_took_the_place_of_what_is_deleted_stays(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
+    def replaced(path: BucketPath) -> storage.ObjectStat:
+        seen = look(path)
+        gcs.put("bucket", path.key, b"theirs")
+        return seen
+
+    write_new()
+    client = requests_of.client()
+    look = client.stat
+    monkeypatch.setattr(client, "stat", replaced)
+    PLACE.unlink()
+    assert PLACE.read_bytes() == b"theirs"
+
+
+@pytest.mark.usefixtures("deadline")
+def test_an_error_shows_no_address_of_a_request(monkeypatch: pytest.MonkeyPatch):
+    """That of an upload's session lets whoever has it write there."""
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        port = unused.getsockname()[1]
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{port}")
+    with pytest.raises(StorageError, match=r"did not answer within .*refused") as failed:
+        write_new(LARGE)
+    assert "url" not in str(failed.value)
+    assert "/upload/" not in str(failed.value)
+
+
+def test_what_cannot_be_the_name_of_a_bucket(gcs: FakeGcs):
+    with pytest.raises(AccessError, match=r"gs://photos_ cannot be the name of a bucket .*: check it"):
+        BucketPath("photos_").require_bucket()
+
+
 @pytest.mark.parametrize("content", [SMALL, LARGE], ids=["multipart", "resumable"])
 def test_what_stands_at_the_name_is_named_and_left_untouched(gcs: FakeGcs, content: bytes):
     other = content[:-1] + b"!"
