@@ -10,6 +10,7 @@ from typing import Any
 
 from pipeline.config import Settings, settings_of_command_line
 from pipeline.errors import Preempted, SettingsError, TenfoldError
+from pipeline.preflight import require_buckets
 from pipeline.progress import log_words
 from pipeline.runs import EXIT_PREEMPTED
 from pipeline.storage import Place, place_of
@@ -72,7 +73,17 @@ def _build(options: argparse.Namespace) -> dict[str, Any]:
 def _verify(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.verify import verify
 
-    return verify(place_of(options.dataset))
+    return verify(_reachable("dataset", options.dataset))
+
+
+def _reachable(what: str, uri: str) -> Place:
+    """The place of a URI; in a bucket that answers, which is asked once and not for minutes."""
+    try:
+        place = place_of(uri)
+    except ValueError as error:
+        raise SettingsError(f"{what} {error}, got {uri!r}") from error
+    require_buckets({what: place})
+    return place
 
 
 def _train(options: argparse.Namespace) -> dict[str, Any]:
@@ -99,7 +110,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
 def _report(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.report import report_run
 
-    return {"report": str(report_run(place_of(options.run)))}
+    return {"report": str(report_run(_reachable("run", options.run)))}
 
 
 def _samples(options: argparse.Namespace) -> dict[str, Any]:
@@ -138,8 +149,14 @@ def _parser() -> argparse.ArgumentParser:
     _add(commands, "shard", _shard, "write the shards of a snapshot", ("snapshot", "what `extract` returned"))
     _add(commands, "upload", _upload, "publish the shards of a plan", ("plan", "what `shard` returned"))
     _add(commands, "train", _train, "train on a published data set (--set dataset=...)")
-    _add(commands, "verify", _verify, "check every byte and record of a data set", ("dataset", "its folder"))
-    _add(commands, "report", _report, "write the report of a run again", ("run", "its folder"))
+    _add(
+        commands,
+        "verify",
+        _verify,
+        "check every byte and record of a data set",
+        ("dataset", "its folder, local or gs://"),
+    )
+    _add(commands, "report", _report, "write the report of a run again", ("run", "its folder, local or gs://"))
     samples = _add(commands, "samples", _samples, "draw a folder of sample images", ("folder", "a new folder"))
     samples.add_argument("--count", type=int, default=600, help="how many images (%(default)s)")
     samples.add_argument("--seed", type=int, default=0, help="another seed, other images (%(default)s)")

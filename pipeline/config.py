@@ -122,7 +122,8 @@ class Settings(BaseModel):
         "",
         title="Finished data set",
         json_schema_extra=PLACES,
-        description="Folder of a published data set, for `python -m pipeline train` on its own.",
+        description="Folder of a published data set, local or gs://bucket/prefix, for `python -m pipeline train` on "
+        "its own.",
     )
 
     local_folder: str = Field(
@@ -439,6 +440,8 @@ class Settings(BaseModel):
     @field_validator("source_uri", "workspace", "publish_uri", "dataset")
     @classmethod
     def _place(cls, value: str) -> str:
+        if re.match(r"gs(:/|//)", value, re.IGNORECASE) and not is_bucket(value):  # it would become a local folder
+            raise ValueError("must be a local path or gs://bucket/prefix")
         return str(BucketPath.of(value)) if is_bucket(value) else _absolute(value, " or gs://bucket/prefix")
 
     @field_validator("weights", "label_map", "local_folder")

@@ -14,6 +14,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
+from pipeline.config import settings_from
+from pipeline.errors import TenfoldError
 from pipeline.parallel import ordered_map
 from pipeline.samples import draw_samples
 from pipeline.storage import copy_new, objects, write_whole
@@ -33,6 +35,10 @@ def main() -> int:
     parser.add_argument("--params", default="", help="further settings of the run as a JSON object")
     parser.add_argument("--latency-ms", type=float, default=5, help="how late the server answers (%(default)s)")
     options = parser.parse_args()
+    try:
+        settings_from(json.loads(options.params or "{}"))
+    except (ValueError, TenfoldError) as error:  # before 900 images are uploaded
+        parser.error(str(error))
     with FakeGcs(latency_s=options.latency_ms / 1000) as server, tempfile.TemporaryDirectory() as folder:
         for place in (SOURCE, WORKSPACE):
             server.create_bucket(place.bucket)

@@ -102,6 +102,8 @@ def test_every_field_says_what_it_is_for(field: str):
         ({"dataset_name": "../up"}, "dataset_name must match pattern"),
         ({"source_uri": "s3://bucket/images"}, "source_uri must be a local path or gs://bucket/prefix"),
         ({"source_uri": "gs:///images"}, "source_uri must be gs://bucket/prefix, got 'gs:///images'"),
+        ({"workspace": "gs:/bucket/w"}, "workspace must be a local path or gs://bucket/prefix, got 'gs:/bucket/w'"),
+        ({"publish_uri": "gs//bucket/w"}, "publish_uri must be a local path or gs://bucket/prefix"),
         ({"weights": "gs://bucket/model.keras"}, "weights must be a local path"),
         ({"source_kind": "tarball"}, "source_kind must be auto, folder"),
         ({"group_pattern": "("}, "group_pattern must be a regular expression"),

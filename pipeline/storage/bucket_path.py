@@ -43,7 +43,7 @@ class BucketPath:
         """The place that a URI names. Raises ValueError where it names no bucket."""
         bucket, _, key = uri.removeprefix(SCHEME).partition("/")
         if not uri.startswith(SCHEME) or not bucket:
-            raise ValueError(f"must be gs://bucket/prefix, got {uri!r}")
+            raise ValueError("must be gs://bucket/prefix")
         return cls(bucket, key.rstrip("/"), user_project)
 
     def __str__(self) -> str:

@@ -414,8 +414,9 @@ def _credentials() -> Credentials:
     os.environ.setdefault("GCE_METADATA_DETECT_RETRIES", "1")
     try:
         credentials, _ = google.auth.default(scopes=Client.SCOPE)
-    except DefaultCredentialsError:
-        _log.info("no Google credentials were found: only what is public can be read")
+    except DefaultCredentialsError as error:
+        if file := os.environ.get("GOOGLE_APPLICATION_CREDENTIALS"):
+            raise AccessError(f"GOOGLE_APPLICATION_CREDENTIALS names {file}, which cannot be used: {error}") from error
         return AnonymousCredentials()  # type: ignore[no-untyped-call]
     return credentials
 

@@ -390,3 +390,11 @@ def test_a_listing_of_many_pages_holds_each_object_once(gcs: FakeGcs):
     )
     assert (snapshot.listed, snapshot.classes) == (2500, {"cats": 1250, "dogs": 1250})
     assert gcs.requests["download"] == 1  # the snapshot itself
+
+
+def test_a_key_file_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch):
+    """Else a person with a mistyped path would be told that there are no rights."""
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/key.json")
+    with pytest.raises(AccessError, match=r"^GOOGLE_APPLICATION_CREDENTIALS names /nowhere/key.json, which cannot be"):
+        place_of("gs://bucket/file").exists()
