@@ -397,4 +397,4 @@ def test_a_key_file_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", "/nowhere/key.json")
     with pytest.raises(AccessError, match=r"^GOOGLE_APPLICATION_CREDENTIALS names /nowhere/key.json, which cannot be"):
-        place_of("gs://bucket/file").exists()
+        BucketPath("bucket", "file").exists()
