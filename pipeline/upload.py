@@ -12,8 +12,9 @@ import google_crc32c
 
 from pipeline import storage
 from pipeline.config import Settings
-from pipeline.dataset import COMMIT, REJECTED, Dataset, Shard, Split, is_committed, last_version, load, to_json
+from pipeline.dataset import ASKERS, COMMIT, REJECTED, Dataset, Shard, Split, is_committed, last_version, load, to_json
 from pipeline.errors import ConflictError, DatasetError, SourceError
+from pipeline.parallel import ordered_map
 from pipeline.plan import SPLITS, TRAIN, VALIDATION
 from pipeline.plan_files import Plan, load_plan
 from pipeline.progress import Advance
@@ -73,7 +74,8 @@ def commit(plan_path: Place, settings: Settings, ask: Ask | None = None) -> Data
 
 def _commit(plan: Plan, plan_path: Place, settings: Settings, ask: Ask | None) -> None:
     folder = place_of(plan.dataset)
-    results = [result for path in plan.ranges for result in _finished_shards(place_of(path))[1]]
+    finished = ordered_map(_finished_shards, map(place_of, plan.ranges), ASKERS)
+    results = [result for _, of_range in finished for result in of_range]
     quality, alike = written_facts(plan.quality, results, plan.settings, last_version(folder.parent, but=plan.version))
     quality["findings"] = [finding.sentence for finding in findings(quality, settings)]
     lists = {
@@ -223,9 +225,9 @@ def _remove_copied(plan: Plan) -> None:
     written = place_of(plan.written)
     if written == place_of(plan.dataset):
         return
-    for split in load(place_of(plan.dataset)).splits.values():
-        for shard in split.shards:
-            (written / shard.name).unlink(missing_ok=True)
+    shards = (shard for split in load(place_of(plan.dataset)).splits.values() for shard in split.shards)
+    for _ in ordered_map(lambda shard: (written / shard.name).unlink(missing_ok=True), shards, ASKERS):
+        pass
     if isinstance(written, Path):
         with suppress(OSError):  # not there, or not empty
             written.rmdir()

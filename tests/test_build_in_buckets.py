@@ -2,17 +2,23 @@
 
 import hashlib
 import json
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from pipeline import storage
-from pipeline.build import build
+from pipeline.build import build, write_shards
 from pipeline.config import settings_from
-from pipeline.dataset import load
+from pipeline.dataset import last_version, load
 from pipeline.errors import SourceError
+from pipeline.extract import take_snapshot
+from pipeline.plan_files import load_plan
 from pipeline.storage import Place, copy_new, place_of
+from pipeline.upload import commit, copy_range
 from pipeline.verify import verify
 from tests.conftest import MakeImages, jpeg
 from tests.fake_gcs import FakeGcs
@@ -170,3 +176,45 @@ def test_what_a_console_leaves_for_a_folder_is_no_image(images: Path, tmp_path: 
 def test_an_empty_prefix_says_so(images: Path, tmp_path: Path):
     with pytest.raises(Exception, match=r"source_uri .*gs://bucket/nothing"):
         built("gs://bucket/nothing", str(tmp_path / "w"))
+
+
+def asked_at_once(gcs: FakeGcs, operation: str, matches: str, count: int, work: Callable[[], object]) -> bool:
+    """Whether `work` sends `count` requests before one of them is answered."""
+    held = gcs.fail("stall", on=operation, matches=matches, times=count)
+    thread = threading.Thread(target=work)
+    thread.start()
+    end = time.monotonic() + 3
+    while held.fired < count and time.monotonic() < end:
+        time.sleep(0.01)
+    held.release()
+    thread.join()
+    return held.fired == count
+
+
+def test_many_versions_are_looked_at_together(images: Path, gcs: FakeGcs):
+    first = built(SOURCE, "gs://bucket/work", dataset_name="birds")
+    name_folder = place_of(first["dataset"]).parent
+    for number in range(8):
+        gcs.put("bucket", f"{name_folder.key}/{number:016x}/dataset.json", b"not one of ours")
+    assert asked_at_once(gcs, "get", "dataset.json", 9, lambda: last_version(name_folder, but="none"))
+    newest = last_version(name_folder, but="none")
+    assert newest is not None
+    assert newest.version == first["version"]
+    assert last_version(name_folder, but=first["version"]) is None
+
+
+def test_many_written_shards_are_committed_and_removed_together(images: Path, gcs: FakeGcs):
+    settings = settings_from(
+        {"source_uri": SOURCE, "workspace": "gs://bucket/work", "publish_uri": "gs://bucket/published"}
+    )
+    plan = write_shards(settings, take_snapshot(settings))
+    for path in load_plan(plan).ranges:
+        copy_range(place_of(path), lambda _count, _size=0: None)
+    assert asked_at_once(gcs, "get", r"work/.*/shards/", 8, lambda: commit(plan, settings))
+    assert not [name for name in gcs.names("bucket") if "/shards/" in name]
+
+
+def test_many_results_are_read_together(images: Path, gcs: FakeGcs):
+    settings = settings_from({"source_uri": SOURCE, "workspace": "gs://bucket/work"})
+    plan = write_shards(settings, take_snapshot(settings))
+    assert asked_at_once(gcs, "download", r"/results/", 8, lambda: commit(plan, settings))
