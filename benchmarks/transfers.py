@@ -17,14 +17,12 @@ SHARDS_AT_ONCE = 4
 
 def tenfold_read(job):
     """Images into memory, as a task reads them that writes shards."""
-    from pipeline.raw import Origin, from_line
+    from pipeline.raw import Origin, from_lines
     from pipeline.raw_reader import RawReader
-    from pipeline.shard import read_ahead
 
     with open(job["rows"], "rb") as lines:
-        rows = [from_line(line) for line in lines]
-    reader = RawReader(Origin(root=f"gs://{job['bucket']}", remote=True))
-    count = sum(len(raws) for _, raws in reader.read_batches(read_ahead(rows)))  # the reader checks each
+        reader = RawReader(Origin(root=f"gs://{job['bucket']}", remote=True))
+        count = sum(raw is not None for _, raw in reader.read_all(from_lines(lines)))  # the reader checks each
     if count != len(job["names"]):
         raise ValueError(f"{count} of {len(job['names'])} images came")
 

@@ -17,9 +17,7 @@ from pipeline.quality.gate import Ask, ask_terminal
 from pipeline.ranges import load_range
 from pipeline.shard import write_range
 from pipeline.storage import Place, place_of
-from pipeline.upload import commit, copy_range, copy_size
-
-COPIERS = 8
+from pipeline.upload import COPIERS, commit, copy_range, copy_size
 
 
 def build(settings: Settings) -> dict[str, Any]:
@@ -79,7 +77,7 @@ def _pool(workers: int) -> ProcessPoolExecutor:
 
 
 def _copy_all(ranges: Sequence[str]) -> None:
-    """Copy and verify every range. Threads do: they wait for the disk, and checksums are computed in C."""
+    """Copy and verify every range, some at once: here a range is a shard."""
     if not ranges:
         return
     paths = [place_of(path) for path in ranges]

@@ -4,6 +4,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ from pipeline.snapshot import load_snapshot
 from pipeline.storage import Place, place_of
 from pipeline.tfds_metadata import write_tfds_metadata
 
+COPIERS = 8
+"""Shards on their way at once. Threads do: they wait for disk and bucket, and checksums are computed in C."""
 _log = logging.getLogger(__name__)
 
 
@@ -38,13 +41,17 @@ def copy_range(plan_path: Place, advance: Advance) -> None:
     Raises DatasetError where a shard is missing or damaged, ConflictError where another file stands at its name.
     """
     range_plan, results = _finished_shards(plan_path)
-    for result in results:
-        target = place_of(range_plan.published) / result.name
-        if not target.exists():
-            _copy(place_of(range_plan.written) / result.name, target)
-        _verify(target, result)
-        storage.sync(target)
+    for result in ordered_map(partial(_bring, range_plan), results, COPIERS):
         advance(1, result.bytes)
+
+
+def _bring(range_plan: RangePlan, result: ShardResult) -> ShardResult:
+    target = place_of(range_plan.published) / result.name
+    if not target.exists():
+        _copy(place_of(range_plan.written) / result.name, target)
+    _verify(target, result)
+    storage.sync(target)
+    return result
 
 
 def copy_size(plan_path: Place) -> tuple[int, int]:
