@@ -60,8 +60,10 @@ def gcs(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
     warnings.filterwarnings("ignore", "unclosed <socket", ResourceWarning)
     # Else the client asks for the bucket in a thread of its own, which outlives the test.
     monkeypatch.setenv("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
+    gc.freeze()  # what was there before: going over all of TensorFlow takes half a second a test
     with FakeGcs() as server:
         server.create_bucket("bucket")
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
         yield server
     gc.collect()  # here, where that warning is ignored, and not in a later test
+    gc.unfreeze()

@@ -62,8 +62,8 @@ def images(make_images: MakeImages, gcs: FakeGcs) -> Path:
     [
         ("bucket", "bucket", ""),
         ("bucket", "disk", ""),
-        ("disk", "bucket", ""),
-        ("bucket", "bucket", "disk"),
+        pytest.param("disk", "bucket", "", marks=pytest.mark.long),
+        pytest.param("bucket", "bucket", "disk", marks=pytest.mark.long),
         ("disk", "disk", "bucket"),
     ],
 )

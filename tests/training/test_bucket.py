@@ -110,6 +110,7 @@ def test_a_shard_that_was_overwritten_after_the_commit_is_named(settings: Settin
         trained(run, never)
 
 
+@pytest.mark.long
 def test_the_losses_are_those_of_a_local_training(settings: Settings, published: Path, tmp_path: Path):
     local = settings_from({**settings.model_dump(), "workspace": str(tmp_path / "local")})
     losses = []
@@ -119,6 +120,7 @@ def test_the_losses_are_those_of_a_local_training(settings: Settings, published:
     assert losses[0] == pytest.approx(losses[1], rel=1e-3)
 
 
+@pytest.mark.long
 def test_a_process_that_waits_for_a_shard_heeds_sigterm(settings: Settings, gcs: FakeGcs):
     """Its main thread is in TensorFlow, where Python runs no handler; a bucket may stall for minutes."""
     stall = gcs.fail("stall", on="download", matches="/(train|validation)-", times=None)
