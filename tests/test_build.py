@@ -183,6 +183,7 @@ def test_publishing_elsewhere_copies_and_leaves_no_second_copy(settings: Setting
 # --- faults -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_killed_at_any_moment_it_converges_to_the_same_bytes(settings: Settings, tmp_path: Path):
     """SIGKILL, again and again, each time a little later, until a run comes through."""
     expected = Path(build(changed(settings, workspace=str(tmp_path / "unbroken")))["dataset"])

@@ -64,6 +64,7 @@ def after(steps: int) -> Callable[[], bool]:
     return lambda: next(asked) >= steps
 
 
+@pytest.mark.long
 def test_asked_to_stop_it_goes_on_at_another_worker_and_all_of_it_is_in_the_bucket(
     settings: Settings, gcs: FakeGcs, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):

@@ -128,6 +128,7 @@ def never() -> bool:
     return False
 
 
+@pytest.mark.long
 def test_a_trainer_whose_parent_died_at_once_ends_too(settings: Settings, dataset: Path):
     """The kernel can only tell of a death that it was asked about: this one came before."""
     run = prepare_run(settings, dataset, "run")
