@@ -1,14 +1,15 @@
 # What a person types is what CI runs. `make help` lists it.
 .DEFAULT_GOAL := help
-.PHONY: help env env-dev run up down status test test-long check lock clean bench-env bench-sharding bench-storage demo-gcs
+.PHONY: help env env-dev run backfill up down status test test-long check lock clean bench-env bench-sharding \
+	bench-input bench-storage bench-orchestration demo-gcs docker-up docker-check docker-down
 
 VENV_PYTHON := .venv/bin/python
 AIRFLOW := $(VENV_PYTHON) -m scripts.airflow
 # As variables of the shell, not of make: a path with spaces or a JSON object with quotes arrives as it was typed.
-export PYTHON SOURCE PARAMS BENCH
+export PYTHON SOURCE PARAMS BENCH FROM TO REPROCESS DAG
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 env: ## make .venv from requirements.txt (PYTHON=... chooses the Python, 3.11 to 3.13)
 	@scripts/make-env
@@ -18,6 +19,10 @@ env-dev: ## the same with the tools for tests and checks
 
 run: env ## images to trained model, once; SOURCE=/path/to/images, PARAMS='{"epochs": 3}'
 	@$(AIRFLOW) run --source "$$SOURCE" --params "$$PARAMS"
+
+backfill: env ## data sets of FROM=2026-01-01 TO=2026-01-31 SOURCE=/data/{date}, and one training; REPROCESS=all, DAG=...
+	@$(AIRFLOW) backfill --from "$$FROM" --to "$$TO" --source "$$SOURCE" --params "$$PARAMS" --reprocess "$$REPROCESS" \
+		--dag "$$DAG"
 
 demo-gcs: env ## the same from a bucket into a bucket, against a server on this machine that stands in for it
 	@$(VENV_PYTHON) -m scripts.demo_gcs --params "$$PARAMS"
@@ -31,8 +36,19 @@ down: env ## stop it
 status: env ## what of it runs
 	@$(AIRFLOW) status
 
+docker-up: ## the same as containers: Airflow on Postgres and Celery, with two workers (settings: .env)
+	@python3 -m scripts.compose.env >/dev/null
+	docker compose up --build --detach --wait --remove-orphans
+	@python3 -m scripts.compose.env
+
+docker-check: ## images to trained model in those containers; SOURCE=/data/..., PARAMS as above
+	@docker compose run --rm --no-deps check --source "$$SOURCE" --params "$$PARAMS"
+
+docker-down: ## stop them; what they made stays in volumes
+	docker compose --profile '*' down --remove-orphans
+
 test: env-dev ## the tests a person needs (minutes)
-	$(VENV_PYTHON) -m pytest -m "not long"
+	$(VENV_PYTHON) -m pytest -n 2 --dist loadfile -m "not long"
 
 test-long: env-dev ## the rest of the tests
 	$(VENV_PYTHON) -m pytest -m long
@@ -48,13 +64,16 @@ LOCK = $(UV) pip compile --universal --python-version 3.11 --generate-hashes --n
 	--no-emit-index-url --no-emit-find-links --quiet
 lock: ## compile the locks again from pyproject.toml (needs uv)
 	$(LOCK) pyproject.toml -o requirements.txt
+	$(LOCK) -c requirements.txt --excludes docker/training-only.txt pyproject.toml -o docker/requirements-airflow.txt
+	$(LOCK) -c requirements.txt docker/cuda.in -o docker/requirements-cuda.txt
+	$(LOCK) docker/uv.in -o docker/requirements-uv.txt
 	$(LOCK) --group dev -c requirements.txt -o requirements-dev.txt
 	$(LOCK) benchmarks/peers.in -o $(PEERS)
 	$(LOCK) -c requirements.txt benchmarks/storage.in -o $(STORAGE_PEERS)
 
 PEERS := benchmarks/requirements-peers.txt
 STORAGE_PEERS := benchmarks/requirements-storage.txt
-bench-env: env .bench/env/installed ## the other writers, to measure beside (8 GB: one of them asks for PyTorch with CUDA)
+bench-env: env .bench/env/installed ## other writers and readers, to measure beside (8 GB: one of them asks for PyTorch with CUDA)
 
 .bench/env/installed: $(PEERS)
 	$(call make-peers,.bench/env,$(PEERS))
@@ -76,8 +95,14 @@ endef
 bench-sharding: bench-env ## images into shards, beside other writers and the limits; BENCH='--rounds 9 --images FOLDER'
 	$(VENV_PYTHON) -m benchmarks.sharding $$BENCH
 
+bench-input: bench-env ## batches out of shards, beside other input pipelines and the limits; BENCH='--only tenfold --rates'
+	$(VENV_PYTHON) -m benchmarks.input $$BENCH
+
 bench-storage: env .bench/storage/installed ## objects up and down, beside other clients and the limit; BENCH='--quick'
 	$(VENV_PYTHON) -m benchmarks.storage $$BENCH
+
+bench-orchestration: env ## what Airflow takes beside the work itself; BENCH='--imports'
+	$(VENV_PYTHON) -m benchmarks.orchestration $$BENCH
 
 clean: ## remove the environment and what the tools cached; data in workspace/ stays
 	rm -rf .venv .tools .bench .airflow .mypy_cache .ruff_cache .pytest_cache

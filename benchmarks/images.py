@@ -2,12 +2,14 @@
 
 import io
 import os
+import random
 import shutil
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import cycle, islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -58,6 +60,20 @@ def linked(folder: Path, count: int, images: Path) -> Path:
                 place.parent.mkdir(parents=True, exist_ok=True)
             os.link(path, place)
     return folder
+
+
+def rows_of(source: Path) -> list[Any]:
+    """Path, class id and class of every training image, mixed as in our own shards."""
+    paths = sorted(path.relative_to(source) for path in (source / "train").rglob("*") if path.is_file())
+    ids = {text: number for number, text in enumerate(sorted({path.parent.name for path in paths}))}
+    rows = [[str(path), ids[path.parent.name], path.parent.name] for path in paths]
+    random.Random(0).shuffle(rows)
+    return rows
+
+
+def split(rows: list[Any], parts: int) -> list[list[Any]]:
+    """As many lists of about one length."""
+    return [rows[number::parts] for number in range(parts)]
 
 
 def _read(paths: Sequence[Path], number: int) -> bytes:

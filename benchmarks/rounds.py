@@ -8,7 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -37,6 +37,8 @@ class Contender:
     whole_s: list[float] = field(default_factory=list)
     peak_mb: float = 0.0
     """The most that its processes had together."""
+    seen: list[Any] = field(default_factory=list)
+    """What its processes said of each round that they measured themselves."""
     error: str = ""
 
     @property
@@ -86,6 +88,7 @@ class Team:
     def warm_up(self) -> None:
         """Have all processes import and connect."""
         self._together()
+        self._contender.seen.clear()
         clean(self._contender)
 
     def _together(self) -> float:
@@ -155,6 +158,7 @@ def note(contender: Contender, answers: Sequence[bytes]) -> None:
     said = [json.loads(answer) if answer else {"error": "failed (it died: see the log)"} for answer in answers]
     contender.error = contender.error or next((each["error"] for each in said if "error" in each), "")
     contender.peak_mb = max(contender.peak_mb, sum(each.get("peak_mb", 0.0) for each in said))
+    contender.seen.extend(each["seen"] for each in said if "seen" in each)
 
 
 def sound(contenders: Sequence[Contender]) -> list[Contender]:
@@ -179,3 +183,20 @@ def clean(contender: Contender) -> None:
     """Remove what was written before it reaches the disk, or its way there would slow down the next."""
     for folder in contender.makes:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def rate_cells(each: Contender | None, base: Contender | None) -> tuple[str, str]:
+    """Images a second with the spread, and the share of the limit."""
+    if each is None:
+        return "", ""
+    if each.error:
+        return each.error, ""
+    share = f"{each.images_per_s / base.images_per_s:.0%}" if base and base.images_per_s else ""
+    return f"{each.images_per_s:,.0f} ±{each.spread:.0%}", share
+
+
+def as_json(contenders: Sequence[Contender]) -> list[dict[str, Any]]:
+    """Every round of every contender."""
+    plain = [asdict(replace(each, check=None)) for each in contenders]
+    rounds: list[dict[str, Any]] = json.loads(json.dumps(plain, default=str))
+    return rounds

@@ -11,24 +11,32 @@ What was drawn and written lies in .bench/, the other packages in .bench/env (`m
 import argparse
 import json
 import logging
-import os
 import platform
-import random
 import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
-from datetime import UTC, datetime
-from importlib.metadata import version
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from benchmarks import images as pictures
-from benchmarks.rounds import ROOT, Contender, measure_whole, measure_work
+from benchmarks.images import rows_of, split
+from benchmarks.machine import (
+    CORES,
+    HOME,
+    PEERS_PYTHON,
+    has_peers,
+    job_file,
+    logs,
+    machine_line,
+    new_folder,
+    say,
+    versions_in,
+)
+from benchmarks.rounds import ROOT, Contender, as_json, measure_whole, measure_work, rate_cells
 from pipeline.config import settings_from
 from pipeline.extract import take_snapshot
 from pipeline.plan_files import load_plan, make_plan
@@ -36,10 +44,7 @@ from pipeline.ranges import load_range
 from pipeline.raw import content_of, from_line, to_line
 from pipeline.snapshot import columns_path, load_snapshot, save_snapshot, to_columns
 
-HOME = ROOT / ".bench"
-PEERS_PYTHON = HOME / "env" / "bin" / "python"
 SHARDS = 20
-CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 PREPARED = 256
 LINEAR = (1_000, 5_000, 20_000, 50_000)
 PLANNED = 10_000_000
@@ -60,6 +65,7 @@ PEERS: dict[str, tuple[str, dict[str, str]]] = {
 }
 """What the table calls them, which writer it is, and what it is told."""
 LIMIT = "limit: read + CRC32C + write in C, one thread"
+OUR_PACKAGES = ("pillow", "google-crc32c")
 PACKAGES = ("array-record", "webdataset", "mosaicml-streaming", "tfrecord", "tensorflow-datasets", "tensorflow")
 
 
@@ -104,8 +110,10 @@ def sharding_results(options: argparse.Namespace) -> dict[str, Any]:
         measured[name] = contenders
     say("the growth with the number of images")
     growth = linearity([count // scale for count in LINEAR])
-    print("\n".join([*machine_lines(), "", *table(measured), "", *ratios(measured), "", *growth_table(growth)]))
-    return {"machine": machine_lines(), "writers": as_json(measured), "linearity": growth}
+    machine = [machine_line(*OUR_PACKAGES), versions_in(PEERS_PYTHON, *PACKAGES)]
+    print("\n".join([*machine, "", *table(measured), "", *ratios(measured), "", *growth_table(growth)]))
+    writers = {name: as_json(contenders) for name, contenders in measured.items()}
+    return {"machine": machine, "writers": writers, "linearity": growth}
 
 
 def image_sets(given: Path | None, scale: int) -> Iterator[tuple[str, Path]]:
@@ -191,20 +199,6 @@ def contender(
     return Contender(title, writer, python, [job_file(job) for job in jobs], sum(map(len, parts)), folders)
 
 
-def rows_of(source: Path) -> list[Any]:
-    """Path, class id and class of every training image, mixed as in our own shards."""
-    paths = sorted(path.relative_to(source) for path in (source / "train").rglob("*") if path.is_file())
-    ids = {text: number for number, text in enumerate(sorted({path.parent.name for path in paths}))}
-    rows = [[str(path), ids[path.parent.name], path.parent.name] for path in paths]
-    random.Random(0).shuffle(rows)
-    return rows
-
-
-def split(rows: list[Any], parts: int) -> list[list[Any]]:
-    """As many lists of about one length."""
-    return [rows[number::parts] for number in range(parts)]
-
-
 def of_processes(count: int) -> str:
     """Words for a number of processes."""
     return f", {count} processes" if count > 1 else ""
@@ -213,11 +207,6 @@ def of_processes(count: int) -> str:
 def is_limit(contender: Contender) -> bool:
     """Whether it is no writer that somebody could use."""
     return contender.title.startswith("limit")
-
-
-def has_peers() -> bool:
-    """Whether the other packages are installed."""
-    return PEERS_PYTHON.exists()
 
 
 def compiled_limit() -> Path | None:
@@ -263,16 +252,6 @@ def table(measured: dict[str, list[Contender]]) -> list[str]:
         whole_s = f"{median(each.whole_s):.2f}" if each.whole_s else ""
         lines.append(f"| {each.title} | {' | '.join(cells)} | {whole_s} | {each.peak_mb:.0f} |")
     return lines
-
-
-def rate_cells(each: Contender | None, base: Contender | None) -> tuple[str, str]:
-    """Images a second with the spread, and the share of the limit."""
-    if each is None:
-        return "", ""
-    if each.error:
-        return each.error, ""
-    share = f"{each.images_per_s / base.images_per_s:.0%}" if base and base.images_per_s else ""
-    return f"{each.images_per_s:,.0f} ±{each.spread:.0%}", share
 
 
 def ratios(measured: dict[str, list[Contender]]) -> list[str]:
@@ -325,37 +304,6 @@ def growth_table(growth: Sequence[dict[str, float]]) -> list[str]:
     ]
 
 
-def machine_lines() -> list[str]:
-    """Where and when it was measured, and of what."""
-    day = datetime.now(UTC).date().isoformat()
-    ours = ", ".join(f"{name} {version(name)}" for name in ("pillow", "google-crc32c"))
-    return [f"{day}, {cpu_model()}, {CORES} cores, Python {platform.python_version()}, {ours}.", f"{peer_versions()}"]
-
-
-def cpu_model() -> str:
-    """What the processor calls itself."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-
-
-def peer_versions() -> str:
-    """Versions of the other packages."""
-    if not has_peers():
-        return "The other writers are not installed: `make bench-env`."
-    code = "import sys, importlib.metadata as m; print(*(f'{p} {m.version(p)}' for p in sys.argv[1:]), sep=', ')"
-    return subprocess.check_output([PEERS_PYTHON, "-c", code, *PACKAGES], text=True).strip() + "."
-
-
-def as_json(measured: dict[str, list[Contender]]) -> dict[str, Any]:
-    """Every round of every contender."""
-    return {
-        name: [json.loads(json.dumps(asdict(each), default=str)) for each in all_] for name, all_ in measured.items()
-    }
-
-
 def plan_results(options: argparse.Namespace) -> dict[str, Any]:
     """Plan ten million images that do not exist, and print what it took."""
     count = PLANNED // (100 if options.quick else 1)
@@ -373,8 +321,9 @@ def plan_results(options: argparse.Namespace) -> dict[str, Any]:
     largest = max((path.stat().st_size for path in files), default=0) / 1e3
     lines = ["| images planned | whole process, s | memory, MB | tasks | a task reads, kB |", "|---|---|---|---|---|"]
     lines.append(f"| {count:,} | {seconds} | {task.peak_mb:.0f} | {len(files)} | {largest:,.0f} |")
-    print("\n".join([*machine_lines()[:1], "", *lines]))
-    return {"machine": machine_lines(), "plan": as_json({"plan": [task]})}
+    machine = machine_line(*OUR_PACKAGES)
+    print("\n".join([machine, "", *lines]))
+    return {"machine": [machine], "plan": {"plan": as_json([task])}}
 
 
 def simulated(path: Path, count: int) -> Path:
@@ -392,32 +341,6 @@ def simulated(path: Path, count: int) -> Path:
             columns.write(to_columns(row, offset, ids[row.labels[0]]))
             offset += lines.write(to_line(content_of(row), row))
     return save_snapshot(replace(small, rows=str(large), listed=count, fingerprint=f"{count:032x}"))
-
-
-def job_file(job: dict[str, Any]) -> Path:
-    """A file that holds what a worker is told."""
-    path = new_folder("job") / "job.json"
-    path.parent.mkdir()
-    path.write_text(json.dumps(job))
-    return path
-
-
-def new_folder(name: str) -> Path:
-    """A folder that is not there yet, in a place that is removed at the end."""
-    (HOME / "work").mkdir(parents=True, exist_ok=True)
-    return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=HOME / "work")) / name
-
-
-def logs() -> Path:
-    """Where the words of the workers go."""
-    folder = HOME / "logs"
-    folder.mkdir(parents=True, exist_ok=True)
-    return folder
-
-
-def say(words: str) -> None:
-    """Progress, for a person."""
-    print(words, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -17,15 +17,15 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.rounds import ROOT, Contender, measure_work
-from benchmarks.sharding import HOME, job_file, logs, machine_lines, new_folder, say
+from benchmarks.machine import HOME, job_file, logs, machine_line, new_folder, say, versions_in
+from benchmarks.rounds import ROOT, Contender, as_json, measure_work
 from pipeline import storage
 from pipeline.raw import RawImage, content_of, to_line
 from pipeline.storage import BucketPath
@@ -145,15 +145,9 @@ def results_of(options: argparse.Namespace) -> dict[str, Any]:
             measure_work(chosen, rounds, logs())
             measured[size.name, direction] = chosen
     lines = [line for size in sizes for line in ["", *table(size, measured)]]
-    print("\n".join([*machine_lines()[:1], versions(), *lines]))
+    machine = [machine_line("google-crc32c"), versions_in(PEERS_PYTHON, "google-cloud-storage", "gcsfs")]
+    print("\n".join([*machine, *lines]))
     return {f"{name}, {direction}": as_json(all_) for (name, direction), all_ in measured.items()}
-
-
-def as_json(contenders: Sequence[Contender]) -> list[dict[str, Any]]:
-    """Every round of every contender."""
-    plain = [asdict(replace(each, check=None)) for each in contenders]
-    rounds: list[dict[str, Any]] = json.loads(json.dumps(plain, default=str))
-    return rounds
 
 
 def contenders_of(size: Size) -> Iterator[tuple[str, list[Contender]]]:
@@ -287,13 +281,6 @@ def cells_of(size: Size, each: Contender | None, loop: Contender | None) -> tupl
     # Of curl, and of what the transfer manager starts, the worker sees nothing.
     alone = each.title not in (LIMIT, WITH_PEERS.format("processes"))
     return size.rate(each), times, f"{each.peak_mb:.0f}" if alone else ""
-
-
-def versions() -> str:
-    """Of the other packages."""
-    code = "import sys, importlib.metadata as m; print(*(f'{p} {m.version(p)}' for p in sys.argv[1:]), sep=', ')"
-    packages = ("google-cloud-storage", "gcsfs")
-    return subprocess.check_output([PEERS_PYTHON, "-c", code, *packages], text=True).strip() + "."
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
     python -m benchmarks.worker NAME JOB.json          do the job and end: the whole process is timed from outside
     python -m benchmarks.worker NAME JOB.json serve    do it each time a line comes on stdin
 
-Each time it answers with a line of JSON on what was its stdout: {"peak_mb": ...}, or {"error": ...} where the writer is
-not installed or failed. It imports next to nothing itself: what a process costs is its writer's doing.
+Each time it answers with a line of JSON on what was its stdout: {"peak_mb": ...}, with {"seen": ...} where the work
+returned what it measured itself, or {"error": ...} where the writer is not installed or failed. It imports next to
+nothing itself: what a process costs is its writer's doing.
 """
 
 import json
@@ -19,7 +20,7 @@ def main() -> None:
     with open(job_file) as file:
         job = json.load(file)
     # What the first time is to do instead: enough to import all and to connect.
-    now = job | job.pop("first", {})
+    now = job | job.pop("first") if "first" in job else job
     for _ in sys.stdin if serve else [""]:
         print(json.dumps(answer(name, now)), file=answers, flush=True)
         now = job
@@ -28,17 +29,19 @@ def main() -> None:
 def answer(name: str, job: dict) -> dict:
     """Do the job; what to say of it."""
     try:
+        from benchmarks.readers import READERS
         from benchmarks.transfers import TRANSFERS
         from benchmarks.writers import WRITERS
 
         if "url" in job:
             os.environ["STORAGE_EMULATOR_HOST"] = job["url"]  # before a client is loaded
-        (WRITERS | TRANSFERS)[name](job)
+        seen = (WRITERS | TRANSFERS | READERS)[name](job)
     except ImportError as error:
         return {"error": f"not installed ({error})"}
     except Exception as error:  # noqa: BLE001 - one writer that fails must not end the measurement of the others
-        return {"error": f"failed ({type(error).__name__}: {error})"}
-    return {"peak_mb": peak_mb()}
+        words = " ".join(str(error).split())  # one line: it stands in a table
+        return {"error": f"failed ({type(error).__name__}: {words})"}
+    return {"peak_mb": peak_mb()} | ({} if seen is None else {"seen": seen})
 
 
 def peak_mb() -> float:

@@ -1,29 +1,72 @@
-"""Airflow's form, made from the one configuration."""
+"""Airflow's forms, made from the one configuration."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 from airflow.sdk import Param
 
-from pipeline.config import Settings
+from pipeline.config import MONITORING, TRAINING, Settings
 
-_MUST_BE_FILLED = frozenset({"source_uri"})
-_NOT_IN_THE_FORM = frozenset({"dataset"})  # the DAG makes its own data set
-_FILLED = {"type": "string", "minLength": 1}
+_OF_A_FINISHED_DATA_SET = ("dataset", "window")
+_ALSO_TRAINING = (
+    *("model", "epochs", "batch_size", "learning_rate"),
+    *("local_folder", "cache_gigabytes", "read_shards"),
+)
+_OF_BOTH = ("dataset_name", "workspace", "publish_uri", "seed")
 
 
-def form(defaults: Settings) -> dict[str, Param]:
-    """A parameter for each setting, with its default, title, description, range and room in the form."""
-    schemas = Settings.model_json_schema()["properties"]
-    return {
-        name: Param(
-            getattr(defaults, name),
-            description=" ".join((field.description or "").split()),
-            schema=_schema(schemas[name]) | (_FILLED if name in _MUST_BE_FILLED else {}),
-        )
-        for name, field in Settings.model_fields.items()
-        if name not in _NOT_IN_THE_FORM
-    }
+_DIALECT = "http://json-schema.org/draft-07/schema#"
+"""Without it each field is checked by the latest dialect, which took a third of the import of a DAG."""
+
+
+class _SharedSchema(dict[str, Any]):
+    """Copied for no task: Airflow copies all fields of the form for each, which took half of the import of a DAG."""
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "_SharedSchema":
+        return self
+
+
+@cache
+def _schemas() -> Mapping[str, Any]:
+    schemas: Mapping[str, Any] = Settings.model_json_schema()["properties"]
+    return schemas
+
+
+def settings_of_all() -> list[str]:
+    """Settings of a run that makes a data set and trains on it."""
+    return [name for name in Settings.model_fields if name not in _OF_A_FINISHED_DATA_SET]
+
+
+def settings_of_dataset() -> list[str]:
+    """Settings of a run that makes a data set."""
+    training = settings_of_training()
+    return [name for name in settings_of_all() if name in _OF_BOTH or name not in training]
+
+
+def settings_of_training() -> list[str]:
+    """Settings of a run that trains on data sets that are there."""
+    rooms = (TRAINING["section"], MONITORING["section"])
+    schemas = _schemas()
+    trained = [name for name, schema in schemas.items() if schema.get("section") in rooms]
+    return [name for name in Settings.model_fields if name in (*trained, *_ALSO_TRAINING, *_OF_BOTH)]
+
+
+def form(defaults: Settings, names: Iterable[str], first: Iterable[str]) -> dict[str, Param]:
+    """A parameter for each setting of `names`, with its default, title, description, range and room in the form.
+
+    Those of `first` come first and stand in no room: Airflow shows them unfolded.
+    """
+    schemas = _schemas()
+    order = [*first, *(name for name in names if name not in set(first))]
+    return {name: _param(getattr(defaults, name), schemas[name], name in set(first)) for name in order}
+
+
+def _param(default: Any, schema: Mapping[str, Any], unfolded: bool) -> Param:
+    described = _schema(schema)
+    if unfolded:
+        described.pop("section", None)
+    return Param(default, description=" ".join(schema["description"].split()), schema=_SharedSchema(described))
 
 
 def _schema(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -32,6 +75,7 @@ def _schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     Airflow sends null for a text field that was emptied, whatever its type says.
     """
     described = {key: value for key, value in schema.items() if key not in ("default", "description", "anyOf", "type")}
+    described["$schema"] = _DIALECT
     choices = schema.get("anyOf", [schema])
     for choice in choices:
         described |= {key: value for key, value in choice.items() if key not in ("default", "description")}

@@ -1,58 +1,78 @@
 """The stages as Airflow tasks, written once. Each hands its work to `pipeline`, imported when the task runs."""
 
+import logging
+import os
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
-from airflow.sdk import BaseOperator, ExceptionRetryPolicy, RetryAction, RetryRule, get_current_context, task
+from airflow.providers.standard.operators.hitl import HITLOperator
+from airflow.sdk import (
+    Asset,
+    BaseOperator,
+    get_current_context,
+    task,
+    task_group,
+)
 
+from dags.notify import notifiers
 from pipeline.config import Settings, settings_from
+from pipeline.errors import GateError, SettingsError
 from pipeline.storage import place_of
 
 GPU_POOL = "gpu"
-RETRIES: dict[str, Any] = {
-    "retries": 2,
-    "retry_delay": timedelta(seconds=15),
-    "retry_policy": ExceptionRetryPolicy(
-        rules=[
-            RetryRule("pipeline.errors.BadInput", RetryAction.FAIL, reason="bad input: a retry would fail alike"),
-            RetryRule("pipeline.errors.Preempted", RetryAction.RETRY, timedelta(0), reason="goes on at the checkpoint"),
-        ]
-    ),
-}
+_log = logging.getLogger(__name__)
+_APPROVE = "Approve"
 
 
 @task(multiple_outputs=True, execution_timeout=timedelta(hours=12))
-def extract() -> dict[str, Any]:
-    """Check the form, fix the data date, and take the snapshot of the source."""
+def extract(for_training: bool) -> dict[str, Any]:
+    """
+    Check the form, fix the data date, and list the images with label, size and checksum.
+
+    *Cost*: images that are new on a disk are read once; a bucket is only listed.
+
+    *A failure* names the field or the source that is wrong. It is not retried: trigger again with another value.
+    """
     from pipeline.extract import take_snapshot
     from pipeline.train import require_trainable
 
-    context = get_current_context()
-    run = context["dag_run"]
-    # The form's own values, and what a REST call added: Airflow takes an unknown key without a word.
-    settings = settings_from({**context["params"], **(run.conf or {})})
-    dated = settings.dated(run.logical_date or run.run_after)
-    snapshot = take_snapshot(dated)
-    require_trainable(snapshot)
-    return {"settings": dated.model_dump(), "snapshot": str(snapshot)}
+    run = get_current_context()["dag_run"]
+    settings = _with_source(settings_of_run()).dated(run.logical_date or run.run_after)
+    snapshot = take_snapshot(settings)
+    if for_training:
+        require_trainable(snapshot)
+    return {"settings": settings.model_dump(), "snapshot": str(snapshot)}
 
 
 @task(execution_timeout=timedelta(hours=2))
 def plan(settings: dict[str, Any], snapshot: str) -> list[str]:
-    """Decide which image goes where; return a plan file for each task. A complete data set leaves nothing to write.
+    """
+    Decide which image goes where, and write a plan file for each task that writes shards.
 
-    The file of the whole plan goes under a key of its own: Airflow maps over the returned value only.
+    *Cost*: seconds a million images, and 100 bytes of memory each. A complete data set leaves nothing to write.
+
+    *A failure* is the data gate (validation images in training too, classes out of balance): mend the source, or
+    change the threshold that the message names.
     """
     from pipeline.plan_files import load_plan, make_plan
+    from pipeline.quality.gate import asked_later
 
-    path = make_plan(settings_from(settings), place_of(snapshot))
+    path = make_plan(settings_from(settings), place_of(snapshot), asked_later)
+    # Under a key of its own: Airflow maps over the returned value only.
     get_current_context()["ti"].xcom_push(key="plan", value=str(path))
     return load_plan(path).ranges
 
 
 @task(map_index_template="{{ shards }}", execution_timeout=timedelta(hours=12))
 def write(plan_file: str) -> None:
-    """Write the shards of one range that are not finished yet."""
+    """
+    Write the shards of one range that are not finished yet.
+
+    *Cost*: one core, 30 MB, about 1,000 photographs a second (`check: strict`).
+
+    *A failure*: an image changed or vanished after it was listed (trigger again), or the disk is full (free space, and
+    clear this task: what is finished stays).
+    """
     from pipeline.progress import progress
     from pipeline.ranges import load_range
     from pipeline.shard import write_range
@@ -64,7 +84,14 @@ def write(plan_file: str) -> None:
 
 @task(map_index_template="{{ shards }}", execution_timeout=timedelta(hours=12))
 def copy(plan_file: str) -> None:
-    """Bring the shards of one range to the published place and verify every byte."""
+    """
+    Bring the shards of one range to the published place, and verify every byte there.
+
+    *Cost*: a reading of the shards; a copy where workspace and published place are two stores.
+
+    *A failure*: another file stands at a shard's name (it was left alone: move it away, clear this task), or a bucket
+    does not answer (clear this task later: it goes on).
+    """
     from pipeline.progress import progress
     from pipeline.upload import copy_range, copy_size
 
@@ -77,45 +104,121 @@ def copy(plan_file: str) -> None:
 # Nothing to write is no failure: the mapped tasks are then skipped, and the data set is found complete.
 @task(trigger_rule="none_failed", execution_timeout=timedelta(hours=2))
 def commit(plan_file: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """Pass the data gate and write `dataset.json`, last: from then on the data set exists."""
+    """
+    Write `dataset.json`, last: from then on the data set exists. An asset that the task updates learns its version.
+
+    *Cost*: seconds.
+
+    *A failure* is the data gate (too many images rejected, drift; the message names the threshold), or a count that
+    does not add up (clear `shard.plan` and what follows it).
+    """
+    from pipeline.approval import answers
     from pipeline.build import summary
     from pipeline.plan_files import load_plan
     from pipeline.upload import commit as commit_dataset
 
-    dataset = commit_dataset(place_of(plan_file), settings_from(settings))
-    return summary(load_plan(place_of(plan_file)), dataset)
+    dataset = commit_dataset(place_of(plan_file), settings_from(settings), answers(place_of(plan_file)))
+    made = summary(load_plan(place_of(plan_file)), dataset)
+    context = get_current_context()
+    for asset in context["task"].outlets:
+        context["outlet_events"][asset].extra = {
+            **{name: settings[name] for name in ("dataset_name", "data_date")},
+            **made,
+        }
+    return made
 
 
 @task(execution_timeout=timedelta(minutes=30))
 def report(run: str) -> dict[str, str]:
-    """Draw the report of a training from its local record."""
+    """
+    Draw the report of a training from its local record.
+
+    *Cost*: seconds. *A failure* harms nothing: the model stands; clear this task.
+    """
     from pipeline.report import report_run
 
     return {"report": str(report_run(place_of(run)))}
+
+
+class ApproveOperator(HITLOperator):
+    """Asks a person about what is over a threshold whose setting says `ask`; goes on at once where nothing is.
+
+    Not Airflow's own ApprovalOperator, which skips what follows a no: the run would then count as a success.
+
+    :param plan_file: file of the plan, whose shards are written
+    :param settings: the settings, as `extract` returned them
+    """
+
+    template_fields = (*HITLOperator.template_fields, "plan_file", "settings")
+
+    def __init__(self, *, plan_file: str, settings: dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(
+            subject="Publish this data set?", options=[_APPROVE, "Reject"], notifiers=notifiers(), **kwargs
+        )
+        self.plan_file = plan_file
+        self.settings = settings
+
+    def execute(self, context: Any) -> None:
+        """Write the question and leave the worker until it is answered."""
+        questions = self._questions()
+        if not questions:
+            return
+        name = " ".join(filter(None, (self._settings.dataset_name, self._settings.data_date)))
+        self.subject = f"Publish this data set of {name!r}?"
+        self.body = "\n".join([f"Images of {self._settings.source_uri}:", "", *(f"- {each}" for each in questions)])
+        self.response_timeout = timedelta(hours=self._settings.ask_hours)
+        self.log.warning("%s\nanswer under Required Actions within %g hours", self.body, self._settings.ask_hours)
+        super().execute(context)
+
+    def execute_complete(self, context: Any, event: dict[str, Any]) -> None:
+        """Keep what was approved. Raises GateError where it was not, or nobody answered."""
+        from pipeline.approval import approve
+
+        if event.get("error_type") == "timeout":
+            raise GateError(f"nobody answered within ask_hours={self._settings.ask_hours:g}: {self._stopped()}")
+        answer = super().execute_complete(context, event)
+        if answer["chosen_options"] != [_APPROVE]:
+            raise GateError(f"stopped by the answer {answer['chosen_options'][0]!r}: {self._stopped()}")
+        approve(place_of(self.plan_file), self._questions())
+
+    @property
+    def _settings(self) -> Settings:
+        return settings_from(self.settings)
+
+    def _questions(self) -> list[str]:
+        from pipeline.approval import questions
+
+        return questions(place_of(self.plan_file), self._settings)
+
+    def _stopped(self) -> str:
+        return f"{'; '.join(self._questions())}; clear this task to be asked again"
 
 
 class TrainOperator(BaseOperator):
     """Trains in a process of its own, which frees the GPU at its end and is asked for a checkpoint when the task is
     killed. Returns {"run", "metrics", "model", "comet", "verdict", "epochs"}.
 
-    :param settings: the settings, as `extract` returned them
+    :param settings: the settings, as `extract` or `choose` returned them
     :param dataset: folder of the published data set
+    :param training: id of the training: the same one, with the same data and settings, goes on at its checkpoint
     """
 
-    template_fields = ("settings", "dataset")
+    template_fields = ("settings", "dataset", "training")
 
-    def __init__(self, *, settings: dict[str, Any], dataset: str, **kwargs: Any) -> None:
+    def __init__(
+        self, *, settings: dict[str, Any], dataset: str, training: str = "{{ run_id }}", **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.settings = settings
         self.dataset = dataset
+        self.training = training
         self._process: Any = None
 
     def execute(self, context: Any) -> dict[str, Any]:
         """Start the process, or find its result complete, and wait."""
         from pipeline.train import TrainingProcess, prepare_run
 
-        settings: Settings = settings_from(self.settings)
-        run = prepare_run(settings, place_of(self.dataset), context["run_id"])
+        run = prepare_run(settings_from(self.settings), place_of(self.dataset), self.training)
         self._process = TrainingProcess(run, output=1)  # the task's own stdout, which Airflow shows as it comes
         result: dict[str, Any] = self._process.wait()
         return result
@@ -126,8 +229,104 @@ class TrainOperator(BaseOperator):
             self._process.ask_to_stop()
 
 
+def settings_of_run() -> Settings:
+    """The settings of this run's form. Raises SettingsError for what is no setting, or none of this DAG."""
+    context = get_current_context()
+    # The form's own values, and what a REST call added: Airflow takes an unknown key without a word.
+    conf = context["dag_run"].conf or {}
+    settings = settings_from({**context["params"], **conf})
+    form = context["dag"].params
+    if foreign := sorted(name for name in conf if name not in form):
+        raise SettingsError(f"{foreign[0]} is not a setting of {context['dag'].dag_id}: those are {', '.join(form)}")
+    return settings
+
+
+def _with_source(settings: Settings) -> Settings:
+    """A form that was left as it was trains on the sample images, where the start-up drew some.
+
+    Under a name of their own: their classes would else stay in the label map of the user's.
+    """
+    samples = os.environ.get("TENFOLD_SAMPLES")
+    if settings.source_uri or not samples:
+        return settings
+    _log.warning("source_uri is empty: taking the sample images of %s", samples)
+    return settings.model_copy(update={"source_uri": samples, "dataset_name": "samples"})
+
+
+class Published(NamedTuple):
+    """What the tasks behind `publish` need."""
+
+    settings: Any
+    committed: Any
+
+
+def publish(for_training: bool, outlets: list[Asset]) -> Published:
+    """Images to a published data set: the tasks of both DAGs that make one."""
+    extracted = extract(for_training)
+    settings = extracted["settings"]
+
+    @task_group
+    def shard(settings, snapshot):  # type: ignore[no-untyped-def]
+        planned = plan(settings, snapshot)
+        return planned, _mapped(write, planned)
+
+    @task_group
+    def upload(planned, written, settings):  # type: ignore[no-untyped-def]
+        asked = ApproveOperator(
+            task_id="approve",
+            plan_file=planned["plan"],
+            settings=settings,
+            trigger_rule="none_failed",
+            doc_md=_APPROVE_DOC,
+        )
+        copied = _mapped(copy, planned)
+        committed = commit.override(outlets=outlets)(planned["plan"], settings)
+        written >> asked >> copied >> committed
+        return committed
+
+    planned, written = shard(settings, extracted["snapshot"])
+    return Published(settings, upload(planned, written, settings))
+
+
+def train_and_report(settings: Any, dataset: Any, training: str = "{{ run_id }}") -> None:
+    """A published data set to a model and its report: the tasks of both DAGs that train."""
+    template = os.environ.get("TENFOLD_GPU_POD_TEMPLATE")
+    trained = TrainOperator(
+        task_id="train",
+        settings=settings,
+        dataset=dataset,
+        training=training,
+        pool=GPU_POOL,
+        queue=os.environ.get("TENFOLD_GPU_QUEUE") or "default",
+        executor_config={"pod_template_file": template} if template else {},
+        multiple_outputs=True,
+        execution_timeout=timedelta(days=7),
+        doc_md=_TRAIN_DOC,
+    )
+    report(trained.output["run"])
+
+
+def _mapped(work: Any, plan_files: Any) -> Any:
+    """A task for each plan file, with the docstring that Airflow gives only to tasks that are not mapped."""
+    return work.override(doc_md=work.function.__doc__).expand(plan_file=plan_files)
+
+
 def _name_after_range(plan_file: str) -> None:
     """Let Airflow's list show a mapped task by the shards that it works on."""
     from pipeline.ranges import load_range, range_words
 
     get_current_context()["shards"] = range_words(load_range(place_of(plan_file)).shards)
+
+
+_APPROVE_DOC = """
+Ask a person, where the images are over a threshold whose setting says `ask`. The question stands under *Required
+Actions*; no worker and no GPU waits with it.
+
+*Cost*: none. *A failure* is the answer *Reject*, or none within `ask_hours`: clear the task to be asked again.
+"""
+_TRAIN_DOC = """
+Train in a process of its own, on a slot of the pool `gpu`. Killed or cleared, it goes on from its last checkpoint.
+
+*Cost*: the GPU, for as long as the log says. *A failure*: out of memory (a smaller `batch_size`), a loss that is no
+number (a smaller `learning_rate`), a damaged shard (the message names it and what to do).
+"""

@@ -2,9 +2,12 @@
 
 import argparse
 import json
+import logging
+import os
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +16,12 @@ from pipeline.errors import Preempted, SettingsError, TenfoldError
 from pipeline.preflight import require_buckets
 from pipeline.progress import log_words
 from pipeline.runs import EXIT_PREEMPTED
-from pipeline.storage import Place, place_of
+from pipeline.storage import Place, is_bucket, place_of
 
 RUN_ID = "manual"
 EXIT_BAD = 1
+MOST_SHOWN = 256
+_log = logging.getLogger("pipeline")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -37,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         print("stopped: the same command goes on from here", file=sys.stderr)  # noqa: T201
         return 130
-    print(json.dumps(result) if options.json else _words(result))  # noqa: T201
+    print(json.dumps(result) if options.json else options.words(result))  # noqa: T201
     return 0 if result.get("ok", True) else EXIT_BAD
 
 
@@ -86,6 +91,16 @@ def _reachable(what: str, uri: str) -> Place:
     return place
 
 
+def _window(options: argparse.Namespace) -> dict[str, Any]:
+    from pipeline.partitions import newest_partitions
+    from pipeline.window import dataset_of
+
+    settings = _settings(options)
+    require_buckets({"publish_uri": settings.datasets_folder})
+    partitions = newest_partitions(settings, settings.window)
+    return {"dataset": str(dataset_of(settings, partitions)), "partitions": partitions}
+
+
 def _train(options: argparse.Namespace) -> dict[str, Any]:
     settings = _settings(options)
     if not settings.dataset:
@@ -111,6 +126,49 @@ def _report(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.report import report_run
 
     return {"report": str(report_run(_reachable("run", options.run)))}
+
+
+def _show(options: argparse.Namespace) -> dict[str, Any]:
+    from pipeline.dataset import load
+
+    settings, folder = _settings(options), _reachable("dataset", options.dataset)
+    if not 1 <= options.count <= MOST_SHOWN:
+        raise SettingsError(f"--count must be from 1 to {MOST_SHOWN}, got {options.count}")
+    if options.to and (is_bucket(options.to) or not options.to.endswith(".png")):
+        raise SettingsError(f"--to must be a local file that ends in .png, got {options.to!r}")
+    load(folder)  # what is not there is said at once
+    with _tensorflow_on_the_cpu():
+        from pipeline.training.show import show
+    path = Path(options.to) if options.to else None
+    return {"picture": str(show(settings, folder, path, augmented=options.augmented, count=options.count))}
+
+
+def _shuffle_quality(options: argparse.Namespace) -> dict[str, Any]:
+    from pipeline.dataset import load
+
+    settings, folder = _settings(options), _reachable("dataset", options.dataset)
+    load(folder)
+    with _tensorflow_on_the_cpu():
+        from pipeline.input.shuffle_quality import shuffle_quality
+    return shuffle_quality(folder, settings)
+
+
+def _shuffle_quality_words(result: dict[str, Any]) -> str:
+    from pipeline.input.shuffle_quality import in_words
+
+    return in_words(result)
+
+
+@contextmanager
+def _tensorflow_on_the_cpu() -> Iterator[None]:
+    """Around its import: what only looks needs no GPU, and TensorFlow would take the memory of one that is at work."""
+    from pipeline.training.quiet import leave_gpus_alone, stderr_held_back
+
+    _log.info("loading TensorFlow")
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # read at its import
+    with stderr_held_back():
+        yield
+        leave_gpus_alone()
 
 
 def _samples(options: argparse.Namespace) -> dict[str, Any]:
@@ -147,7 +205,19 @@ def _parser() -> argparse.ArgumentParser:
     _add(commands, "build", _build, "extract, shard and upload: a published data set")
     _add(commands, "extract", _extract, "list the source and take its checksums")
     _add(commands, "shard", _shard, "write the shards of a snapshot", ("snapshot", "what `extract` returned"))
-    _add(commands, "upload", _upload, "publish the shards of a plan", ("plan", "what `shard` returned"))
+    _add(
+        commands,
+        "upload",
+        _upload,
+        "publish the shards of a plan",
+        ("plan", "what `shard` returned, of the same settings"),
+    )
+    _add(
+        commands,
+        "window",
+        _window,
+        "make one data set of the newest dates of a name (--set window=7), of shards that stand",
+    )
     _add(commands, "train", _train, "train on a published data set (--set dataset=...)")
     _add(
         commands,
@@ -156,11 +226,38 @@ def _parser() -> argparse.ArgumentParser:
         "check every byte and record of a data set",
         ("dataset", "its folder, local or gs://"),
     )
+    quality = _add(
+        commands,
+        "shuffle-quality",
+        _shuffle_quality,
+        "measure how near the order of training is to a perfect shuffle, and what shuffle_megabytes would do",
+        ("dataset", "its folder, local or gs://"),
+    )
+    quality.set_defaults(words=_shuffle_quality_words)
     _add(commands, "report", _report, "write the report of a run again", ("run", "its folder, local or gs://"))
+    _add_show(commands)
     samples = _add(commands, "samples", _samples, "draw a folder of sample images", ("folder", "a new folder"))
     samples.add_argument("--count", type=int, default=600, help="how many images (%(default)s)")
     samples.add_argument("--seed", type=int, default=0, help="another seed, other images (%(default)s)")
     return parser
+
+
+def _add_show(commands: Any) -> None:
+    show = _add(
+        commands,
+        "show",
+        _show,
+        "draw images of a data set with their labels, as the model sees them (a PNG)",
+        ("dataset", "its folder, local or gs://"),
+    )
+    show.add_argument(
+        "--augmented",
+        action="store_true",
+        help="training images as training sees them: cropped, mirrored and coloured by the settings; without it "
+        "validation images as they are evaluated",
+    )
+    show.add_argument("--count", type=int, default=16, help="how many images (%(default)s)")
+    show.add_argument("--to", metavar="FILE", help="the PNG (NAME-VERSION.png or NAME-VERSION-augmented.png, here)")
 
 
 def _add(
@@ -178,7 +275,7 @@ def _add(
         "--set", action="append", default=[], metavar="FIELD=VALUE", help="one setting; wins over the file; repeatable"
     )
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
-    parser.set_defaults(command=command)
+    parser.set_defaults(command=command, words=_words)
     return parser
 
 

@@ -49,6 +49,7 @@ def summary(plan: Plan, dataset: Dataset) -> dict[str, Any]:
         "examples": {name: split.examples for name, split in dataset.splits.items()},
         "rejected": dataset.rejected["count"],
         "shards": {name: len(split.shards) for name, split in dataset.splits.items()},
+        "labels": {"count": len(dataset.labels), "crc32c": dataset.labels_crc32c},
         "already_complete": plan.complete,
     }
 

@@ -10,13 +10,14 @@ import pkgutil
 import re
 import tomllib
 from collections.abc import Mapping
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 from pydantic.config import JsonDict
 
+from pipeline import data_date as dates
 from pipeline import sources
 from pipeline.errors import SettingsError
 from pipeline.storage import BucketPath, Place, is_bucket, place_of
@@ -25,7 +26,7 @@ SHARDS_PER_SERVER = 10
 SMALLEST_INPUT = {"InceptionResNetV2": 75}
 """Sides in pixels, where Keras refuses smaller ones than our own 32."""
 
-ModelName = Literal[
+MODELS = (
     "small_cnn",
     "MobileNetV2",
     "MobileNetV3Small",
@@ -33,7 +34,10 @@ ModelName = Literal[
     "EfficientNetV2B0",
     "ResNet50",
     "InceptionResNetV2",
-]
+)
+"""What `model` may name beside a function of the user's own: ours, and those of keras.applications."""
+
+WEIGHTS_SUFFIXES = (".weights.h5", ".h5", ".keras")
 
 Action = Literal["continue", "ask", "fail"]
 
@@ -42,6 +46,8 @@ def source_kinds() -> list[str]:
     """Names of the files in pipeline/sources: each is a kind of source."""
     return sorted(module.name for module in pkgutil.iter_modules(sources.__path__))
 
+
+_FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
 # The rooms of the form. What people set first stands in none: Airflow shows it unfolded.
 PLACES: JsonDict = {"section": "Places"}
@@ -72,7 +78,8 @@ class Settings(BaseModel):
         description="Folder of raw images, local or gs://bucket/prefix, one sub-folder a class, with or "
         "without train/, validation/ and test/ above them; or a list of them (CSV, JSON lines, Parquet), or the folder "
         "of Stanford Cars or ImageNet. "
-        "{date} in it becomes the data date of the run.",
+        "{date}, {year}, {month}, {day}, {hour} and {minute} in it are filled from the data date of the run. "
+        "Empty, in the Airflow of `make up`: drawn sample images.",
     )
 
     dataset_name: str = Field(
@@ -90,8 +97,12 @@ class Settings(BaseModel):
         description="Ten training shards are written for each of them. Training itself uses one device for now.",
     )
 
-    model: ModelName = Field(
-        "small_cnn", title="Model", description="The small CNN, or a model of keras.applications by its name there."
+    model: str = Field(
+        "small_cnn",
+        title="Model",
+        examples=list(MODELS),
+        description=f"The small CNN, one of keras.applications ({', '.join(MODELS[1:])}), or package.module:function "
+        "of yours, which is called with the image size and the number of classes and returns a keras.Model.",
     )
 
     epochs: int = Field(10, title="Epochs", ge=1, le=10_000, description="Passes over the training examples.")
@@ -162,7 +173,8 @@ class Settings(BaseModel):
         "",
         title="Data date",
         json_schema_extra=PLACES,
-        description="YYYY-MM-DD that {date} stands for. Empty: the date of the run.",
+        examples=["2026-01-31", "2026-01-31T07:00"],
+        description="What {date} and {hour} in the source stand for, in UTC. Empty: the date of the run.",
     )
 
     source_kind: str = Field(
@@ -284,8 +296,8 @@ class Settings(BaseModel):
         "keep",
         title="Prepare",
         json_schema_extra=SHARDS,
-        description="keep leaves images as they are. resize shrinks them once to prepare_size, for an input about 3 "
-        "times faster. raw does so too and stores pixels (uint8), for one about 6 times faster, on more disk.",
+        description="keep leaves images as they are. resize shrinks them once to prepare_size, for an input 2 to 3 "
+        "times faster. raw does so too and stores pixels (uint8), for one about 4 times faster, on more disk.",
     )
 
     prepare_size: int = Field(
@@ -394,6 +406,25 @@ class Settings(BaseModel):
         "little, 0.25 is much.",
     )
 
+    ask_hours: float = Field(
+        24.0,
+        title="Hours to answer",
+        gt=0,
+        le=8760,
+        allow_inf_nan=False,
+        json_schema_extra=GATE,
+        description="How long a run of Airflow waits for an answer where one of the above says ask; it fails then.",
+    )
+
+    window: int = Field(
+        1,
+        title="Partitions",
+        ge=1,
+        le=1000,
+        json_schema_extra=TRAINING,
+        description="How many of the newest partitions (dates) of a data set name a retraining takes, as one data set.",
+    )
+
     image_size: int = Field(
         96,
         title="Image size",
@@ -420,6 +451,55 @@ class Settings(BaseModel):
         description="Memory of the shuffle buffer, in megabytes of encoded images.",
     )
 
+    crop: Literal["random", "random_resized", "whole"] = Field(
+        "random",
+        title="Crop",
+        json_schema_extra=TRAINING,
+        description="What training sees of an image. random: a square window of 7/8 of the shorter side at a random "
+        "place, not resampled where images were prepared for that (a prepare_size of 256 for an image_size of 224). "
+        "random_resized: a window of random size, shape and place, as ImageNet is trained from scratch. whole: all of "
+        "it, squeezed into a square.",
+    )
+
+    min_crop_area: float = Field(
+        0.25,
+        title="Smallest crop",
+        gt=0,
+        le=1,
+        json_schema_extra=TRAINING,
+        description="Of crop=random_resized: the smallest window, as a share of the image. ImageNet is used to 0.08.",
+    )
+
+    flip: bool = Field(
+        True, title="Flip", json_schema_extra=TRAINING, description="Mirror half of the training images."
+    )
+
+    color_jitter: float = Field(
+        0.0,
+        title="Color jitter",
+        ge=0,
+        le=1,
+        json_schema_extra=TRAINING,
+        description="How much brightness, contrast and saturation of training images change at random, on the "
+        "accelerator: 0.4 means by up to 40%.",
+    )
+
+    balanced: bool = Field(
+        False,
+        title="Balance the classes",
+        json_schema_extra=TRAINING,
+        description="Show all classes equally often: examples of rare ones several times an epoch, of frequent ones "
+        "not always.",
+    )
+
+    cache: Literal["auto", "memory", "disk", "off"] = Field(
+        "auto",
+        title="Keep decoded images",
+        json_schema_extra=TRAINING,
+        description="For the epochs after the first: in memory, or on disk in the local folder. auto: in memory, where "
+        "they fit into half of what is free and the crop allows it (random and whole do).",
+    )
+
     sample_hz: float = Field(
         5.0,
         title="Samples a second",
@@ -432,7 +512,9 @@ class Settings(BaseModel):
     comet_project: str = Field(
         "tenfold",
         title="Comet project",
-        pattern=r"^[\w .-]{1,100}$",
+        # The length apart: \w{1,100} takes pydantic a third of all that importing a DAG may take.
+        pattern=r"^[\w .-]+$",
+        max_length=100,
         json_schema_extra=MONITORING,
         description="Project that the experiment is logged to.",
     )
@@ -443,6 +525,13 @@ class Settings(BaseModel):
         if re.match(r"gs(:/|//)", value, re.IGNORECASE) and not is_bucket(value):  # it would become a local folder
             raise ValueError("must be a local path or gs://bucket/prefix")
         return str(BucketPath.of(value)) if is_bucket(value) else _absolute(value, " or gs://bucket/prefix")
+
+    @field_validator("weights")
+    @classmethod
+    def _is_one_file(cls, value: str) -> str:
+        if value and not value.endswith(WEIGHTS_SUFFIXES):  # a .weights.json names other files, wherever they lie
+            raise ValueError(f"must end in {' or '.join(WEIGHTS_SUFFIXES)}")
+        return value
 
     @field_validator("weights", "label_map", "local_folder")
     @classmethod
@@ -456,6 +545,18 @@ class Settings(BaseModel):
             raise ValueError(f"image_size must be at least {least} for {self.model}, got {self.image_size}")
         return self
 
+    @model_validator(mode="after")
+    def _can_be_kept(self) -> "Settings":
+        if self.cache in ("memory", "disk") and self.crop == "random_resized":
+            raise ValueError(
+                f"cache must be auto or off with crop=random_resized, which reads whole images, got {self.cache!r}"
+            )
+        if self.cache in ("memory", "disk") and self.balanced:
+            raise ValueError(
+                f"cache must be auto or off with balanced, which takes other examples in each epoch, got {self.cache!r}"
+            )
+        return self
+
     @field_validator("workspace")
     @classmethod
     def _not_empty(cls, value: str) -> str:
@@ -463,14 +564,32 @@ class Settings(BaseModel):
             raise ValueError("must name a folder")
         return value
 
+    @field_validator("source_uri")
+    @classmethod
+    def _known_placeholders(cls, value: str) -> str:
+        if unknown := dates.unknown_placeholder(value):
+            raise ValueError(f"must hold none but {dates.PLACEHOLDERS}: {unknown} is not known")
+        return value
+
     @field_validator("data_date")
     @classmethod
     def _is_date(cls, value: str) -> str:
-        if value:
-            try:
-                return date.fromisoformat(value).isoformat()
-            except ValueError:
-                raise ValueError("must be a date such as 2026-01-31") from None
+        return dates.check_data_date(value) if value else value
+
+    @model_validator(mode="after")
+    def _with_time(self) -> "Settings":
+        if self.data_date and dates.has_no_time(self.data_date) and dates.needs_time(self.source_uri):
+            raise ValueError(
+                f"data_date must name a time too, such as {self.data_date}T07:00, since source_uri asks for it, "
+                f"got {self.data_date!r}"
+            )
+        return self
+
+    @field_validator("model")
+    @classmethod
+    def _is_a_model(cls, value: str) -> str:
+        if value not in MODELS and not _FUNCTION.fullmatch(value):
+            raise ValueError(f"must be {', '.join(MODELS)} or package.module:function")
         return value
 
     @field_validator("source_kind")
@@ -505,9 +624,20 @@ class Settings(BaseModel):
         return place_of(self.publish_uri) if self.publish_uri else place_of(self.workspace) / "datasets"
 
     def dated(self, run_date: datetime | None = None) -> "Settings":
-        """These settings with the data date (that of the form, else of the run, else today in UTC) filled in."""
-        day = self.data_date or (run_date or datetime.now(UTC)).date().isoformat()
-        return self.model_copy(update={"data_date": day, "source_uri": self.source_uri.replace("{date}", day)})
+        """These settings with the data date (that of the form, else of the run, else now in UTC) in the source's place.
+
+        The data date of a source that asks for none stays as it is: its images are not those of a date.
+        """
+        if not dates.is_dated(self.source_uri):
+            return self
+        given = datetime.fromisoformat(self.data_date) if self.data_date else None
+        moment = given or run_date or datetime.now(UTC)
+        return self.model_copy(
+            update={
+                "data_date": dates.written(moment, self.source_uri),
+                "source_uri": dates.fill(self.source_uri, moment),
+            }
+        )
 
 
 def _absolute(value: str, otherwise: str) -> str:
@@ -546,9 +676,9 @@ def _read_file(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
         values = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except (OSError, ValueError) as error:
-        raise SettingsError(f"--config {path} cannot be read as {path.suffix or 'TOML'}: {error}") from error
+        raise SettingsError(f"{path} cannot be read as {path.suffix or 'TOML'}: {error}") from error
     if not isinstance(values, dict):
-        raise SettingsError(f"--config {path} must hold fields and values, got {type(values).__name__}")
+        raise SettingsError(f"{path} must hold fields and values, got {type(values).__name__}")
     return values
 
 

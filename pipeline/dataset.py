@@ -1,16 +1,16 @@
 """What a data set is: a folder of shards with a `dataset.json`, written last. Without that file nothing reads it."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from typing import Any
 
 import google_crc32c
 
 from pipeline import storage, tfrecord
-from pipeline.errors import DatasetError
+from pipeline.errors import ConflictError, DatasetError
 from pipeline.parallel import ordered_map
 from pipeline.records import RecordFormat, as_file, read_image
 from pipeline.storage import BucketPath, ObjectStat, Place
@@ -68,11 +68,21 @@ class Dataset:
     """What the data gate decides on, and what the data set card shows."""
     settings: Mapping[str, Any]
     software: Mapping[str, str]
+    window: Mapping[str, str] = field(default_factory=dict)
+    """The version of each partition, of a data set that is made of several (pipeline/window.py)."""
+
+    @property
+    def labels_crc32c(self) -> str:
+        """CRC32C of the label map, one label a line: two data sets of the same one have the same ids."""
+        lines = "".join(f"{label}\n" for label in self.labels)
+        return f"{google_crc32c.value(lines.encode('utf-8', 'surrogateescape')):08x}"
 
 
 def to_json(dataset: Dataset) -> bytes:
     """The content of `dataset.json`."""
     content = {"format": "tenfold", "schema_version": SCHEMA_VERSION, **asdict(dataset)}
+    if not dataset.window:
+        del content["window"]
     return json.dumps({**content, "checksum": checksum(content)}, indent=1).encode() + b"\n"
 
 
@@ -80,6 +90,33 @@ def checksum(content: Mapping[str, Any]) -> str:
     """CRC32C of what `dataset.json` holds beside its own checksum, however it is laid out on the page."""
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return f"{google_crc32c.value(canonical.encode()):08x}"
+
+
+def file_facts(name: str, content: bytes) -> dict[str, Any]:
+    """What `dataset.json` says of one of its lists."""
+    return {"file": name, "bytes": len(content), "crc32c": f"{google_crc32c.value(content):08x}"}
+
+
+def save(folder: Place, dataset: Dataset, lists: Mapping[str, bytes]) -> None:
+    """Write the lists of a data set by their names, then `dataset.json`: from then on it exists. Nothing is replaced.
+
+    Raises ConflictError where other content stands there.
+    """
+    for name, content in lists.items():
+        _write_new(folder / name, content)
+    try:
+        _write_new(folder / COMMIT, to_json(dataset))
+    except ConflictError:
+        # Equal images in another place give the same version; whoever came first named its own place.
+        if load(folder).splits != dataset.splits:
+            raise
+        storage.sync(folder / COMMIT)
+
+
+def _write_new(path: Place, content: bytes) -> None:
+    with storage.write_new(path) as file:
+        file.write(content)
+    storage.sync(path)
 
 
 def is_committed(folder: Place) -> bool:
@@ -119,27 +156,35 @@ def require_shards(folder: Place, dataset: Dataset) -> None:
         if found != size:
             raise DatasetError(
                 f"{folder / name} should hold {size} bytes and {'is missing' if found is None else f'holds {found}'}: "
-                "bring it back, or remove the data set's folder and build it again"
+                f"bring it back, or remove the folder {(folder / name).parent} and build the data set again"
             )
 
 
 def committed_objects(folder: BucketPath, dataset: Dataset) -> dict[str, ObjectStat]:
-    """The objects of a data set in a bucket, by name, as one listing finds them.
+    """The objects of a data set in a bucket, by name, as one listing of each of its folders finds them.
 
     Raises DatasetError naming the file that is missing, or has other bytes than were committed.
     """
-    objects = dict(storage.objects(folder))
-    found = {name: f"{stat.crc32c:08x}" for name, stat in objects.items()}
     committed = {shard.name: shard.crc32c for split in dataset.splits.values() for shard in split.shards}
     committed |= {listed["file"]: listed["crc32c"] for listed in (dataset.rejected, dataset.duplicates)}
+    objects = _objects(folder, committed)
+    found = {name: f"{stat.crc32c:08x}" for name, stat in objects.items()}
     for name, crc32c in committed.items():
         if found.get(name) != crc32c:
             what = f"has CRC32C {found[name]}: it was overwritten after the commit" if name in found else "is missing"
             raise DatasetError(
                 f"{folder / name} was committed with CRC32C {crc32c} and {what}; bring it back, or remove all objects "
-                f"below {folder} and build the data set again"
+                f"below {(folder / name).parent} and build the data set again"
             )
     return objects
+
+
+def _objects(folder: BucketPath, names: Iterable[str]) -> dict[str, ObjectStat]:
+    """What lies beside files of these names: in `folder`, and of a window in the folders of its versions."""
+    prefixes = sorted({name[: name.rfind("/") + 1] for name in names})
+    listings = ordered_map(lambda prefix: list(storage.objects(folder / prefix)), prefixes, ASKERS)
+    pairs = zip(prefixes, listings, strict=True)
+    return {prefix + key: stat for prefix, listing in pairs for key, stat in listing}
 
 
 def last_version(folder: Place, but: str) -> Dataset | None:

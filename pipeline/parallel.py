@@ -1,5 +1,6 @@
-"""Work on a stream with several threads."""
+"""Work on a stream with several threads, and how many make sense."""
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -20,17 +21,23 @@ def ordered_map(
     """
     most = under_way or 4 * threads
     waiting: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(threads) as pool:
-        try:
-            for item in items:
-                waiting.append(pool.submit(work, item))
-                if len(waiting) >= most:
-                    yield waiting.popleft().result()
-            while waiting:
+    pool = ThreadPoolExecutor(threads)
+    try:
+        for item in items:
+            waiting.append(pool.submit(work, item))
+            if len(waiting) >= most:
                 yield waiting.popleft().result()
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+        while waiting:
+            yield waiting.popleft().result()
+    except GeneratorExit:
+        # Nobody wants the rest. The garbage collector may say so from within a thread that is just starting; to wait
+        # for other threads there would be for ever.
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    except BaseException:
+        pool.shutdown(cancel_futures=True)
+        raise
+    pool.shutdown()
 
 
 def within(seconds: float, work: Callable[[], Result]) -> Result:
@@ -51,3 +58,8 @@ def within(seconds: float, work: Callable[[], Result]) -> Result:
     if not done.done():
         raise TimeoutError(f"nothing within {seconds:g} s")
     return done.result()
+
+
+def cores() -> int:
+    """Processor cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

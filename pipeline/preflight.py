@@ -5,16 +5,19 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
+from pipeline.allowed import require_allowed
 from pipeline.config import Settings
 from pipeline.errors import SettingsError, SourceError, TenfoldError
 from pipeline.storage import BucketPath, Place, lies_in, nearest, place_of
 
 
 def preflight(settings: Settings) -> None:
-    """Refuse a source that is not there, a workspace that cannot be used, and weights that are no file.
+    """Refuse what the administrator does not allow, a source that is not there, a workspace that cannot be used, and
+    weights that are no file.
 
     Raises SettingsError naming the field, SourceError where a bucket holds nothing there.
     """
+    require_allowed(settings)
     if not settings.source_uri:
         raise SettingsError("source_uri is empty: name the folder of raw images, or a list of them")
     if settings.dataset:

@@ -65,11 +65,22 @@ def training_folder(settings: Settings, run_id: str, dataset_version: str) -> Pa
 
     A run that is cleared with other settings keeps its id; in one folder it would go on from a foreign checkpoint.
     """
-    names = ("model", "epochs", "batch_size", "learning_rate", "image_size", "shuffle_megabytes", "seed")
+    return local_run_folder(settings, run_id) / _key(settings, dataset_version)
+
+
+def training_place(settings: Settings, run_id: str, dataset_version: str) -> Place:
+    """Where a training is kept for all workers: its folder, or what that is mirrored to."""
+    return run_folder(settings, run_id) / _key(settings, dataset_version)
+
+
+_OF_THE_INPUT = ("shuffle_megabytes", "crop", "min_crop_area", "flip", "color_jitter", "balanced", "cache")
+
+
+def _key(settings: Settings, dataset_version: str) -> str:
+    names = ("model", "epochs", "batch_size", "learning_rate", "image_size", "seed", *_OF_THE_INPUT)
     weights = f"{crc32c_of(Path(settings.weights)):08x}" if settings.weights else ""
     content = {"dataset": dataset_version, "weights": weights, **{name: getattr(settings, name) for name in names}}
-    digest = hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=6).hexdigest()
-    return local_run_folder(settings, run_id) / digest
+    return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=6).hexdigest()
 
 
 def local_run_folder(settings: Settings, run_id: str) -> Path:
@@ -153,7 +164,7 @@ def _archives(run: Run, last: str) -> str:
     return str(run.folder / "comet") if len(archives) > 1 else last
 
 
-def load_result(folder: Path) -> dict[str, Any] | None:
+def load_result(folder: Place) -> dict[str, Any] | None:
     """The result of a complete training, else None."""
     try:
         result: dict[str, Any] = storage.read_json(folder / "result.json")

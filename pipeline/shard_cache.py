@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
 
 from pipeline import storage
-from pipeline.dataset import Dataset, committed_objects
+from pipeline.dataset import Dataset, Shard, committed_objects
 from pipeline.errors import DatasetError, StorageError
 from pipeline.storage import BucketPath, ObjectStat, temporary_beside
 
@@ -47,12 +47,16 @@ def remote_shards(folder: BucketPath, dataset: Dataset) -> dict[str, RemoteShard
     """
     found = committed_objects(folder, dataset)
     return {
-        shard.name: RemoteShard(
-            folder / shard.name, found[shard.name], Path(dataset.version) / f"{shard.crc32c}-{shard.name}"
-        )
+        shard.name: RemoteShard(folder / shard.name, found[shard.name], _copy_name(shard, dataset))
         for split in ("train", "validation")
         for shard in dataset.splits[split].shards
     }
+
+
+def _copy_name(shard: Shard, dataset: Dataset) -> Path:
+    """Of a window, that of the shard's own version: what was trained on alone is not fetched again."""
+    name = PurePosixPath(shard.name)
+    return Path(name.parent.name or dataset.version) / f"{shard.crc32c}-{name.name}"
 
 
 class HeldShard:

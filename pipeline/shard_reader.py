@@ -41,7 +41,8 @@ class _Closed(Exception):
 class ShardReader:
     """Hands out the copies of `shards` in `order`; a context manager, which starts the threads and ends them.
 
-    :param open_at_once: how many shards are read at once; these are fetched even where the cache has no room
+    :param open_at_once: how many shards are read at once; these are fetched even where there is no room
+    :param room_bytes: how much of the cache the shards that were fetched ahead may take
     :param stopping: asked while the training waits for a shard
     """
 
@@ -51,17 +52,18 @@ class ShardReader:
         shards: Mapping[str, RemoteShard],
         order: Iterator[str],
         open_at_once: int,
+        room_bytes: int,
         stopping: Callable[[], bool],
     ) -> None:
         self._cache, self._shards, self._order = cache, shards, order
-        self._open_at_once, self._stopping = open_at_once, stopping
+        self._open_at_once, self._room_bytes, self._stopping = open_at_once, room_bytes, stopping
         self._changed = threading.Condition()
         self._released = 0
         self._wanted_bytes = 0
         """Of the shards that are being fetched, wait to be read, or are being read."""
         self._next: _Need | None = None
         self._planned: deque[_Need] = deque()
-        self._taken: dict[str, tuple[_Need, HeldShard]] = {}
+        self._taken: dict[str, tuple[_Need | None, HeldShard]] = {}
         self._closed = False
         self.failure: TenfoldError | None = None
         """Why no shard is handed out any more: TensorFlow would wrap it in words of its own."""
@@ -105,13 +107,25 @@ class ShardReader:
             self._taken[name] = need, held
             return held.path
 
+    def take_again(self, name: str) -> Path:
+        """The local copy of a shard out of the order; fetched now, where it is not there any more."""
+        try:
+            held = self._cache.hold(self._shards[name], self._may_not_wait)
+        except TenfoldError as error:
+            self._fail(error)
+            raise
+        with self._changed:
+            self._taken[name] = None, held
+        return held.path
+
     def release(self, name: str) -> None:
         """Say that a shard was read to its end."""
         with self._changed:
             need, held = self._taken.pop(name)
             held.release()
-            self._released += 1
-            self._wanted_bytes -= need.size
+            if need:
+                self._released += 1
+                self._wanted_bytes -= need.size
             self._changed.notify_all()
 
     def _next_held(self) -> HeldShard | None:
@@ -154,7 +168,7 @@ class ShardReader:
         need = self._next
         if self._ended or need is None or not self._can_do_without(need):
             return True
-        fits = self._wanted_bytes + need.size <= self._cache.limit_bytes
+        fits = self._wanted_bytes + need.size <= self._room_bytes
         return fits and need.number - self._released < AHEAD
 
     def _can_do_without(self, need: _Need) -> bool:
@@ -173,6 +187,13 @@ class ShardReader:
         if self._ended:
             raise _Closed
         return self._can_do_without(need)
+
+    def _may_not_wait(self) -> bool:
+        if self._ended:
+            raise _Closed
+        if self._stopping():
+            raise Preempted("asked to stop while waiting for a shard")
+        return False
 
     @property
     def _ended(self) -> bool:

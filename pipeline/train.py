@@ -13,11 +13,13 @@ from typing import Any
 import psutil
 
 from pipeline import dataset as datasets
+from pipeline.allowed import require_allowed
 from pipeline.config import Settings
 from pipeline.errors import DatasetError, Preempted, TrainingError
 from pipeline.mirror import Mirror, claim
 from pipeline.preflight import require_buckets, require_weights
-from pipeline.runs import EXIT_PREEMPTED, Run, load_result, save_run, take_failure, training_folder
+from pipeline.proxies import require_proxies
+from pipeline.runs import EXIT_PREEMPTED, Run, load_result, save_run, take_failure, training_folder, training_place
 from pipeline.snapshot import load_snapshot
 from pipeline.storage import BucketPath, Place, place_of
 
@@ -39,17 +41,27 @@ def train(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
         raise
 
 
+def trained(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any] | None:
+    """The result of `train` where this run has trained on this data set with these settings, on any worker; else None.
+
+    Raises DatasetError where the data set is missing, SettingsError where the weights are or the administrator does not
+    allow a place, StorageError where a bucket does not answer.
+    """
+    _require_usable(settings, dataset)
+    return load_result(training_place(settings, run_id, datasets.load(dataset).version))
+
+
 def prepare_run(settings: Settings, dataset: Place, run_id: str) -> Run:
     """Check what the training needs and write `run.json`.
 
     Where the workspace is a bucket, the run is first fetched from there. Raises DatasetError where the data set is
-    missing or incomplete, SettingsError where the weights are, StorageError where a bucket does not answer.
+    missing or incomplete, SettingsError where the weights are or the administrator does not allow a place, StorageError
+    where a bucket does not answer.
     """
-    require_buckets({"dataset": dataset, "workspace": place_of(settings.workspace)})
+    _require_usable(settings, dataset)
     content = datasets.load(dataset)
     datasets.require_shards(dataset, content)
     _require_one_label(content.records.multi_label, str(dataset))
-    require_weights(settings)
     run = Run(
         folder=training_folder(settings, run_id, content.version),
         run_id=run_id,
@@ -67,6 +79,13 @@ def prepare_run(settings: Settings, dataset: Place, run_id: str) -> Run:
     elif isinstance(place, BucketPath):  # the bucket may have failed at its end
         Mirror(run.folder, place).sync()
     return run
+
+
+def _require_usable(settings: Settings, dataset: Place) -> None:
+    require_allowed(settings.model_copy(update={"dataset": str(dataset)}))
+    require_proxies()  # Comet's client would log one that it cannot read
+    require_buckets({"dataset": dataset, "workspace": place_of(settings.workspace)})
+    require_weights(settings)
 
 
 def require_trainable(snapshot: Place) -> None:

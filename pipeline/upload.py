@@ -9,17 +9,16 @@ from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Any
 
-import google_crc32c
-
 from pipeline import storage
 from pipeline.config import Settings
-from pipeline.dataset import ASKERS, COMMIT, REJECTED, Dataset, Shard, Split, is_committed, last_version, load, to_json
+from pipeline.dataset import ASKERS, REJECTED, Dataset, Shard, Split, file_facts, is_committed, last_version, load, save
 from pipeline.errors import ConflictError, DatasetError, SourceError
 from pipeline.parallel import ordered_map
+from pipeline.partitions import partition_of, save_partition
 from pipeline.plan import SPLITS, TRAIN, VALIDATION
 from pipeline.plan_files import Plan, load_plan
 from pipeline.progress import Advance
-from pipeline.quality.facts import DUPLICATES, from_lines, to_lines, written_facts
+from pipeline.quality.facts import DUPLICATES, Quality, from_lines, to_lines, written_facts
 from pipeline.quality.gate import Ask, decide, findings, notices
 from pipeline.ranges import RangePlan, load_range
 from pipeline.report import CARD, write_card
@@ -64,9 +63,10 @@ def copy_size(plan_path: Place) -> tuple[int, int]:
 
 
 def commit(plan_path: Place, settings: Settings, ask: Ask | None = None) -> Dataset:
-    """Write `dataset.json` once every listed image is in one record or rejected, and return what it says.
+    """Write `dataset.json` once every listed image is in one record or rejected, and return what it says; the partition
+    of `settings` points to this version from then on.
 
-    Writes nothing where the data set is committed already. Raises DatasetError where the counts do not add up,
+    Writes no data set where it is committed already. Raises DatasetError where the counts do not add up,
     GateError where the data set is over a threshold of `settings`; `ask` asks a person where they say so.
     """
     plan = load_plan(plan_path)
@@ -75,15 +75,15 @@ def commit(plan_path: Place, settings: Settings, ask: Ask | None = None) -> Data
         decide(findings(load(folder).quality, settings), ask)
     else:
         _commit(plan, plan_path, settings, ask)
+    save_partition(folder.parent, partition_of(settings), plan.version)
     _remove_copied(plan)
     return load(folder)
 
 
 def _commit(plan: Plan, plan_path: Place, settings: Settings, ask: Ask | None) -> None:
     folder = place_of(plan.dataset)
-    finished = ordered_map(_finished_shards, map(place_of, plan.ranges), ASKERS)
-    results = [result for _, of_range in finished for result in of_range]
-    quality, alike = written_facts(plan.quality, results, plan.settings, last_version(folder.parent, but=plan.version))
+    results = _results_of(plan)
+    quality, alike = _facts(plan, results)
     quality["findings"] = [finding.sentence for finding in findings(quality, settings)]
     lists = {
         REJECTED: to_lines(row for result in results for row in result.rejected),
@@ -93,16 +93,28 @@ def _commit(plan: Plan, plan_path: Place, settings: Settings, ask: Ask | None) -
     _keep_rejected(plan_path.parent / REJECTED, lists[REJECTED])
     _require_examples(dataset)
     _pass_gate(plan, quality, settings, ask)
-    for name, content in lists.items():
-        with storage.write_new(folder / name) as file:
-            file.write(content)
-        storage.sync(folder / name)
     write_tfds_metadata(folder, dataset)
     write_card(folder, dataset, *map(from_lines, lists.values()))
-    _commit_file(folder, dataset)
+    save(folder, dataset, lists)
     storage.sweep(folder)
     _log.info("data set %s: %s, %d rejected", folder, _count_words(dataset), dataset.rejected["count"])
     _log.info("what it holds, on one page: %s", folder / CARD)
+
+
+def quality_of(plan: Plan) -> Mapping[str, Any]:
+    """What is known of the images of a plan once all shards are written. Raises DatasetError where one was not."""
+    folder = place_of(plan.dataset)
+    return load(folder).quality if is_committed(folder) else _facts(plan, _results_of(plan))[0]
+
+
+def _results_of(plan: Plan) -> list[ShardResult]:
+    finished = ordered_map(_finished_shards, map(place_of, plan.ranges), ASKERS)
+    return [result for _, of_range in finished for result in of_range]
+
+
+def _facts(plan: Plan, results: Sequence[ShardResult]) -> tuple[Quality, list[dict[str, Any]]]:
+    before = last_version(place_of(plan.dataset).parent, but=plan.version)
+    return written_facts(plan.quality, results, plan.settings, before)
 
 
 def _pass_gate(plan: Plan, quality: Mapping[str, Any], settings: Settings, ask: Ask | None) -> None:
@@ -175,8 +187,8 @@ def _describe(
         records=plan.records,
         features=plan.records.features(),
         splits={split: made for split in SPLITS if (made := _split(split, results)).shards},
-        rejected={"count": count, **_file_facts(REJECTED, lists)},
-        duplicates={"groups": lists[DUPLICATES].count(b"\n"), **_file_facts(DUPLICATES, lists)},
+        rejected={"count": count, **file_facts(REJECTED, lists[REJECTED])},
+        duplicates={"groups": lists[DUPLICATES].count(b"\n"), **file_facts(DUPLICATES, lists[DUPLICATES])},
         source={
             "uri": snapshot.source_uri,
             "kind": snapshot.kind,
@@ -188,10 +200,6 @@ def _describe(
         quality=quality,
         software={name: installed_version(name) for name in ("pillow", "google-crc32c")},
     )
-
-
-def _file_facts(name: str, lists: Mapping[str, bytes]) -> dict[str, Any]:
-    return {"file": name, "bytes": len(lists[name]), "crc32c": f"{google_crc32c.value(lists[name]):08x}"}
 
 
 def _split(split: str, results: Iterable[ShardResult]) -> Split:
@@ -214,17 +222,6 @@ def _require_examples(dataset: Dataset) -> None:
                 f"no usable {split} image in {dataset.source['uri']!r}: {dataset.rejected['count']} of "
                 f"{dataset.source['listed']} images were rejected; add images or set validation_fraction"
             )
-
-
-def _commit_file(folder: Place, dataset: Dataset) -> None:
-    try:
-        with storage.write_new(folder / COMMIT) as file:
-            file.write(to_json(dataset))
-    except ConflictError:
-        # Equal images in another place give the same version; whoever came first named its own place.
-        if load(folder).splits != dataset.splits:
-            raise
-    storage.sync(folder / COMMIT)
 
 
 def _remove_copied(plan: Plan) -> None:

@@ -1,6 +1,6 @@
 """A deep check of a data set: every byte, every record, every example."""
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -38,9 +38,11 @@ def first_damage(folder: Place, dataset: Dataset) -> str:
     """A sentence with file and offset of the first record that cannot be read; empty where all can."""
     for shard in _shards(dataset):
         try:
-            deque(tfrecord.read_records(folder / shard.name), maxlen=0)
+            found = sum(1 for _ in tfrecord.read_records(folder / shard.name))
         except DatasetError as error:
             return str(error)
+        if found != shard.examples:
+            return f"{folder / shard.name} holds {found} records, {shard.examples} were committed"
     return ""
 
 

@@ -12,6 +12,7 @@ from pipeline.config import settings_from
 from pipeline.extract import take_snapshot
 from pipeline.plan_files import load_plan, make_plan
 from pipeline.shard import write_range
+from pipeline.storage import Place, place_of
 from pipeline.upload import commit, copy_range
 from tests.conftest import jpeg
 
@@ -84,16 +85,16 @@ def make_list(folder: Path, images: Sequence[SourceImage]) -> Path:
     return folder / "list.jsonl"
 
 
-def publish(source: Path, workspace: Path, **values: object) -> Path:
+def publish(source: Path, workspace: Path | str, **values: object) -> Place:
     """Build a data set as `pipeline.build` does, in this process: a pool would take a second to start."""
     settings = settings_from({"source_uri": str(source), "workspace": str(workspace), **values}).dated()
     plan_path = make_plan(settings, take_snapshot(settings))
     plan = load_plan(plan_path)
-    for path in map(Path, plan.ranges):
+    for path in map(place_of, plan.ranges):
         write_range(path, lambda *_: None)
         copy_range(path, lambda *_: None)
     commit(plan_path, settings)
-    return Path(plan.dataset)
+    return place_of(plan.dataset)
 
 
 def publish_case(name: str, folder: Path) -> tuple[Path, Sequence[SourceImage]]:

@@ -91,7 +91,7 @@ def test_a_second_run_finds_it_complete_and_fetches_no_image(images: Path, gcs: 
     second = built(SOURCE, "gs://bucket/work")
     assert second == {**first, "already_complete": True}
     assert gcs.names("bucket") == names
-    assert gcs.requests["download"] - fetched < 10
+    assert gcs.requests["download"] - fetched < 12  # the files of the work; there are 27 images
 
 
 def test_with_a_local_workspace_each_image_is_fetched_once_for_any_number_of_shards(

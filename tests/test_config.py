@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.__main__ import main
-from pipeline.config import Settings, settings_from, settings_of_command_line
+from pipeline.config import MODELS, Settings, settings_from, settings_of_command_line
 from pipeline.errors import SettingsError
 
 # For each field another value than its default, as the form gives it.
@@ -52,9 +52,17 @@ CHANGED = {
     "max_imbalance": 5.0,
     "on_drift": "fail",
     "max_drift": 0.1,
+    "ask_hours": 2.5,
+    "window": 7,
     "image_size": 64,
     "weights": "/data/model.keras",
     "shuffle_megabytes": 1,
+    "crop": "whole",
+    "min_crop_area": 0.08,
+    "flip": False,
+    "color_jitter": 0.4,
+    "balanced": True,
+    "cache": "disk",
     "sample_hz": 1.0,
     "comet_project": "mine",
 }
@@ -96,10 +104,21 @@ def test_every_field_says_what_it_is_for(field: str):
             {"model": "InceptionResNetV2", "image_size": 64},
             "image_size must be at least 75 for InceptionResNetV2, got 64",
         ),
-        ({"model": "VGG"}, "model must be 'small_cnn'"),
+        (
+            {"crop": "random_resized", "cache": "memory"},
+            "cache must be auto or off with crop=random_resized, which reads whole images, got 'memory'",
+        ),
+        ({"balanced": True, "cache": "disk"}, "cache must be auto or off with balanced, which takes other examples"),
+        ({"model": "VGG"}, "model must be small_cnn, MobileNetV2, "),
+        ({"model": "os.path"}, "InceptionResNetV2 or package.module:function, got 'os.path'"),
+        ({"model": "os:path:join"}, "or package.module:function"),
+        ({"model": "../evil:make"}, "or package.module:function"),
+        ({"weights": "/data/a.weights.json"}, "weights must end in .weights.h5 or .h5 or .keras"),
         ({"learning_rate": float("nan")}, "learning_rate must be a finite number"),
         ({"validation_fraction": 1.0}, "validation_fraction must be less than or equal to 0.9"),
         ({"dataset_name": "../up"}, "dataset_name must match pattern"),
+        ({"comet_project": "a/b"}, "comet_project must match pattern"),
+        ({"comet_project": "x" * 101}, "comet_project must have at most 100 characters"),
         ({"source_uri": "s3://bucket/images"}, "source_uri must be a local path or gs://bucket/prefix"),
         ({"source_uri": "gs:///images"}, "source_uri must be gs://bucket/prefix, got 'gs:///images'"),
         ({"workspace": "gs:/bucket/w"}, "workspace must be a local path or gs://bucket/prefix, got 'gs:/bucket/w'"),
@@ -109,6 +128,12 @@ def test_every_field_says_what_it_is_for(field: str):
         ({"group_pattern": "("}, "group_pattern must be a regular expression"),
         ({"workspace": ""}, "workspace must name a folder"),
         ({"data_date": "31.1.2026"}, "data_date must be a date such as 2026-01-31"),
+        ({"data_date": "2026-01-31T07:00+01:00"}, "without a time zone"),
+        ({"source_uri": "/data/{dat}"}, "source_uri must hold none but {date}, {year}"),
+        (
+            {"source_uri": "/data/{date}/{hour}", "data_date": "2026-01-31"},
+            "data_date must name a time too, such as 2026-01-31T07:00",
+        ),
         ({"epochs": 0, "seed": -1}, "; seed must be"),
     ],
 )
@@ -157,16 +182,25 @@ def test_ten_shards_for_each_training_server(values: dict, shards: int):
 
 
 @pytest.mark.parametrize(
-    ("given", "run_date", "day"),
+    ("template", "given", "data_date", "filled"),
     [
-        ("", datetime(2026, 3, 4, 23, 59, tzinfo=UTC), "2026-03-04"),
-        ("2026-01-31", datetime(2026, 3, 4, tzinfo=UTC), "2026-01-31"),
+        ("/data/{date}/raw", "", "2026-03-04", "/data/2026-03-04/raw"),
+        ("/data/{date}/raw", "2026-01-31", "2026-01-31", "/data/2026-01-31/raw"),
+        ("/data/{date}", "2026-01-31T07", "2026-01-31", "/data/2026-01-31"),
+        ("gs://b/{year}/{month}/{day}/{hour}", "", "2026-03-04T23:00", "gs://b/2026/03/04/23"),
+        ("/data/{year}/{month}", "", "2026-03-01", "/data/2026/03"),
+        ("/data/{year}", "", "2026-01-01", "/data/2026"),
+        ("/data/{date}T{hour}{minute}", "2026-01-31T07:30", "2026-01-31T07:30", "/data/2026-01-31T0730"),
+        ("/data/photos", "", "", "/data/photos"),  # no images of a date
+        ("/data/photos", "2026-01-31", "2026-01-31", "/data/photos"),  # unless somebody says so
     ],
 )
-def test_the_data_date_is_the_forms_or_the_runs(given: str, run_date: datetime, day: str):
-    settings = settings_from({"source_uri": "/data/{date}/raw", "data_date": given}).dated(run_date)
-    assert settings.source_uri == f"/data/{day}/raw"
+def test_the_data_date_is_the_forms_or_the_runs(template: str, given: str, data_date: str, filled: str):
+    settings = settings_from({"source_uri": template, "data_date": given})
+    settings = settings.dated(datetime(2026, 3, 4, 23, 59, tzinfo=UTC))
+    assert (settings.data_date, settings.source_uri) == (data_date, filled)
     assert settings.dated(datetime(2030, 1, 1, tzinfo=UTC)) == settings  # computed once, then fixed
+    assert settings_from(settings.model_dump()) == settings  # as it comes out of an XCom
 
 
 def test_the_workspace_comes_from_the_environment(monkeypatch: pytest.MonkeyPatch):
@@ -180,3 +214,8 @@ def test_the_help_of_the_command_line_lists_every_setting(capsys: pytest.Capture
     help_text = capsys.readouterr().out
     assert [name for name in Settings.model_fields if f"\n  {name} " not in help_text] == []
     assert "One of continue, ask, fail. [fail]" in " ".join(help_text.split())
+
+
+def test_the_form_suggests_models_and_takes_others():
+    schema = Settings.model_json_schema()["properties"]["model"]
+    assert (schema["examples"], "enum" in schema) == (list(MODELS), False)

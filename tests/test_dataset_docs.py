@@ -62,7 +62,9 @@ def test_the_checksum_is_taken_as_the_page_says(tmp_path: Path):
 
 @pytest.mark.parametrize(("feature_keys", "column"), [("model_garden", 0), ("plain", 1)])
 def test_the_table_has_all_features_of_a_record(feature_keys: str, column: int):
-    rows = [[cell.strip(" `") for cell in row.split("|")[1:4]] for row in PAGE.splitlines() if "`image/" in row[:10]]
+    rows = [
+        [cell.strip(" `") for cell in row.split("|")[1:4]] for row in PAGE.splitlines() if row.startswith("| `image/")
+    ]
     features = RecordFormat(feature_keys=feature_keys, boxes=True, synsets=True).features()
     assert {row[column]: row[2] for row in rows} == features
 

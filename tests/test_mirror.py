@@ -1,8 +1,6 @@
 """A run in a bucket: what is brought there, in which order, and what an outage or another worker does to it."""
 
 import os
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from pipeline.mirror import Mirror, claim, mirrored
 from pipeline.storage import BucketPath
 from pipeline.storage import gcs as google
 from tests.fake_gcs import FakeGcs
+from tests.waiting import until
 
 PLACE = BucketPath("bucket", "w/runs/run/digest")
 
@@ -34,13 +33,6 @@ def folder(gcs: FakeGcs, tmp_path: Path) -> Path:
     """A run on this worker."""
     claim(tmp_path / "here", PLACE)
     return tmp_path / "here"
-
-
-def until(condition: Callable[[], object], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to it"
-        time.sleep(0.01)
 
 
 def test_what_is_new_or_changed_is_brought_and_nothing_else(gcs: FakeGcs, folder: Path):

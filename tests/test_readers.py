@@ -244,6 +244,116 @@ def test_imagenet_as_its_readers_have_it(tmp_path: Path):
         ]
 
 
+# --- the readers that users bring, as they read -----------------------------------------------------------------------
+
+
+def batches_of(files: Sequence[str], read: Callable[[Any], tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+    """(image, label) of every example, mapped and batched as training does it: shapes and types must fit."""
+    import tensorflow as tf
+
+    batches = tf.data.TFRecordDataset(files).map(read).batch(3).as_numpy_iterator()
+    return [pair for images, labels in batches for pair in zip(images, labels, strict=True)]
+
+
+def resized(content: Any) -> Any:
+    import tensorflow as tf
+
+    return tf.image.resize(tf.image.convert_image_dtype(tf.io.decode_jpeg(content, channels=3), tf.float32), [8, 8])
+
+
+def keras_imagenet(record: Any) -> tuple[Any, Any]:
+    """As utils/dataset.py of jkjung-avt/keras_imagenet: three keys with defaults, and ids that begin at 1."""
+    import tensorflow as tf
+
+    keys = {
+        "image/encoded": tf.io.FixedLenFeature([], tf.string, default_value=""),
+        "image/class/label": tf.io.FixedLenFeature([], tf.int64, default_value=-1),
+        "image/class/text": tf.io.FixedLenFeature([], tf.string, default_value=""),
+    }
+    features = tf.io.parse_single_example(record, keys)
+    return resized(features["image/encoded"]), tf.one_hot(features["image/class/label"] - 1, len(LABELS))
+
+
+def article(record: Any) -> tuple[Any, Any]:
+    """As articles do: short keys without a default, and the pixels by the sizes that the record says."""
+    import tensorflow as tf
+
+    keys = dict.fromkeys(("image", "label"), tf.io.FixedLenFeature([], tf.string))
+    keys |= dict.fromkeys(("height", "width", "channels", "class"), tf.io.FixedLenFeature([], tf.int64))
+    features = tf.io.parse_single_example(record, keys)
+    shape = tf.stack([features[key] for key in ("height", "width", "channels")])
+    image = tf.reshape(tf.io.decode_jpeg(features["image"], channels=3), shape)
+    image = tf.image.resize(tf.image.convert_image_dtype(image, tf.float32), [8, 8])
+    return image, tf.one_hot(features["class"], len(LABELS))
+
+
+def model_garden(record: Any) -> tuple[Any, Any]:
+    """As official/vision/dataloaders/classification_input.py: two keys with defaults, and ids that begin at 0."""
+    import tensorflow as tf
+
+    keys = {
+        "image/encoded": tf.io.FixedLenFeature((), tf.string, default_value=""),
+        "image/class/label": tf.io.FixedLenFeature((), tf.int64, default_value=-1),
+    }
+    features = tf.io.parse_single_example(record, keys)
+    return resized(features["image/encoded"]), tf.one_hot(features["image/class/label"], len(LABELS))
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [("label_offset", keras_imagenet), ("plain", article), ("keep", model_garden)],
+    ids=["keras_imagenet", "article", "model_garden"],
+)
+def test_training_code_of_others(
+    all_published: dict[str, Published], name: str, read: Callable[[Any], tuple[Any, Any]]
+):
+    published = all_published[name]
+    found = [pair for split in published.described["splits"] for pair in batches_of(published.shards(split), read)]
+    truth = {resized(image.encoded).numpy().tobytes(): LABELS.index(image.labels[0]) for image in published.images}
+    assert {image.tobytes(): int(label.argmax()) for image, label in found} == truth
+    assert len(found) == len(truth)
+    assert {label.sum() for _, label in found} == {1.0}  # an id outside would give zeros
+
+
+def test_all_that_keras_imagenet_documents_is_there(tmp_path: Path):
+    """But the colour space, which no code of it reads: all images are RGB."""
+    import tensorflow as tf
+
+    folder = publish(imagenet(tmp_path / "source"), tmp_path / "workspace", max_leaked_fraction=1, label_offset=1)
+    bytes_keys = ("image/class/synset", "image/class/text", "image/format", "image/filename", "image/encoded")
+    schema = dict.fromkeys(bytes_keys, tf.io.FixedLenFeature([], tf.string))
+    int_keys = ("image/height", "image/width", "image/channels", "image/class/label")
+    schema |= dict.fromkeys(int_keys, tf.io.FixedLenFeature([], tf.int64))
+    examples = parsed([str(path) for path in folder.glob("train-*")], schema)
+    assert len(examples) == 2
+    for each in examples:
+        height, width, channels = tf.io.decode_jpeg(each["image/encoded"]).shape
+        assert (each["image/height"], each["image/width"], each["image/channels"]) == (height, width, channels)
+        assert each["image/format"] == b"JPEG"
+        assert each["image/filename"].endswith(b".JPEG")
+
+
+def test_detection_of_the_model_garden(all_published: dict[str, Published]):
+    """As official/vision/dataloaders/tf_example_decoder.py with regenerate_source_id: ours have no source_id."""
+    import tensorflow as tf
+
+    published = all_published["boxes"]
+    schema = {"image/encoded": tf.io.FixedLenFeature((), tf.string)}
+    schema |= dict.fromkeys(("image/height", "image/width"), tf.io.FixedLenFeature((), tf.int64, -1))
+    floats = [f"image/object/bbox/{side}" for side in ("xmin", "xmax", "ymin", "ymax")]
+    schema |= dict.fromkeys([*floats, "image/object/area"], tf.io.VarLenFeature(tf.float32))
+    ints = ("image/object/class/label", "image/object/is_crowd")
+    schema |= dict.fromkeys(ints, tf.io.VarLenFeature(tf.int64))
+    keys = MODEL_GARDEN | {"ids": "image/none", "names": "image/none", "box_names": "image/none"}
+    found = {}
+    for split in published.described["splits"]:
+        for each in parsed(published.shards(split), schema):
+            assert (len(each["image/object/area"]), len(each["image/object/is_crowd"])) == (0, 0)  # worked out there
+            found[each["image/encoded"]] = seen(each, keys)
+    truth = expected(published, bytes)
+    assert found == {content: each._replace(ids=[], names=[], box_names=[]) for content, each in truth.items()}
+
+
 # --- tfrecord of PyPI -------------------------------------------------------------------------------------------------
 
 READ_WITH_TFRECORD = """

@@ -5,8 +5,7 @@ import fcntl
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from pipeline.shard_cache import RemoteShard, ShardCache
 from pipeline.shard_reader import ShardReader
 from pipeline.storage import BucketPath, objects
 from tests.fake_gcs import FakeGcs
+from tests.waiting import until
 
 SIZE = 1000
 ROOM = 10**9
@@ -247,7 +247,7 @@ shards = {key: RemoteShard(BucketPath("bucket", "data/v1") / key, stat, Path("v1
           for key, stat in objects(BucketPath("bucket", "data/v1"))}
 print("ready", flush=True)
 sys.stdin.readline()
-with ShardReader(ShardCache(Path(sys.argv[1]), 10**9), shards, iter(sorted(shards)), 2, bool) as reader:
+with ShardReader(ShardCache(Path(sys.argv[1]), 10**9), shards, iter(sorted(shards)), 2, 10**9, bool) as reader:
     for name in sorted(shards):
         assert reader.take(name).read_bytes() == bytes([int(name)]) * 1000
         reader.release(name)
@@ -278,17 +278,10 @@ def never() -> bool:
     return False
 
 
-def until(condition: Callable[[], object], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never came to it"
-        time.sleep(0.01)
-
-
 def test_shards_are_fetched_ahead_in_the_order_of_need(gcs: FakeGcs, tmp_path: Path):
     shards = shards_of(gcs, 10)
     order = list("3142075698")
-    with ShardReader(ShardCache(tmp_path, ROOM), shards, iter(order), 2, never) as reader:
+    with ShardReader(ShardCache(tmp_path, ROOM), shards, iter(order), 2, ROOM, never) as reader:
         until(lambda: len(copies(tmp_path)) == 10)  # before one is asked for
         for name in order:
             assert reader.take(name).read_bytes() == content(int(name))
@@ -298,7 +291,7 @@ def test_shards_are_fetched_ahead_in_the_order_of_need(gcs: FakeGcs, tmp_path: P
 
 def test_no_epoch_but_the_first_asks_the_bucket(gcs: FakeGcs, tmp_path: Path):
     shards = shards_of(gcs, 6)
-    with ShardReader(ShardCache(tmp_path, ROOM), shards, iter("012345" + "543210" * 20), 2, never) as reader:
+    with ShardReader(ShardCache(tmp_path, ROOM), shards, iter("012345" + "543210" * 20), 2, ROOM, never) as reader:
         for name in "012345":
             reader.take(name)
             reader.release(name)
@@ -316,7 +309,7 @@ def test_a_small_cache_serves_all_and_is_hardly_exceeded(
     shards = shards_of(gcs, 8)
     order = [*"01234567", *"53164207", *"21034576"]
     most = 0
-    with ShardReader(ShardCache(tmp_path, int(room * SIZE)), shards, iter(order), 2, never) as reader:
+    with ShardReader(ShardCache(tmp_path, int(room * SIZE)), shards, iter(order), 2, int(room * SIZE), never) as reader:
         before = None
         for name in order:
             assert reader.take(name).read_bytes() == content(int(name))
@@ -333,7 +326,7 @@ def test_a_small_cache_serves_all_and_is_hardly_exceeded(
 def test_a_fault_reaches_whoever_waits_and_all_after_it(gcs: FakeGcs, tmp_path: Path):
     shards = shards_of(gcs, 6)
     fault = gcs.fail("corrupt", on="download", matches="/3$", times=None)
-    with ShardReader(ShardCache(tmp_path, ROOM), shards, iter("012345"), 2, never) as reader:
+    with ShardReader(ShardCache(tmp_path, ROOM), shards, iter("012345"), 2, ROOM, never) as reader:
         with pytest.raises(StorageError, match="data/v1/3 arrived damaged twice"):
             list(map(reader.take, "012345"))
         assert isinstance(reader.failure, StorageError)
@@ -345,7 +338,7 @@ def test_a_fault_reaches_whoever_waits_and_all_after_it(gcs: FakeGcs, tmp_path: 
 def test_asked_to_stop_while_a_shard_is_awaited(gcs: FakeGcs, tmp_path: Path):
     shards = shards_of(gcs, 1)
     fault = gcs.fail("stall", on="download")
-    with ShardReader(ShardCache(tmp_path, ROOM), shards, iter("0"), 2, lambda: bool(fault.fired)) as reader:
+    with ShardReader(ShardCache(tmp_path, ROOM), shards, iter("0"), 2, ROOM, lambda: bool(fault.fired)) as reader:
         with pytest.raises(Preempted):
             reader.take("0")
         fault.release()
@@ -355,7 +348,7 @@ def test_the_end_lets_all_locks_go(gcs: FakeGcs, tmp_path: Path):
     shards = shards_of(gcs, 6)
     with (
         contextlib.suppress(ZeroDivisionError),
-        ShardReader(ShardCache(tmp_path, ROOM), shards, iter("012345"), 2, never) as reader,
+        ShardReader(ShardCache(tmp_path, ROOM), shards, iter("012345"), 2, ROOM, never) as reader,
     ):
         reader.take("0")
         until(lambda: len(copies(tmp_path)) == 6)

@@ -1,5 +1,14 @@
-"""TensorFlow: shards -> batches."""
+"""TensorFlow: shards -> batches.
 
-from pipeline.input.images import CYCLE, order_of_need, training_batches, validation_batches
+from pipeline.input import BatchOptions, damage_named, training_batches
 
-__all__ = ["CYCLE", "order_of_need", "training_batches", "validation_batches"]
+batches = training_batches("workspace/datasets/images/4766e75c17183005", BatchOptions(image_size=224, batch_size=64))
+for images, labels, weights in batches: ...
+"""
+
+from pipeline.input.damage import damage_named
+from pipeline.input.images import training_batches, validation_batches
+from pipeline.input.options import BatchOptions
+from pipeline.input.shares import Server, steps_per_epoch
+
+__all__ = ["BatchOptions", "Server", "damage_named", "steps_per_epoch", "training_batches", "validation_batches"]

@@ -1,172 +1,278 @@
 """The input pipeline of images: one straight line from shard files to batches.
 
-Batches are (images, labels): uint8 of shape (batch, size, size, 3), RGB, and int32 of shape (batch,). The last batch of
-an epoch may be smaller. Order follows from (seed, epoch) alone.
+A batch is (images, labels, weights): uint8 of (batch, size, size, 3), RGB; int32 of (batch,), from 0; float32 of
+(batch,), 1, or 0 for the padding that fills up the last batch of an epoch. All batches are of one size, and all servers
+take equally many. What comes where follows from the options and the place in the training alone.
 """
 
-import hashlib
-from collections.abc import Iterator
+from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 
-from pipeline.dataset import Dataset, Split
-from pipeline.records import RecordFormat
+from pipeline import dataset as datasets
+from pipeline.dataset import Dataset
+from pipeline.input import decode
+from pipeline.input.balance import balanced
+from pipeline.input.examples import Numbers, Shards, shuffle_elements
+from pipeline.input.options import BatchOptions
+from pipeline.input.shares import Server, Share, epoch_order, repeated, share_of
+from pipeline.parallel import cores
 from pipeline.shard_reader import ShardReader
-from pipeline.storage import Place
+from pipeline.storage import Place, place_of
 
-CYCLE = 8  # files read at once: enough to mix shards and to hide the latency of one
+AHEAD = 4
+"""Batches that are ready before they are asked for."""
+ONLY = Server()
 
 
 def training_batches(
-    folder: Place,
-    dataset: Dataset,
+    dataset: Place | str,
+    options: BatchOptions,
     *,
-    epoch: int,
-    image_size: int,
-    batch_size: int,
-    shuffle_bytes: int,
-    seed: int,
+    epochs: int = 1,
+    start: int = 0,
+    server: Server = ONLY,
     reader: ShardReader | None = None,
 ) -> tf.data.Dataset:
-    """Every training example of a data set once, in an order of this epoch's own.
+    """The training batches of all epochs, one after another, `steps_per_epoch` each; every example once an epoch.
 
+    One dataset for all epochs: one an epoch would begin each of them with empty buffers and new threads.
+
+    :param dataset: folder of a published data set, local or gs://
+    :param start: how many batches to leave out, counted from the first epoch: where a checkpoint stood. What is left
+        out of its epoch is read, but not decoded
     :param reader: hands out local copies of the shards; without it TensorFlow opens them where they are
+
+    Raises DatasetError where `dataset` is none. A shard that is damaged raises tf.errors.DataLossError in the loop.
     """
-    split = dataset.splits["train"]
-    names = shuffled_names(split, seed, epoch)
-    buffer = shuffle_elements(split, shuffle_bytes)
+    split = _open(dataset, options, "train", server, reader)
+    images = _Kept(split) if options.cache != "off" else _Encoded(split)
+    begun, left_out = divmod(start, max(split.share.steps, 1))
+    examples = _epochs(split.share, options.seed, begun + 1, epochs).flat_map(
+        lambda epoch, order: _from(images.epoch(epoch, order), epoch == begun + 1, left_out * options.batch_size)
+    )
     return (
-        (_interleaved_copies(reader, names, dataset) if reader else _interleaved(_files(folder, names), dataset))
-        # Before decoding: an element is then the encoded image, a tenth of its pixels' memory.
-        .shuffle(buffer, seed=seed + epoch)
-        .map(_decoder(dataset.records, image_size), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-        .batch(batch_size)
+        tf.data.Dataset.zip(examples, _places(split, start))
+        # In order, and twice as many as there are cores: one large image would hold up those that wait behind it.
+        .map(images.augmented, num_parallel_calls=2 * cores(), deterministic=True)
+        # Whole ones only: an epoch is padded to full batches, so that none is left over.
+        .batch(options.batch_size, drop_remainder=True)
+        # Said, so that `len` and Keras know it.
+        .apply(tf.data.experimental.assert_cardinality(max(epochs * split.share.steps - start, 0)))
         # Last: the next batches are made while the accelerator works on this one.
-        .prefetch(tf.data.AUTOTUNE)
+        .prefetch(AHEAD)
+        .with_options(_tf_options())
     )
 
 
 def validation_batches(
-    folder: Place, dataset: Dataset, *, image_size: int, batch_size: int, reader: ShardReader | None = None
+    dataset: Place | str,
+    options: BatchOptions,
+    *,
+    server: Server = ONLY,
+    reader: ShardReader | None = None,
 ) -> tf.data.Dataset:
-    """Every validation example of a data set once, in the order of the shards.
+    """The validation batches, every example once, in the order of the shards, without augmentation.
 
-    :param reader: as for `training_batches`
+    Parameters and errors are those of `training_batches`.
     """
-    names = [shard.name for shard in dataset.splits["validation"].shards]
-    records = _copies(reader, names, dataset) if reader else records_of(_files(folder, names), dataset.records)
-    return (
-        records.map(_decoder(dataset.records, image_size), num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
-        .batch(batch_size)
-        .prefetch(tf.data.AUTOTUNE)
+    split = _open(dataset, options, "validation", server, reader)
+    images = _Encoded(split)
+    records = _all(split.shards.in_turn(split.share.pieces), split.share.examples)
+    batches = (
+        tf.data.Dataset.zip(records.concatenate(split.shards.again(split.share.padding)), _places(split, 0))
+        .map(images.centred, num_parallel_calls=2 * cores(), deterministic=True)
+        .batch(options.batch_size, drop_remainder=True)
+        .apply(tf.data.experimental.assert_cardinality(split.share.steps))
     )
+    if options.cache != "off":  # as batches: their order never changes
+        batches = batches.cache(_file(options, "validation"))
+    return batches.prefetch(AHEAD).with_options(_tf_options())
 
 
-def order_of_need(dataset: Dataset, seed: int, epochs: range) -> Iterator[str]:
-    """The names of the shards as these epochs read them: for training, then for validation, in each."""
-    for epoch in epochs:
-        yield from shuffled_names(dataset.splits["train"], seed, epoch)
-        yield from (shard.name for shard in dataset.splits["validation"].shards)
+def order_of_training(folder: Place, dataset: Dataset, options: BatchOptions, epochs: int) -> tf.data.Dataset:
+    """The examples in the order of `training_batches`, padding left out, by their numbers (int64, scalar).
 
-
-def shuffled_names(split: Split, seed: int, epoch: int) -> list[str]:
-    """The shards of a split in the order of a salted hash of their names: the same anywhere, new each epoch."""
-    salt = f"{seed}/{epoch}/"
-    return sorted(
-        (shard.name for shard in split.shards), key=lambda name: hashlib.sha256((salt + name).encode()).digest()
-    )
-
-
-def _files(folder: Place, names: list[str]) -> list[str]:
-    return [str(folder / name) for name in names]
-
-
-def _interleaved(files: list[str], dataset: Dataset) -> tf.data.Dataset:
-    """Records of several files at once: one file's batches would repeat its neighbours in every epoch.
-
-    Deterministic, since the first file to answer would otherwise decide the order.
+    They are counted from 0 through the training shards, of which nothing is read: `options.balanced` must be off, as it
+    looks at labels.
     """
-    return tf.data.Dataset.from_tensor_slices(files).interleave(
-        lambda file: records_of(file, dataset.records),
-        cycle_length=CYCLE,
-        num_parallel_calls=tf.data.AUTOTUNE,
-        deterministic=True,
-    )
+    share = share_of(dataset.splits["train"].shards, options.batch_size, ONLY)
+    split = _ServerSplit(dataset, Numbers(folder, dataset.records, None), share, options, options.seed)
+    return _epochs(share, options.seed, 1, epochs).flat_map(_Encoded(split).shuffled).with_options(_tf_options())
 
 
-def _interleaved_copies(reader: ShardReader, names: list[str], dataset: Dataset) -> tf.data.Dataset:
-    """The same order from local copies, by one thread, which asks for a shard when one before it has ended.
+class _ServerSplit(NamedTuple):
+    """One split of a data set as one server reads it."""
 
-    A parallel interleave waits for shards far beyond those it reads, with all of TensorFlow's threads, and reads
-    nothing meanwhile. One thread reads about a gigabyte a second from a local disk.
+    dataset: Dataset
+    shards: Shards
+    share: Share
+    options: BatchOptions
+    seed: int
+    """Of its windows and flips: of its own, or the servers would make the same of their examples."""
+
+
+def _open(
+    folder: Place | str, options: BatchOptions, name: str, server: Server, reader: ShardReader | None
+) -> _ServerSplit:
+    place = place_of(folder) if isinstance(folder, str) else folder
+    dataset = datasets.load(place)
+    share = share_of(dataset.splits[name].shards, options.batch_size, server)
+    seed = options.seed + server.index * 1_000_003
+    return _ServerSplit(dataset, Shards(place, dataset.records, reader), share, options, seed)
+
+
+def _epochs(share: Share, seed: int, first: int, last: int) -> tf.data.Dataset:
+    """The epochs `first` to `last` as (number, order of the pieces), int64."""
+
+    def order(epoch: int) -> NDArray[np.int64]:
+        return np.array(epoch_order(share.pieces, seed, int(epoch)), np.int64)
+
+    def row(epoch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return epoch, tf.ensure_shape(tf.numpy_function(order, [epoch], tf.int64), [len(share.pieces)])
+
+    # Not from_generator: on Python 3.11 TensorFlow then has malloc map and unmap every image of over 128 KB, and raw
+    # ones come at a fifth of the speed.
+    return tf.data.Dataset.range(first, last + 1).map(row)
+
+
+class _Place(NamedTuple):
+    """What the place of an example in the training decides, the same wherever one goes on from."""
+
+    numbers: tf.Tensor
+    """Random ones, float32 of (5,), for its window and flip."""
+    weight: tf.Tensor
+    """float32: 1, or 0 for padding."""
+
+
+def _places(split: _ServerSplit, start: int) -> tf.data.Dataset:
+    """The places from batch `start` on, worked out a batch at a time: a single one would take as long as a batch."""
+    size, share = split.options.batch_size, split.share
+
+    def places(batch: tf.Tensor) -> _Place:
+        numbers = tf.random.stateless_uniform([size, 5], tf.stack([tf.constant(split.seed, tf.int64), batch]))
+        in_epoch = batch % max(share.steps, 1) * size + tf.range(size, dtype=tf.int64)
+        return _Place(numbers, tf.cast(in_epoch < share.examples, tf.float32))
+
+    return tf.data.Dataset.range(start, tf.int64.max).map(places).unbatch()
+
+
+class _Encoded:
+    """Examples that are decoded each time, and no more of them than is seen."""
+
+    def __init__(self, split: _ServerSplit) -> None:
+        self._split, self._options = split, split.options
+        self._form = split.dataset.records
+        self._crop = split.options.crop
+
+    def epoch(self, epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
+        """The serialized examples of an epoch, and its padding."""
+        return self.shuffled(epoch, order).concatenate(self._split.shards.again(self._split.share.padding))
+
+    def shuffled(self, epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
+        """The serialized examples of an epoch: files in its own order, of several in turn, through a buffer."""
+        dataset, shards, share, options, _ = self._split
+        records = _all(shards.interleaved(share.pieces, order), share.examples)
+        if options.balanced:
+            more = shards.again(tuple(repeated(share.pieces, share.examples)))
+            records = balanced(records, dataset, options.seed, epoch).concatenate(more).take(share.examples)
+        # Before decoding: an element is then the encoded image, a tenth of its pixels' memory.
+        elements = shuffle_elements(dataset.splits["train"], options.shuffle_bytes)
+        return _shuffled(records, elements, options.seed, epoch)
+
+    def augmented(self, serialized: tf.Tensor, place: _Place) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Image, label and weight, as training sees them."""
+        stored = decode.parse(serialized, self._form)
+        window = decode.random_window(stored, self._crop, self._options, place.numbers)
+        image = decode.pixels_of(stored, window, self._form, self._size)
+        return _finished(image, place, self._options), stored.label, place.weight
+
+    def centred(self, serialized: tf.Tensor, place: _Place) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Image, label and weight, as they are evaluated; nothing of it is random."""
+        stored = decode.parse(serialized, self._form)
+        window = decode.centre_window(stored, self._crop, self._options.image_size)
+        image = decode.pixels_of(stored, window, self._form, self._size)
+        return _square(image, self._options), stored.label, place.weight
+
+    @property
+    def _size(self) -> tf.Tensor:
+        return tf.constant([self._options.image_size] * 2)
+
+
+class _Kept:
+    """Examples that are decoded once, a little larger than they are seen, and cropped anew in every epoch."""
+
+    def __init__(self, split: _ServerSplit) -> None:
+        self._split, self._options = split, split.options
+        self._crop = split.options.crop
+        records = _epochs(split.share, self._options.seed, 1, 1).flat_map(_Encoded(split).shuffled)
+        self._images = self._decoded(records).cache(_file(self._options, "train"))
+        self._padding = self._decoded(split.shards.again(split.share.padding))
+
+    def epoch(self, epoch: tf.Tensor, _: tf.Tensor) -> tf.data.Dataset:
+        """The decoded images of an epoch and their labels, and its padding."""
+        # The first as they come: a buffer of all of them would decode all of them before the first batch. Later ones
+        # take no more memory for it, since the buffer holds what the cache holds.
+        all_of_them = max(self._split.share.examples, 1)
+        elements = tf.cond(epoch == 1, lambda: tf.constant(1, tf.int64), lambda: tf.constant(all_of_them, tf.int64))
+        return _shuffled(self._images, elements, self._options.seed, epoch).concatenate(self._padding)
+
+    def augmented(self, kept: tuple[tf.Tensor, tf.Tensor], place: _Place) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Image, label and weight, as training sees them."""
+        image, label = kept
+        window = decode.window_within(image, self._options.image_size, place.numbers)
+        seen = decode.cut(image, window)
+        return _finished(seen, place, self._options), label, place.weight
+
+    def _decoded(self, records: tf.data.Dataset) -> tf.data.Dataset:
+        return records.map(self._larger, num_parallel_calls=2 * cores(), deterministic=True)
+
+    def _larger(self, serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        form = self._split.dataset.records
+        stored = decode.parse(serialized, form)
+        window, size = decode.kept_part(stored, self._crop, self._options.image_size)
+        return decode.pixels_of(stored, window, form, size), stored.label
+
+
+def _finished(image: tf.Tensor, place: _Place, options: BatchOptions) -> tf.Tensor:
+    return _square(decode.flipped(image, place.numbers) if options.flip else image, options)
+
+
+def _square(image: tf.Tensor, options: BatchOptions) -> tf.Tensor:
+    return tf.ensure_shape(image, [options.image_size, options.image_size, 3])
+
+
+def _shuffled(examples: tf.data.Dataset, elements: tf.Tensor | int, seed: int, epoch: tf.Tensor) -> tf.data.Dataset:
+    """The examples in an order of this epoch. Called within the function of a `flat_map`, whose graph it seeds."""
+    # Else the order would follow from the seed of the whole process, too, which belongs to the model.
+    tf.compat.v1.set_random_seed(seed + 1)  # a pair of zeros would stand for a random seed
+    return examples.shuffle(elements, epoch, reshuffle_each_iteration=False)
+
+
+def _all(records: tf.data.Dataset, examples: int) -> tf.data.Dataset:
+    """The same, with an error at their end where there are fewer.
+
+    TensorFlow reads a shard that was cut between two records as a clean end; the epoch would miss what is gone.
     """
-    return tf.data.Dataset.from_tensor_slices(names).interleave(
-        lambda name: _records_of_copy(reader, name, dataset.records), cycle_length=CYCLE
-    )
+    return records.apply(tf.data.experimental.assert_cardinality(examples))
 
 
-def _copies(reader: ShardReader, names: list[str], dataset: Dataset) -> tf.data.Dataset:
-    return tf.data.Dataset.from_tensor_slices(names).flat_map(
-        lambda name: _records_of_copy(reader, name, dataset.records)
-    )
+def _from(examples: tf.data.Dataset, begins_here: tf.Tensor, left_out: int) -> tf.data.Dataset:
+    return examples.skip(left_out * tf.cast(begins_here, tf.int64))
 
 
-def _records_of_copy(reader: ShardReader, name: tf.Tensor, form: RecordFormat) -> tf.data.Dataset:
-    def take(name: bytes) -> bytes:
-        return str(reader.take(name.decode())).encode()
-
-    def release(name: bytes) -> bool:
-        reader.release(name.decode())
-        return False
-
-    path = tf.ensure_shape(tf.numpy_function(take, [name], tf.string), [])
-    # Behind the records something that yields none: it is asked for when they have been read.
-    end = tf.data.Dataset.from_tensors(name).filter(
-        lambda name: tf.ensure_shape(tf.numpy_function(release, [name], tf.bool), [])
-    )
-    return records_of(path, form).concatenate(end)
+def _file(options: BatchOptions, split: str) -> str:
+    """What `Dataset.cache` takes: a file, or nothing for memory."""
+    return "" if options.cache == "memory" else f"{options.cache}-{split}"
 
 
-def shuffle_elements(split: Split, shuffle_bytes: int) -> int:
-    """How many encoded examples of average size fit into a buffer of `shuffle_bytes`; never more than there are."""
-    average = max(1, split.bytes // max(split.examples, 1))
-    return max(1, min(split.examples, shuffle_bytes // average))
-
-
-def records_of(files: list[str] | tf.Tensor, form: RecordFormat) -> tf.data.Dataset:
-    """The serialized examples of some shard files, one after another."""
-    return tf.data.TFRecordDataset(files, compression_type="GZIP" if form.compression == "gzip" else "")
-
-
-def decode_example(serialized: tf.Tensor, form: RecordFormat, image_size: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """A serialized example -> image (uint8, image_size x image_size x 3) and label (int32, scalar, from 0).
-
-    The whole image is squeezed into the square: nothing of it is cut away.
-    """
-    keys = form.keys
-    features = tf.io.parse_single_example(
-        serialized,
-        {
-            keys.encoded: tf.io.FixedLenFeature([], tf.string),
-            keys.height: tf.io.FixedLenFeature([], tf.int64),
-            keys.width: tf.io.FixedLenFeature([], tf.int64),
-            keys.label: tf.io.FixedLenFeature([], tf.int64),
-        },
-    )
-    if form.pixels == "raw":
-        image = tf.reshape(
-            tf.io.decode_raw(features[keys.encoded], tf.uint8), [features[keys.height], features[keys.width], 3]
-        )
-    else:
-        # No animations: they would come out with rank 4. The shards hold none, but others' may.
-        image = tf.io.decode_image(features[keys.encoded], channels=3, expand_animations=False)
-    # Antialiased: without it shrinking a photograph to a small input leaves a pattern of dropped pixels.
-    resized = tf.image.resize(image, [image_size, image_size], antialias=True)
-    # Still uint8: four times less to batch, prefetch and send to the accelerator than float32.
-    pixels = tf.cast(tf.clip_by_value(tf.round(resized), 0, 255), tf.uint8)
-    pixels.set_shape([image_size, image_size, 3])
-    return pixels, tf.cast(features[keys.label], tf.int32) - form.label_offset
-
-
-def _decoder(form: RecordFormat, image_size: int):  # type: ignore[no-untyped-def]  # TensorFlow ships no types
-    return lambda serialized: decode_example(serialized, form, image_size)
+def _tf_options() -> tf.data.Options:
+    options = tf.data.Options()
+    # Its thread looks at the pipeline ever less often, and the end of an iterator waits for its next look: epochs of
+    # 0.8 s took 1.3. And it begins with one core.
+    options.autotune.enabled = False
+    # The servers' shares are taken above. TensorFlow would share them out once more, and most would be seen by none.
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
+    return options

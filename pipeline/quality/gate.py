@@ -30,6 +30,11 @@ class Finding:
     action: Action
 
 
+def actions(settings: Settings) -> set[Action]:
+    """What may happen above one threshold or another."""
+    return {settings.on_rejected, settings.on_leak, settings.on_imbalance, settings.on_drift}
+
+
 def findings(quality: Mapping[str, Any], settings: Settings) -> list[Finding]:
     """All that is over its threshold in `settings`, as far as it is known."""
     found: tuple[tuple[Kind, str, Action], ...] = (
@@ -76,6 +81,12 @@ def decide(found: Sequence[Finding], ask: Ask | None) -> None:
 def ask_terminal() -> Ask | None:
     """Something that asks whoever sits at the terminal; None where nobody does."""
     return _ask if sys.stdin.isatty() and sys.stderr.isatty() else None
+
+
+def asked_later(sentence: str) -> bool:
+    """Goes on for now: where work is spread over tasks, a person is asked once, before anything is published."""
+    _log.warning("%s: a person is asked about it once the shards are written", sentence)
+    return True
 
 
 def _ask(sentence: str) -> bool:

@@ -19,7 +19,8 @@ A source of your own is a file here with two functions, and nothing else:
 
 `list_images` yields what the source holds, images in the order of the bytes of their keys; a key is the path of the
 image below `place`, or below its folder where `place` is a file. A place is a `pathlib.Path` or lies in a bucket, and
-is looked at and read alike; `measure` asks either for its size and what else is known without reading. `recognises`
+is looked at and read alike; `measure` asks either for its size and what else is known without reading, and refuses what
+the administrator does not allow (so does `is_source_file` for other files of the source). `recognises`
 lets `source_kind: auto` find it. The first line of the file's docstring says what it looks for: an error repeats it
 where a source does not fit.
 """
@@ -28,6 +29,7 @@ import stat
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from pipeline.allowed import require_source
 from pipeline.storage import ObjectStat, Place
 
 MISSING = -1
@@ -94,9 +96,19 @@ def measured(status: ObjectStat) -> Measured:
     return Measured(status.st_size, status.generation, status.crc32c, status.md5)
 
 
+def is_source_file(place: Place) -> bool:
+    """Whether a file beside the images is there. Raises SourceError where it is a link to what is not allowed."""
+    require_source(place)
+    return place.is_file()
+
+
 def measure(place: Place) -> Measured:
-    """What is known of a file or object; its size is MISSING where there is none, or no regular one."""
+    """What is known of a file or object; its size is MISSING where there is none, or no regular one.
+
+    Raises SourceError where the administrator does not allow to read it.
+    """
     try:
+        require_source(place)
         status = place.stat()
     except (OSError, ValueError):  # ValueError: a list may hold a path with a zero byte
         return Measured(MISSING, 0)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from pipeline import storage
+from pipeline.allowed import SOURCES, may_read
 from pipeline.config import Settings
 from pipeline.errors import SourceError
 from pipeline.sources import Found, Listed, Skipped, measured
@@ -26,6 +27,7 @@ SPLITS = {
     "testing": "test",
 }
 """The split of a folder above the classes, by its name in lower case."""
+LEADS_OUTSIDE = f"link to outside of what {SOURCES} allows"
 
 
 def recognises(place: Place) -> bool:
@@ -49,8 +51,12 @@ def list_images(place: Place, settings: Settings) -> Iterator[Found]:
 def walk(folder: Place, prefix: str = "") -> Iterator[Listed | Skipped]:
     """Every file below `folder`, without labels, ordered by the bytes of its key: `prefix` and the path below."""
     if isinstance(folder, Path):
-        return _walk(folder, prefix, frozenset())
+        return _walk(folder, prefix, frozenset()) if may_read(folder) else iter([_outside(prefix.rstrip("/"))])
     return (_object(prefix + key, status) for key, status in storage.objects(folder))
+
+
+def _outside(key: str) -> Skipped:
+    return Skipped(key, LEADS_OUTSIDE)
 
 
 def _object(key: str, status: ObjectStat) -> Listed | Skipped:
@@ -82,7 +88,7 @@ def _classify(found: Listed, has_splits: bool) -> Listed | Skipped:
 
 def _has_splits(root: Place) -> bool:
     """Whether the folders in `root` are splits above classes, and not classes, of which one may be called "train"."""
-    folders = [folder for folder in storage.folders(root) if not folder.name.startswith(".")]
+    folders = [folder for folder in storage.folders(root) if not folder.name.startswith(".") and may_read(folder)]
     splits = {SPLITS[folder.name.lower()] for folder in folders if folder.name.lower() in SPLITS}
     above_classes = [
         folder for folder in folders if SPLITS.get(folder.name.lower()) == "train" and _has_folders(folder)
@@ -129,6 +135,9 @@ def _walk(folder: Path, prefix: str, above: frozenset[tuple[int, int]]) -> Itera
 
 
 def _visit(entry: os.DirEntry[str], key: str, above: frozenset[tuple[int, int]]) -> Iterator[Listed | Skipped]:
+    if entry.is_symlink() and not may_read(Path(entry.path)):  # before a look at what is there
+        yield _outside(key)
+        return
     try:
         status = entry.stat()
     except OSError as error:

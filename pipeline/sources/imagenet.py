@@ -10,9 +10,10 @@ from itertools import chain
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
+from pipeline.allowed import may_read
 from pipeline.config import Settings
 from pipeline.errors import SourceError
-from pipeline.sources import Box, Classes, Found, Listed, Skipped
+from pipeline.sources import Box, Classes, Found, Listed, Skipped, is_source_file
 from pipeline.sources.folder import SPLITS, walk, why_no_image
 from pipeline.storage import Place, folders
 
@@ -46,7 +47,7 @@ class Lists(NamedTuple):
 def recognises(place: Place) -> bool:
     """Whether train/ holds folders, and each is called as a synset."""
     train = place / _prefix(place) / "train"
-    if not train.is_dir():
+    if not (may_read(train) and train.is_dir()):
         return False
     names = [folder.name for folder in folders(train) if not folder.name.startswith(".")]
     return bool(names) and all(map(_SYNSET.fullmatch, names))
@@ -98,8 +99,8 @@ def _read_lists(place: Place, prefix: str) -> Lists:
 
 
 def _first_file(place: Place, prefix: str, names: Sequence[str]) -> Place | None:
-    places = (place, *(place / prefix / below for below in ("", "val", "validation")))
-    return next((folder / name for name in names for folder in places if (folder / name).is_file()), None)
+    places = list(filter(may_read, (place, *(place / prefix / below for below in ("", "val", "validation")))))
+    return next((folder / name for name in names for folder in places if is_source_file(folder / name)), None)
 
 
 def _read_synsets(path: Place) -> dict[str, str]:

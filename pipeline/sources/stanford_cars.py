@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from pipeline.config import Settings
 from pipeline.errors import SourceError
-from pipeline.sources import Box, Classes, Found, Listed, Skipped, measure
+from pipeline.sources import Box, Classes, Found, Listed, Skipped, is_source_file, measure
 from pipeline.sources.folder import walk, why_no_image
 from pipeline.storage import Place
 
@@ -119,7 +119,7 @@ def _variable(path: Place, name: str) -> Any:
 
 def _annotations_file(place: Place, name: str) -> Place | None:
     candidates = (place / folder / name for folder in _DEVKITS)
-    return next((path for path in candidates if path.is_file()), None)
+    return next((path for path in candidates if is_source_file(path)), None)
 
 
 def _require(place: Place, name: str) -> Place:

@@ -141,8 +141,8 @@ def move_whole(temporary: Path, place: Place) -> None:
     if isinstance(place, Path):
         temporary.replace(place)
         return
-    with open(temporary, "rb") as reader, write_whole(place) as writer:
-        local.copy_bytes(reader, writer)
+    with open(temporary, "rb") as file:
+        _gcs().replace(place, file)
 
 
 def sync(place: Place) -> None:

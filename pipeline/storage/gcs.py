@@ -29,6 +29,7 @@ from requests.adapters import HTTPAdapter
 from pipeline import crc32c
 from pipeline.errors import AccessError, ConflictError, StorageError
 from pipeline.parallel import ordered_map, within
+from pipeline.proxies import require_proxies
 from pipeline.storage.bucket_path import BucketPath, ObjectStat
 
 DEADLINE_S = 120.0
@@ -88,13 +89,13 @@ class Gcs:
     def objects(self, path: BucketPath, most: int | None = None) -> Iterator[tuple[BucketPath, ObjectStat]]:
         """The objects below a place, in the order of their names' bytes."""
         with self._explained(path):
-            for blob in self._list(path, None, most):
+            for blob in self._list(path, None, most, _retry(path)):
                 yield BucketPath(path.bucket, blob.name, path.user_project), _stat(blob)
 
     def children(self, path: BucketPath) -> Iterator[BucketPath]:
         """What a folder of this name would hold, each once."""
         with self._explained(path):
-            listing = self._list(path, "/", None)
+            listing = self._list(path, "/", None, _retry(path))
             for blob in listing:
                 if not blob.name.endswith("/"):
                     yield BucketPath(path.bucket, blob.name, path.user_project)
@@ -103,7 +104,7 @@ class Gcs:
     def folders(self, path: BucketPath) -> Iterator[BucketPath]:
         """What would be folders in a folder of this name."""
         with self._explained(path):
-            listing = self._list(path, "/", None)
+            listing = self._list(path, "/", None, _retry(path))
             for _ in listing:
                 pass  # its prefixes are known when its pages have been read
             yield from self._folders(path, listing)
@@ -169,7 +170,7 @@ class Gcs:
         """A file that becomes the object, or replaces it, when the block ends well."""
         with tempfile.TemporaryFile(prefix="tenfold-") as file:
             yield file
-            self._replace(path, file)
+            self.replace(path, file)
 
     def create(self, path: BucketPath, file: IO[bytes]) -> None:
         """Upload, create-only. Raises ConflictError where something else stands there."""
@@ -204,7 +205,7 @@ class Gcs:
         """Look at the bucket once, without trying again. Raises AccessError or StorageError with one sentence."""
         with self._explained(path):
             # The client's own limits hold for each address of a name, and not for looking the name up.
-            within(FIRST_ANSWER_S, lambda: next(iter(self._list(path, None, 1, retry=None)), None))
+            within(FIRST_ANSWER_S, lambda: next(iter(self._list(path, None, 1, None)), None))
 
     def require_writable(self, path: BucketPath) -> None:
         """Put an empty object below `path`, once, and take it away. Raises what `require_bucket` does.
@@ -221,7 +222,7 @@ class Gcs:
         for prefix in sorted(listing.prefixes):
             yield BucketPath(path.bucket, prefix.rstrip("/"), path.user_project)
 
-    def _list(self, path: BucketPath, delimiter: str | None, most: int | None, retry: Any = True) -> Any:
+    def _list(self, path: BucketPath, delimiter: str | None, most: int | None, retry: Retry | None) -> Any:
         return self._client.list_blobs(
             self._bucket(path),
             prefix=path.key + "/" if path.key else None,
@@ -229,7 +230,7 @@ class Gcs:
             max_results=most,
             fields=_FIELDS,
             timeout=TIMEOUT_S,
-            retry=_retry(path) if retry else None,
+            retry=retry,
         )
 
     def _download(self, blob: Blob) -> bytes:
@@ -257,7 +258,7 @@ class Gcs:
             whole, _ = crc32c.combine(whole, 0, crc, length)
         return whole
 
-    def _replace(self, path: BucketPath, file: IO[bytes]) -> None:
+    def replace(self, path: BucketPath, file: IO[bytes]) -> None:
         """The last one to come wins, as with a rename; but nobody's is replaced unseen by a request sent again."""
         for _ in range(REPLACE_TRIES):
             try:
@@ -372,7 +373,10 @@ class Gcs:
                 return AccessError(f"gs://{path.bucket} does not exist (seen as {self.principal}): check its name")
             return FileNotFoundError(2, "no such object", str(path))
         if status == 400 and "requester pays" in str(error):
-            return AccessError(f"gs://{path.bucket} makes the requester pay: set user_project to the project that does")
+            return AccessError(
+                f"gs://{path.bucket} makes the requester pay: set user_project to the project that does, which holds "
+                "for reading images; a workspace or data set must lie in a bucket that pays for itself"
+            )
         return StorageError(f"{path}: the bucket answered {status} ({_reason(error)}): run again")
 
 
@@ -401,6 +405,7 @@ def _retry(what: object) -> Retry:
 
 def _fix_environment(session: requests.Session, url: str) -> None:
     """Look for proxies and certificates in the environment once, where each request would look again."""
+    require_proxies()
     found = session.merge_environment_settings(url, {}, None, None, None)
     session.proxies, session.verify, session.cert = found["proxies"], found["verify"], found["cert"]
     session.trust_env = False

@@ -1,7 +1,8 @@
 """One training from its first epoch, or its last checkpoint, to the best model."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import nullcontext
 from zipfile import BadZipFile
 
 import keras
@@ -10,19 +11,19 @@ import tensorflow as tf
 from pipeline import dataset as datasets
 from pipeline.config import Settings
 from pipeline.dataset import Dataset
-from pipeline.errors import BadInput, DatasetError, Preempted, StorageError, TenfoldError
-from pipeline.input import training_batches, validation_batches
+from pipeline.errors import BadInput, Preempted, StorageError
+from pipeline.input import steps_per_epoch
+from pipeline.input.damage import DAMAGE, damage_named
 from pipeline.monitor import CometOptions, Monitor, open_monitor
 from pipeline.progress import progress
 from pipeline.runs import Best, Run, load_best, save_best, save_result
 from pipeline.storage import place_of, temporary_beside
 from pipeline.training.checkpoint import Checkpoints
-from pipeline.training.loop import EpochLoop, Sums
+from pipeline.training.inputs import open_inputs
+from pipeline.training.loop import Batch, EpochLoop, Sums
 from pipeline.training.models import build_model, with_probabilities
 from pipeline.training.quiet import stderr_held_back
-from pipeline.training.shards import open_reader
 from pipeline.training.steps import Steps
-from pipeline.verify import first_damage
 
 _log = logging.getLogger(__name__)
 
@@ -66,89 +67,67 @@ class _Training:
         self._folder = place_of(run.dataset)
         self._dataset: Dataset = datasets.load(self._folder)
         keras.utils.set_random_seed(self._settings.seed)
-        strategy = one_device()
-        with strategy.scope():
+        self._strategy = one_device()
+        with self._strategy.scope():
             self._model = _built(self._settings, len(self._dataset.labels))
             optimizer = keras.optimizers.Adam(self._settings.learning_rate)
             self._checkpoints = Checkpoints(run.folder / "checkpoints", self._model, optimizer)
         self._checkpoints.restore()
-        self._steps = Steps(strategy, self._model, optimizer)
+        self._steps = Steps(self._strategy, self._model, optimizer, self._settings.color_jitter, self._settings.seed)
+        self._steps_per_epoch = steps_per_epoch(self._dataset, self._settings.batch_size)
 
     def run(self, monitor: Monitor) -> None:
         """All epochs that are left."""
-        loop = EpochLoop(self._steps, monitor, self._stopping, step=int(self._checkpoints.step))
-        done = int(self._checkpoints.epochs_done)
+        saved = self._checkpoints
+        loop = EpochLoop(self._steps, monitor, self._stopping, step=int(saved.step), sums=saved.sums)
+        done = int(saved.epochs_done)
         epochs = range(done + 1, self._settings.epochs + 1)
-        with open_reader(self._settings, self._folder, self._dataset, epochs, self._stopping) as self._reader:
+        told = self._settings, self._folder, self._dataset, loop.step, self._stopping, saved.keeps
+        with open_inputs(*told) as self._inputs:
             try:
+                batches = iter(self._on_device(self._inputs.training))
+                validation = self._on_device(self._inputs.validation)
                 for epoch in epochs:
-                    self._explained_epoch(epoch, loop)
+                    self._explained_epoch(epoch, loop, batches, validation)
                     done = epoch
             except Preempted:
-                self._checkpoints.save(done, loop.step)
+                saved.save(done, loop.step, loop.sums, self._inputs.keeps)
                 raise
 
-    def _explained_epoch(self, epoch: int, loop: EpochLoop) -> None:
+    def _on_device(self, batches: tf.data.Dataset) -> Iterable[Batch]:
+        """The batches, sent to the device ahead of the step that needs them."""
+        distributed: Iterable[Batch] = self._strategy.experimental_distribute_dataset(batches)
+        return distributed
+
+    def _explained_epoch(
+        self, epoch: int, loop: EpochLoop, batches: Iterator[Batch], validation: Iterable[Batch]
+    ) -> None:
+        readers = self._inputs.readers
         try:
-            self._epoch(epoch, loop)
+            with nullcontext() if readers.train else damage_named(self._folder):
+                self._epoch(epoch, loop, batches, validation)
         except tf.errors.OpError as error:
-            reason = self._reason(error)
-            if reason is None:
-                raise
-            raise reason from error
+            if readers.failure:
+                raise readers.failure from error
+            if readers.train and isinstance(error, DAMAGE):
+                raise StorageError(
+                    f"{error.message}: a copy in the shard cache was damaged after it was checked; run again: it is "
+                    "fetched anew, and training goes on from its last checkpoint"
+                ) from error
+            raise
 
-    def _reason(self, error: tf.errors.OpError) -> TenfoldError | None:
-        """What TensorFlow's words stand for, where the shards are at fault."""
-        if self._reader and self._reader.failure:
-            return self._reader.failure
-        if not isinstance(error, tf.errors.DataLossError):
-            return None
-        if self._reader:
-            return StorageError(
-                f"{error.message}: a copy in the shard cache was damaged after it was checked; run again: it is "
-                "fetched anew, and training goes on from its last checkpoint"
-            )
-        return DatasetError(
-            f"{first_damage(self._folder, self._dataset) or error.message}: remove the data set's folder and build "
-            "it again; training then goes on from its last checkpoint"
-        )
-
-    def _epoch(self, epoch: int, loop: EpochLoop) -> None:
-        trained = self._train(epoch, loop)
-        validated = loop.evaluate(self._validation_batches())
+    def _epoch(self, epoch: int, loop: EpochLoop, batches: Iterator[Batch], validation: Iterable[Batch]) -> None:
+        what = f"epoch {epoch}/{self._settings.epochs}"
+        with progress(what, self._dataset.splits["train"].examples) as advance:
+            trained = loop.train(epoch, batches, epoch * self._steps_per_epoch, advance)
+        validated = loop.evaluate(validation)
         values = _values(trained, validated)
         loop.monitor.epoch(epoch=epoch, step=loop.step, values=values)
         self._say(epoch, values)
         best = load_best(self._run)
         if best is None or validated.accuracy > best.metrics["val_accuracy"]:
             self._save_model(epoch, values)
-        self._checkpoints.save(epoch, loop.step)
-
-    def _train(self, epoch: int, loop: EpochLoop) -> Sums:
-        settings = self._settings
-        batches = training_batches(
-            self._folder,
-            self._dataset,
-            epoch=epoch,
-            image_size=settings.image_size,
-            batch_size=settings.batch_size,
-            shuffle_bytes=settings.shuffle_megabytes * 1_000_000,
-            seed=settings.seed,
-            reader=self._reader,
-        )
-        what = f"epoch {epoch}/{settings.epochs}"
-        with progress(what, self._dataset.splits["train"].examples) as advance:
-            return loop.train(epoch, batches, advance)
-
-    def _validation_batches(self) -> tf.data.Dataset:
-        settings = self._settings
-        return validation_batches(
-            self._folder,
-            self._dataset,
-            image_size=settings.image_size,
-            batch_size=settings.batch_size,
-            reader=self._reader,
-        )
+        self._checkpoints.save(epoch, loop.step, loop.sums, self._inputs.keeps)
 
     def _save_model(self, epoch: int, values: dict[str, float]) -> None:
         path = self._run.folder / f"model-{epoch:05d}.keras"

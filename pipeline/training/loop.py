@@ -5,8 +5,8 @@ Keras callbacks cannot see that wait: they report none on a job that waits 94% o
 
 import math
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 
 import tensorflow as tf
 
@@ -14,6 +14,9 @@ from pipeline.errors import Preempted, TrainingError
 from pipeline.monitor import Monitor
 from pipeline.progress import Advance
 from pipeline.training.steps import Steps
+
+Batch = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
+"""Images, labels and weights."""
 
 
 @dataclass
@@ -25,6 +28,13 @@ class Sums:
     right: float = 0.0
     wait_s: float = 0.0
     time_s: float = 0.0
+
+    def add(self, examples: int, loss: float, right: float, wait_s: float = 0.0) -> None:
+        """What came of one step."""
+        self.examples += examples
+        self.loss += loss
+        self.right += right
+        self.wait_s += wait_s
 
     @property
     def mean_loss(self) -> float:
@@ -51,57 +61,53 @@ class EpochLoop:
     stopping: Callable[[], bool]
     step: int = 0
     """Training steps done since the first epoch, over all tries."""
+    sums: Sums = field(default_factory=Sums)
+    """Those of the epoch under way, over all tries."""
     clock: Callable[[], float] = time.perf_counter
     """Seconds that never go back."""
 
-    def train(self, epoch: int, batches: tf.data.Dataset, advance: Advance) -> Sums:
-        """One epoch (from 1) over `batches`; `advance` is told of every example.
+    def train(self, epoch: int, batches: Iterator[Batch], last_step: int, advance: Advance) -> Sums:
+        """Take batches up to the end of an epoch (from 1), which is `last_step`; `advance` is told of every example.
 
         Raises Preempted where the process is asked to stop, TrainingError where the loss is no number.
         """
-        sums = Sums()
-        start = self.clock()
-        iterator = iter(batches)
-        while (batch := self._timed_next(iterator)) is not None:
-            images, labels, wait_s = batch
-            self._train_step(epoch, images, labels, wait_s, sums)
-            advance(int(labels.shape[0]))
-        sums.time_s = self.clock() - start
+        start = self.clock() - self.sums.time_s
+        advance(self.sums.examples)
+        while self.step < last_step:
+            before = self.sums.examples
+            self._train_step(epoch, *self._timed_next(batches))
+            self.sums.time_s = self.clock() - start
+            advance(self.sums.examples - before)
+        sums, self.sums = self.sums, Sums()
         return sums
 
-    def _timed_next(self, iterator: Iterator[tuple[tf.Tensor, tf.Tensor]]) -> tuple[tf.Tensor, tf.Tensor, float] | None:
+    def _timed_next(self, batches: Iterator[Batch]) -> tuple[Batch, float]:
         if self.stopping():
             raise Preempted(f"asked to stop after step {self.step}")
         start = self.clock()
-        batch = next(iterator, None)
-        return (*batch, self.clock() - start) if batch is not None else None
+        batch = next(batches)
+        return batch, self.clock() - start
 
-    def _train_step(self, epoch: int, images: tf.Tensor, labels: tf.Tensor, wait_s: float, sums: Sums) -> None:
+    def _train_step(self, epoch: int, batch: Batch, wait_s: float) -> None:
         start = self.clock()
-        loss_sum, right = self.steps.train(images, labels)
-        loss = float(loss_sum)  # waits for the device, which would otherwise still be at work when the clock is read
+        sums = self.steps.train(*batch)
+        loss, right, examples = map(float, sums)  # waits for the device, which would otherwise still be at work
         compute_s = self.clock() - start
         self.step += 1
-        examples = int(labels.shape[0])
         _require_number(loss, f"at step {self.step} of epoch {epoch}")
-        self.monitor.batch(step=self.step, epoch=epoch, wait_s=wait_s, compute_s=compute_s, examples=examples)
-        sums.examples += examples
-        sums.loss += loss
-        sums.right += float(right)
-        sums.wait_s += wait_s
+        self.monitor.batch(step=self.step, epoch=epoch, wait_s=wait_s, compute_s=compute_s, examples=int(examples))
+        self.sums.add(int(examples), loss, right, wait_s)
 
-    def evaluate(self, batches: tf.data.Dataset) -> Sums:
-        """Loss and accuracy over all of `batches`, exact whatever the size of the last one."""
+    def evaluate(self, batches: Iterable[Batch]) -> Sums:
+        """Loss and accuracy over all of `batches`, exact whatever their padding."""
         sums = Sums()
         start = self.clock()
-        for images, labels in batches:
+        for batch in batches:
             if self.stopping():
                 raise Preempted(f"asked to stop in the validation after step {self.step}")
-            loss, right = self.steps.evaluate(images, labels)
-            _require_number(float(loss), f"in the validation after step {self.step}")
-            sums.examples += int(labels.shape[0])
-            sums.loss += float(loss)
-            sums.right += float(right)
+            loss, right, examples = map(float, self.steps.evaluate(*batch))
+            _require_number(loss, f"in the validation after step {self.step}")
+            sums.add(int(examples), loss, right)
         sums.time_s = self.clock() - start
         return sums
 

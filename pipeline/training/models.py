@@ -1,8 +1,14 @@
 """Models by name. Each takes images of 0 to 255, (batch, size, size, 3), and gives logits, (batch, classes)."""
 
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+
 import keras
 
 from pipeline.config import Settings
+from pipeline.errors import SettingsError
 
 # How the input of each model of keras.applications was scaled when its published weights were trained.
 _SCALED_TO_ONE = ("MobileNetV2", "InceptionResNetV2")
@@ -14,21 +20,56 @@ _IMAGENET_MEAN_BGR = (103.939, 116.779, 123.68)
 def build_model(settings: Settings, classes: int) -> keras.Model:
     """The model that `settings.model` names, with the weights of a local file or random ones.
 
-    Raises ValueError or OSError where the file of weights does not fit.
+    Raises ValueError or OSError where the file of weights does not fit, SettingsError where a function of the user's
+    own cannot be used.
     """
+    if ":" in settings.model:
+        return _own_model(settings, classes)
     inputs = keras.Input((settings.image_size, settings.image_size, 3), name="image")
-    flipped = keras.layers.RandomFlip("horizontal", seed=settings.seed, name="augment")(inputs)
     if settings.model == "small_cnn":
-        model = keras.Model(inputs, _small_cnn(flipped, classes), name="small_cnn")
+        model = keras.Model(inputs, _small_cnn(inputs, classes), name="small_cnn")
         if settings.weights:
             model.load_weights(settings.weights)
         return model
-    return keras.Model(inputs, _application(flipped, classes, settings), name=settings.model)
+    return keras.Model(inputs, _application(inputs, classes, settings), name=settings.model)
 
 
 def with_probabilities(model: keras.Model) -> keras.Model:
     """The same weights with a softmax behind: what is saved for those who use the model."""
     return keras.Model(model.inputs, keras.layers.Softmax(name="probabilities")(model.outputs[0]), name=model.name)
+
+
+def _own_model(settings: Settings, classes: int) -> keras.Model:
+    """The model that a function of the user's own makes, as it is: it is not theirs to guess what we put before it."""
+    what = f"model {settings.model!r}"
+    module, _, name = settings.model.partition(":")
+    with _explained(f"{what} cannot be imported: install its package, or put it on PYTHONPATH, on every worker"):
+        function = getattr(import_module(module), name)
+    with _explained(f"{what} failed, called with ({settings.image_size}, {classes})"):
+        theirs = function(settings.image_size, classes)
+    if not isinstance(theirs, keras.Model):
+        raise SettingsError(f"{what} must return a keras.Model, got {type(theirs).__name__}")
+    inputs = keras.Input((settings.image_size, settings.image_size, 3), name="image")
+    with _explained(f"{what} must take images, {inputs.shape}"):
+        logits = theirs(inputs)
+    shape = getattr(logits, "shape", type(logits).__name__)
+    if shape != (None, classes):
+        raise SettingsError(f"{what} must give a logit a class, {(None, classes)}, got {shape}")
+    if settings.weights:
+        theirs.load_weights(settings.weights)
+    model = keras.Model(inputs, logits, name=name)
+    with _explained(f"{what} must be one that Keras can save"):  # else it fails after the first epoch
+        keras.saving.serialize_keras_object(model)
+    return model
+
+
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Turn whatever code of the user's own raises into one sentence."""
+    try:
+        yield
+    except Exception as error:
+        raise SettingsError(f"{what} ({type(error).__name__}: {textwrap.shorten(str(error), 300)})") from error
 
 
 def _small_cnn(images: keras.KerasTensor, classes: int) -> keras.KerasTensor:

@@ -27,3 +27,10 @@ def stderr_held_back() -> Iterator[None]:
         finally:
             os.dup2(kept, 2)
             os.close(kept)
+
+
+def leave_gpus_alone() -> None:
+    """Hide all GPUs from this process, before TensorFlow does anything: it would take the memory of one at work."""
+    import tensorflow as tf
+
+    tf.config.set_visible_devices([], "GPU")

@@ -3,46 +3,66 @@
 import keras
 import tensorflow as tf
 
+from pipeline.input.color import jittered, seed_of_batch
+
 
 class Steps:
     """Compiled steps of one model under one strategy.
 
-    Both take a batch, images (uint8, (n, size, size, 3)) and labels (int32, (n,)), and return two float32 scalars: the
-    sum of the examples' losses, and how many of them were right.
+    Both take a batch, images (uint8, (n, size, size, 3)), labels (int32, (n,)) and weights (float32, (n,)), and return
+    three float32 scalars: the sum of the examples' losses, how many of them were right, and how many there were. What
+    weighs nothing is in none of them. The training step sees other colours, by up to `color_jitter` (0 to 1).
     """
 
-    def __init__(self, strategy: tf.distribute.Strategy, model: keras.Model, optimizer: keras.Optimizer) -> None:
+    def __init__(
+        self,
+        strategy: tf.distribute.Strategy,
+        model: keras.Model,
+        optimizer: keras.Optimizer,
+        color_jitter: float = 0.0,
+        seed: int = 0,
+    ) -> None:
         self._strategy, self._model, self._optimizer = strategy, model, optimizer
+        self._color_jitter, self._seed = color_jitter, seed
         self.train = tf.function(self._train, reduce_retracing=True)
         self.evaluate = tf.function(self._evaluate, reduce_retracing=True)
 
-    def _train(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return self._summed(self._strategy.run(self._train_replica, args=(images, labels)))
+    def _train(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        return self._summed(self._strategy.run(self._train_replica, args=(images, labels, weights)))
 
-    def _evaluate(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return self._summed(self._strategy.run(self._evaluate_replica, args=(images, labels)))
+    def _evaluate(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        return self._summed(self._strategy.run(self._evaluate_replica, args=(images, labels, weights)))
 
-    def _train_replica(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _train_replica(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, ...]:
+        seen = self._colored(images) if self._color_jitter else images
         with tf.GradientTape() as tape:
-            logits = self._model(images, training=True)
-            losses = _losses(labels, logits)
-            mean = tf.reduce_mean(losses)
+            logits = self._model(seen, training=True)
+            losses = _losses(labels, logits) * weights
+            mean = tf.math.divide_no_nan(tf.reduce_sum(losses), tf.reduce_sum(weights))
         variables = self._model.trainable_variables
         self._optimizer.apply(tape.gradient(mean, variables), variables)
-        return tf.reduce_sum(losses), _right(labels, logits)
+        return _sums(losses, labels, logits, weights)
 
-    def _evaluate_replica(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _colored(self, images: tf.Tensor) -> tf.Tensor:
+        """The images in the colours of this step, which the optimizer counts: its count is in every checkpoint."""
+        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+        step = tf.cast(self._optimizer.iterations, tf.int64)
+        # A number for each replica: with one for all, they would make the same of their examples.
+        number = step * self._strategy.num_replicas_in_sync + tf.cast(replica, tf.int64)
+        return jittered(images, self._color_jitter, seed_of_batch(self._seed, number))
+
+    def _evaluate_replica(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, ...]:
         logits = self._model(images, training=False)
-        return tf.reduce_sum(_losses(labels, logits)), _right(labels, logits)
+        return _sums(_losses(labels, logits) * weights, labels, logits, weights)
 
-    def _summed(self, values: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tf.Tensor]:
-        loss, right = (self._strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for value in values)
-        return loss, right
+    def _summed(self, values: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
+        return tuple(self._strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for value in values)
 
 
 def _losses(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     return tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
 
 
-def _right(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_sum(tf.cast(tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels), tf.float32))
+def _sums(losses: tf.Tensor, labels: tf.Tensor, logits: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    right = tf.cast(tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels), tf.float32)
+    return tf.reduce_sum(losses), tf.reduce_sum(right * weights), tf.reduce_sum(weights)

@@ -1,55 +1,86 @@
-"""`python -m scripts.airflow run | up | down | status`: Airflow on this machine, on loopback only."""
+"""`python -m scripts.airflow run | backfill | up | down | status`: Airflow on this machine, on loopback only."""
 
 import argparse
 import os
 import sys
+from dataclasses import replace
 
 import httpx
 
 from scripts.airflow import commands
+from scripts.airflow.dates import Backfill, read_backfill, require_dated, today
 from scripts.airflow.errors import Failed, Interrupted, Refused
-from scripts.airflow.request import check_schedule, check_settings, read_request
+from scripts.airflow.remote import remote_from
+from scripts.airflow.request import Conf, check_settings, read_request
+from scripts.airflow.retraining import MAKER, TRAINER
+from scripts.airflow.schedules import check_schedule
 from scripts.airflow.settings import Layout, layout_from
 from scripts.airflow.signals import Signals
 
 DAG = "image_training"
+AT_ONCE_ELSEWHERE = 16
+"""Runs of a backfill at the same time in an Airflow that is kept by others, on a database with many writers."""
 
 
 def main() -> int:
     """Carry out one command. Returns its exit code: 0, 1 failed, 2 refused, 130 after Ctrl-C."""
     args = _parser().parse_args()
-    layout = layout_from(os.environ, args.dags)
     try:
-        with Signals() as signals:
-            return _command(args, layout, signals)
+        return _carry_out(args, layout_from(os.environ, args.dags))
     except (Refused, Failed, Interrupted) as error:
         print(f"{args.command}: {error}", file=sys.stderr)
         return error.code
+
+
+def _carry_out(args: argparse.Namespace, layout: Layout) -> int:
+    try:
+        with Signals() as signals:
+            return _command(args, layout, signals)
     except httpx.HTTPError as error:
-        print(f"{args.command}: Airflow did not answer as it should: {error}; logs: {layout.logs}", file=sys.stderr)
-        return Failed.code
+        raise Failed(f"Airflow did not answer as it should: {error}; logs: {layout.logs}") from error
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m scripts.airflow", description=__doc__)
-    parser.add_argument("command", choices=["run", "up", "down", "status"])
+    parser.add_argument("command", choices=["run", "backfill", "up", "down", "status"])
     parser.add_argument("--source", default="", help="folder of images, one sub-folder a class (default: samples)")
     parser.add_argument("--params", default="", help="further settings of the run as a JSON object")
-    parser.add_argument("--dag", default=DAG, help="the DAG to run (%(default)s)")
+    parser.add_argument("--from", dest="first", default="", help="backfill: the first date, such as 2026-01-01")
+    parser.add_argument("--to", dest="last", default="", help="backfill: the last date")
+    parser.add_argument("--reprocess", default="", help="backfill: which dates run again: failed (default) or all")
+    parser.add_argument("--dag", default="", help=f"the DAG to run (default: {DAG}; backfill: {MAKER})")
     parser.add_argument("--dags", default="", help="the folder of DAGs (default: dags)")
     return parser
 
 
 def _command(args: argparse.Namespace, layout: Layout, signals: Signals) -> int:
     if args.command == "run":
-        conf = read_request(args.source, args.params)
-        if args.dag == DAG:
-            conf = check_settings(conf)
-        return commands.run(layout, args.dag, conf, signals)
+        return commands.run(layout, args.dag or DAG, _conf(args, args.dag or DAG), signals)
+    if args.command == "backfill":
+        return commands.backfill(layout, args.dag or MAKER, _backfill(args, layout), signals)
     if args.command == "up":
         check_schedule(os.environ)
-        return commands.up(layout, args.dag, signals)
+        return commands.up(layout, args.dag or DAG, signals)
     return commands.down(layout) if args.command == "down" else commands.status(layout)
+
+
+def _conf(args: argparse.Namespace, dag_id: str) -> Conf:
+    conf = read_request(args.source, args.params)
+    return check_settings(conf) if dag_id in (DAG, MAKER) else conf
+
+
+def _require_dates(dag_id: str, layout: Layout) -> None:
+    """Refuse a DAG that has no dates, before Airflow is started to say so."""
+    if dag_id == TRAINER or not (layout.dags / f"{dag_id}.py").exists():
+        raise Refused(f"DAG must be {MAKER} or {DAG}, got {dag_id!r}")
+
+
+def _backfill(args: argparse.Namespace, layout: Layout) -> Backfill:
+    _require_dates(args.dag or MAKER, layout)
+    conf = _conf(args, args.dag or MAKER)
+    require_dated(conf, os.environ)
+    wanted = read_backfill(args.first, args.last, args.reprocess, conf, today())
+    return replace(wanted, at_once=AT_ONCE_ELSEWHERE) if remote_from(os.environ, layout) else wanted
 
 
 if __name__ == "__main__":

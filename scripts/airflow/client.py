@@ -1,6 +1,7 @@
 """Airflow's REST API, as far as it is needed here. A call of Airflow's own command line costs 4 to 10 s of imports."""
 
 from collections.abc import Generator
+from copy import copy
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote
@@ -12,7 +13,10 @@ from scripts.airflow.keys import USER
 Json = dict[str, Any]
 ACTIVE = ("queued", "running")
 FINISHED = ("success", "failed")
+EVERY_DAG = "~"
 _PAGE = 100
+_CREATION_TIMEOUT_S = 120
+"""Airflow makes all runs of a backfill in one call."""
 
 
 class Login(httpx.Auth):
@@ -42,18 +46,29 @@ class Client:
 
     def __init__(self, url: str, password: str, dag_id: str) -> None:
         self.dag_id = dag_id
-        self._dag = f"/dags/{quote(dag_id, safe='')}"
+        self._tasks = f"{url}/execution/health"
         # trust_env: a proxy of the network must not take calls to this machine.
         self._http = httpx.Client(base_url=f"{url}/api/v2", auth=Login(url, password), timeout=10, trust_env=False)
+
+    def of(self, dag_id: str) -> "Client":
+        """The same for another DAG, over the same connection."""
+        other = copy(self)
+        other.dag_id = dag_id
+        return other
 
     def close(self) -> None:
         """Close the connection."""
         self._http.close()
 
     def ready(self) -> bool:
-        """Whether the server takes calls."""
+        """Whether the server takes calls, those of tasks among them."""
+        # What serves tasks is built at the first call, in 4 s and more in which nobody else is answered: better while
+        # the other processes start than in the first task, which is patient for 5 s.
         try:
-            return self._http.get("/version").is_success and self._http.get("/pools").is_success
+            # Without our token, which is not one of a task: the server would log each time that it is not.
+            return httpx.get(self._tasks, timeout=10, trust_env=False).is_success and all(
+                self._http.get(path).is_success for path in ("/version", "/pools")
+            )
         except httpx.HTTPError:
             return False
 
@@ -71,6 +86,10 @@ class Client:
         if response.status_code != httpx.codes.CONFLICT:
             response.raise_for_status()
 
+    def pool_slots(self, name: str) -> int:
+        """How many tasks of a pool may run at once."""
+        return int(self._get(f"/pools/{quote(name, safe='')}", {})["slots"])
+
     def unpause(self) -> None:
         """Let runs of the DAG start."""
         self._http.patch(self._dag, json={"is_paused": False}).raise_for_status()
@@ -80,31 +99,55 @@ class Client:
         response = self._http.post(f"{self._dag}/dagRuns", json={"logical_date": None, "conf": conf})
         return str(response.raise_for_status().json()["dag_run_id"])
 
-    def active_runs(self) -> list[str]:
-        """Ids of runs that have not ended."""
-        runs = self._get(f"{self._dag}/dagRuns", {"state": ACTIVE, "limit": _PAGE})["dag_runs"]
-        return [run["dag_run_id"] for run in runs]
+    def active_runs(self) -> list[Json]:
+        """Runs that have not ended."""
+        return self.runs({"state": ACTIVE})
+
+    def runs(self, filters: Json) -> list[Json]:
+        """Runs in the order of their dates: `dag_run_id`, `state`, `logical_date`, `queued_at`, `end_date` and more."""
+        return self._all(f"{self._dag}/dagRuns", {**filters, "order_by": ["logical_date", "id"]}, "dag_runs")
+
+    def create_backfill(self, body: Json) -> Json:
+        """Start a backfill: `id`, `created_at` and what was asked for."""
+        response = self._http.post("/backfills", json=body, timeout=_CREATION_TIMEOUT_S)
+        created: Json = response.raise_for_status().json()
+        return created
+
+    def open_backfills(self) -> list[Json]:
+        """Backfills that Airflow has not closed: at most one, and it starts no other one beside."""
+        newest = self._get("/backfills", {"dag_id": self.dag_id, "order_by": "-id", "limit": _PAGE})["backfills"]
+        return [backfill for backfill in newest if backfill["completed_at"] is None]
+
+    def close_backfill(self, backfill_id: int) -> None:
+        """Let a backfill start no further runs; those that wait for their turn count as failed."""
+        response = self._http.put(f"/backfills/{backfill_id}/cancel")
+        if response.status_code != httpx.codes.CONFLICT:  # closed already
+            response.raise_for_status()
+
+    def has_events(self) -> bool:
+        """Whether a run of this DAG is about to start, since an asset that it waits for was updated."""
+        events = self._find(f"{self._dag}/assets/queuedEvents", {})
+        return bool(events and events["queued_events"])
 
     def fail(self, run_id: str) -> None:
         """Mark a run as failed; its tasks are ended."""
         self._http.patch(self._run(run_id), json={"state": "failed"}).raise_for_status()
 
+    def run(self, run_id: str) -> Json:
+        """What Airflow says of a run: `state`, `start_date`, `end_date` and more."""
+        return self._get(self._run(run_id), {})
+
     def state(self, run_id: str) -> str:
         """State of a run."""
-        return str(self._get(self._run(run_id), {})["state"])
+        return str(self.run(run_id)["state"])
 
     def task_instances(self, run_id: str) -> list[Json]:
         """Every task of a run, a mapped one as often as it was mapped."""
-        found: list[Json] = []
-        while True:
-            page = self._get(f"{self._run(run_id)}/taskInstances", {"limit": _PAGE, "offset": len(found)})
-            found += page["task_instances"]
-            if not page["task_instances"] or len(found) >= page["total_entries"]:
-                return found
+        return self._all(f"{self._run(run_id)}/taskInstances", {}, "task_instances")
 
-    def xcom(self, run_id: str, task_id: str) -> Any:
-        """What a task returned; None if it returned nothing."""
-        entry = self._find(f"{self._task(run_id, task_id)}/xcomEntries/return_value", {})
+    def xcom(self, run_id: str, task_id: str, key: str = "return_value") -> Any:
+        """What a task returned, or told under another key; None if there is nothing."""
+        entry = self._find(f"{self._task(run_id, task_id)}/xcomEntries/{quote(key, safe='')}", {})
         return entry and entry["value"]
 
     def log(self, run_id: str, instance: Json) -> list[Any]:
@@ -112,6 +155,10 @@ class Client:
         path = f"{self._task(run_id, instance['task_id'])}/logs/{instance['try_number']}"
         found = self._find(path, {"map_index": instance["map_index"], "full_content": True})
         return list(found["content"]) if found else []
+
+    @property
+    def _dag(self) -> str:
+        return f"/dags/{quote(self.dag_id, safe='')}"
 
     def _run(self, run_id: str) -> str:
         return f"{self._dag}/dagRuns/{quote(run_id, safe='')}"
@@ -122,6 +169,14 @@ class Client:
     def _get(self, path: str, params: Json) -> Json:
         response: Json = self._http.get(path, params=params).raise_for_status().json()
         return response
+
+    def _all(self, path: str, params: Json, key: str) -> list[Json]:
+        found: list[Json] = []
+        while True:
+            page = self._get(path, {**params, "limit": _PAGE, "offset": len(found)})
+            found += page[key]
+            if not page[key] or len(found) >= page["total_entries"]:
+                return found
 
     def _find(self, path: str, params: Json) -> Json | None:
         response = self._http.get(path, params=params, headers={"Accept": "application/json"})

@@ -1,51 +1,56 @@
-"""The four commands. Each returns its exit code."""
+"""The commands. Each returns its exit code."""
 
+import os
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 
+from scripts.airflow.backfill import Outcome, carry_out
 from scripts.airflow.client import Client
+from scripts.airflow.dates import Backfill
 from scripts.airflow.embedded import Embedded, noted, prepare, sweep, usable
-from scripts.airflow.follow import end_forgotten_runs, follow, results, wait_until_ready
+from scripts.airflow.follow import EVER, end_forgotten_runs, follow, results, wait_until_ready
 from scripts.airflow.keys import USER
 from scripts.airflow.progress import clock, display_for, say
 from scripts.airflow.record import only_one
-from scripts.airflow.request import Conf, sample_folder, with_source
+from scripts.airflow.remote import Running, remote_from
+from scripts.airflow.request import Conf, draw_once, with_source
+from scripts.airflow.retraining import follow_training, trainer_of, training_report
 from scripts.airflow.settings import Layout
 from scripts.airflow.signals import Signals
-
-_EVER = datetime.min.replace(tzinfo=UTC)
+from scripts.airflow.table import report
 
 
 def run(layout: Layout, dag_id: str, conf: Conf, signals: Signals) -> int:
-    """One run from beginning to end, in the Airflow of `up` where there is one, else in one of its own."""
+    """One run from beginning to end: in the Airflow that is named or that of `up`, else in one of its own."""
     begin = time.monotonic()
-    if airflow := usable(layout):
-        say(f"Using the Airflow at {airflow.url}")
-        with closing(_client(airflow, dag_id)) as client:
-            wait_until_ready(airflow, client, _EVER, signals)
-            lines = _run(airflow, client, with_source(conf, layout.workspace), signals)
-    else:
-        with only_one(layout.home):
-            conf = with_source(conf, layout.workspace)
-            with _own_airflow(layout, dag_id, signals) as (airflow, client):
-                lines = _run(airflow, client, conf, signals)
+    with _airflow(layout, dag_id, signals) as (airflow, client):
+        lines = _run(airflow, client, with_source(conf, layout.samples), signals)
     say("\n".join(["", *lines, f"Done in {clock(time.monotonic() - begin)}"]))
     return 0
+
+
+def backfill(layout: Layout, dag_id: str, wanted: Backfill, signals: Signals) -> int:
+    """A data set for each date, and the training that follows them. 1 where a date or the training failed."""
+    begin = time.monotonic()
+    with _airflow(layout, dag_id, signals) as (airflow, client):
+        good = _backfill(airflow, client, wanted, signals)
+    say(f"Done in {clock(time.monotonic() - begin)}")
+    return 0 if good else 1
 
 
 def up(layout: Layout, dag_id: str, signals: Signals) -> int:
     """Start an Airflow that stays."""
     if airflow := usable(layout):
-        say("Airflow is already up")
+        say("Airflow is already up, with the settings that it was started with: make down first, for others")
     else:
         with only_one(layout.home):
-            samples = sample_folder(layout.workspace)
+            draw_once(layout.samples)
             airflow = _start_to_stay(layout, dag_id, signals)
-            say(f"Sample images: {samples}")
-    say(f"Airflow: {airflow.url}/dags/{dag_id}   user: {USER}   password: {airflow.keys.password}")
+            say(f"Sample images: {layout.samples}")
+    say(f"Airflow: {airflow.url}/dags/{dag_id}   user: {USER}   password: {airflow.password}")
     return 0
 
 
@@ -65,12 +70,26 @@ def status(layout: Layout) -> int:
     dead = airflow.dead()
     for name, process in airflow.record.processes.items():
         say(f"{name:<14} {'dead, see ' + str(airflow.log(name)) if name in dead else f'process {process.pid}'}")
-    say(f"Airflow: {airflow.url}   user: {USER}   password: {airflow.keys.password}")
+    say(f"Airflow: {airflow.url}   user: {USER}   password: {airflow.password}")
     return 1 if dead else 0
 
 
 @contextmanager
-def _own_airflow(layout: Layout, dag_id: str, signals: Signals) -> Iterator[tuple[Embedded, Client]]:
+def _airflow(layout: Layout, dag_id: str, signals: Signals) -> Iterator[tuple[Running, Client]]:
+    """The Airflow that is named or that of `up` where there is one, else one of our own that ends with the block."""
+    if airflow := remote_from(os.environ, layout) or usable(layout):
+        say(f"Using the Airflow at {airflow.url}")
+        with closing(_client(airflow, dag_id)) as client:
+            wait_until_ready(airflow, client, EVER, signals)
+            yield airflow, client
+    else:
+        with only_one(layout.home), own_airflow(layout, dag_id, signals) as own:
+            yield own
+
+
+@contextmanager
+def own_airflow(layout: Layout, dag_id: str, signals: Signals) -> Iterator[tuple[Embedded, Client]]:
+    """An Airflow of this command's own, ready to run the DAG; stopped with all it started when the block ends."""
     airflow = prepare(layout, background=False)
     try:
         with closing(_client(airflow, dag_id)) as client:
@@ -101,11 +120,26 @@ def _start(airflow: Embedded, client: Client, signals: Signals) -> None:
     say(f"Airflow is ready after {time.monotonic() - begin:.0f} s")
 
 
-def _run(airflow: Embedded, client: Client, conf: Conf, signals: Signals) -> list[str]:
+def _run(airflow: Running, client: Client, conf: Conf, signals: Signals) -> list[str]:
     say(f"Running {client.dag_id} with {conf}")
     run_id = follow(airflow, client, conf, display_for(sys.stdout), signals)
     return results(client, run_id)
 
 
-def _client(airflow: Embedded, dag_id: str) -> Client:
-    return Client(airflow.url, airflow.keys.password, dag_id)
+def _backfill(airflow: Running, client: Client, wanted: Backfill, signals: Signals) -> bool:
+    trainer = trainer_of(airflow, client, signals)
+    say(f"Backfilling {client.dag_id} from {wanted.first} to {wanted.last} with {wanted.conf}")
+    outcome = carry_out(airflow, client, wanted, display_for(sys.stdout), signals)
+    say("\n".join(["", *report(client, outcome)]))
+    trained = trainer is None or _train(airflow, trainer, outcome, signals)
+    return trained and not outcome.failed
+
+
+def _train(airflow: Running, trainer: Client, outcome: Outcome, signals: Signals) -> bool:
+    runs = follow_training(airflow, trainer, outcome.since, display_for(sys.stdout), signals)
+    say("\n".join(["", *training_report(trainer, runs)]))
+    return all(run["state"] != "failed" for run in runs)
+
+
+def _client(airflow: Running, dag_id: str) -> Client:
+    return Client(airflow.url, airflow.password, dag_id)

@@ -15,11 +15,13 @@ from scripts.airflow.errors import Failed
 from scripts.airflow.keys import USER, load_keys, write_private
 from scripts.airflow.processes import Identity, end, find, identify, spawn
 from scripts.airflow.record import Record, forget_record, read_record, write_record
-from scripts.airflow.settings import HOST, Layout, environment, url_of
+from scripts.airflow.settings import HOST, Layout, environment, for_database, url_of
 from scripts.airflow.signals import Signals
 
 FAVOURITE_PORT = 8080
 MIGRATION = "db-migrate"
+USUAL: Mapping[str, str] = {}
+"""No settings beside those of `environment`."""
 _LOG_TAIL_LINES = 15
 
 
@@ -36,21 +38,34 @@ def components(port: int) -> dict[str, list[str]]:
 class Embedded:
     """A started Airflow: from this command, or noted by an earlier `up`."""
 
-    def __init__(self, layout: Layout, record: Record) -> None:
+    def __init__(self, layout: Layout, record: Record, settings: Mapping[str, str] = USUAL) -> None:
         self.layout = layout
         self.record = record
+        self._settings = settings
         self.url = url_of(record.port)
         self.keys = load_keys(layout.home / "keys.json")
         # Only for their end to be waited for, where they are our children.
         self._children: list[subprocess.Popen[bytes]] = []
 
+    @property
+    def password(self) -> str:
+        """The log-in."""
+        return self.keys.password
+
     def start(self, signals: Signals) -> None:
         """Prepare the database, then start the four processes. Ends with them if anything stops it half way."""
-        environ = environment(self.layout, self.keys, self.record.port, os.environ)
-        self._spawn(MIGRATION, ["db", "migrate"], environ)
+        self.add(MIGRATION, ["db", "migrate"])
         self._wait_for_migration(signals)
         for name, command in components(self.record.port).items():
-            self._spawn(name, command, environ)
+            self.add(name, command)
+
+    def add(self, name: str, command: list[str], settings: Mapping[str, str] = USUAL) -> None:
+        """Start one of Airflow's commands, with settings of its own; it ends with the others."""
+        usual = environment(self.layout, self.keys, self.record.port, os.environ)
+        environ = for_database({**usual, **self._settings, **settings})
+        child = spawn([sys.executable, "-m", "airflow", *command], environ, self.log(name))
+        self._children.append(child)
+        self._note({**self.record.processes, name: identify(child.pid)})
 
     def dead(self) -> list[str]:
         """Names of the processes that should run and do not."""
@@ -72,11 +87,6 @@ class Embedded:
         """Log file of a process."""
         return self.layout.logs / f"{name}.log"
 
-    def _spawn(self, name: str, command: list[str], environ: Mapping[str, str]) -> None:
-        child = spawn([sys.executable, "-m", "airflow", *command], environ, self.log(name))
-        self._children.append(child)
-        self._note({**self.record.processes, name: identify(child.pid)})
-
     def _wait_for_migration(self, signals: Signals) -> None:
         migration = self._children[-1]
         while migration.poll() is None:
@@ -91,13 +101,16 @@ class Embedded:
         write_record(self.layout.home, self.record)
 
 
-def prepare(layout: Layout, background: bool) -> Embedded:
-    """An Airflow that can be started: folders, log-in and a port of its own. Ends what a killed command left."""
+def prepare(layout: Layout, background: bool, settings: Mapping[str, str] = USUAL) -> Embedded:
+    """An Airflow that can be started: folders, log-in and a port of its own. Ends what a killed command left.
+
+    `settings` replace those of `environment`: another executor or database, for one.
+    """
     sweep(layout)
     for name in components(0):
         (layout.logs / f"{name}.log").unlink(missing_ok=True)
     layout.logs.mkdir(exist_ok=True)
-    airflow = Embedded(layout, Record(free_port(FAVOURITE_PORT if background else 0), background, {}))
+    airflow = Embedded(layout, Record(free_port(FAVOURITE_PORT if background else 0), background, {}), settings)
     write_private(layout.passwords, json.dumps({USER: airflow.keys.password}))
     return airflow
 

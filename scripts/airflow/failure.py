@@ -23,6 +23,12 @@ def log_path(entries: Sequence[Any]) -> str:
     return next(paths, "")
 
 
+def skip_reason(entries: Sequence[Any]) -> str:
+    """Why a task left its work undone, by its log."""
+    skips = [entry for entry in entries if isinstance(entry, dict) and entry.get("event") == "Skipping task."]
+    return str(skips[-1].get("reason", "")) if skips else ""
+
+
 def _exceptions(stacks: list[dict[str, Any]]) -> list[str]:
     # The exception itself comes first, then what it came from: the cause is often the line that helps.
     first, *others = stacks

@@ -2,29 +2,33 @@
 
 import time
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
 
-from scripts.airflow.client import FINISHED, Client, Json, time_of
-from scripts.airflow.embedded import Embedded
+from scripts.airflow.client import EVERY_DAG, FINISHED, Client, Json, time_of
 from scripts.airflow.errors import Failed, Interrupted
 from scripts.airflow.failure import error_text, log_path
 from scripts.airflow.progress import Display, say, stages_of
+from scripts.airflow.remote import Running
 from scripts.airflow.request import Conf
 from scripts.airflow.signals import Signals
+from scripts.airflow.watch import Seen, once_free, watch
 
 GPU_POOL = "gpu"
-POLL_S = 1.0
+COMMIT = "upload.commit"
+"""The task that tells of a finished data set."""
+EVER = datetime.min.replace(tzinfo=UTC)
 START_LIMIT_S = 180.0
-SILENCE_LIMIT_S = 60.0
 PLACES = ("workspace", "local_folder")
 """Settings that say where a training's record is."""
+GIVE_UP_LIMIT_S = 10.0
+"""How long a person who pressed Ctrl-C waits for a locked database."""
 _QUICK_POLL_S = 0.2
 
 
-def wait_until_ready(airflow: Embedded, client: Client, since: datetime, signals: Signals) -> None:
+def wait_until_ready(airflow: Running, client: Client, since: datetime, signals: Signals) -> None:
     """Wait for the API server and for a parse of the DAG after `since`; the database may hold one of older code.
 
     Raises Failed where a process dies, the DAG cannot be imported or nothing comes of it in three minutes.
@@ -38,8 +42,15 @@ def wait_until_ready(airflow: Embedded, client: Client, since: datetime, signals
                 f"{START_LIMIT_S:.0f} s: see the logs in {airflow.layout.logs}"
             )
         signals.pause(_QUICK_POLL_S)
-    client.create_pool(GPU_POOL, slots=1)
-    client.unpause()
+    once_free(lambda: require_pool(client, airflow.layout.gpus), signals.pause)
+    once_free(client.unpause, signals.pause)
+
+
+def require_pool(client: Client, slots: int) -> None:
+    """Make the pool of trainings, or take it as it is. A training without a slot would wait for ever, in silence."""
+    client.create_pool(GPU_POOL, slots)
+    if client.pool_slots(GPU_POOL) == 0:
+        raise Failed(f"the pool {GPU_POOL!r} has no slots: no training could start; give it some under Admin, Pools")
 
 
 def _is_parsed(client: Client, since: datetime) -> bool:
@@ -58,41 +69,36 @@ def _is_later(text: str | None, since: datetime) -> bool:
 
 
 def end_forgotten_runs(client: Client) -> None:
-    """Mark runs as failed that a killed command left: they would go on beside the new one."""
-    for run_id in client.active_runs():
-        say(f"The run {run_id} was cut off earlier and is marked as failed")
-        client.fail(run_id)
+    """Mark runs of all DAGs as failed that a killed command left: they would go on beside the new one."""
+    forgotten = client.of(EVERY_DAG).active_runs()
+    for dag in {run["dag_id"]: client.of(run["dag_id"]) for run in forgotten}.values():
+        for backfill in dag.open_backfills():
+            dag.close_backfill(backfill["id"])
+    for run in forgotten:
+        say(f"The run {run['dag_run_id']} was cut off earlier and is marked as failed")
+        client.of(run["dag_id"]).fail(run["dag_run_id"])
 
 
-def follow(airflow: Embedded, client: Client, conf: Conf, display: Display, signals: Signals) -> str:
+def follow(airflow: Running, client: Client, conf: Conf, display: Display, signals: Signals) -> str:
     """Trigger a run and show it until it ends. Returns its id. Raises Failed with the error of the task that failed."""
     run_id = client.trigger(conf)
     places = {"workspace": str(airflow.layout.workspace)} | {name: conf[name] for name in PLACES if conf.get(name)}
     try:
         _watch(airflow, client, run_id, places, display, signals)
     except Interrupted:
-        _give_up(client, run_id)
+        give_up(client, run_id)
         raise
     if client.state(run_id) == "failed":
-        raise Failed(_failure(client, run_id))
+        raise Failed(failure_of(client, run_id))
     return run_id
 
 
-def _watch(airflow: Embedded, client: Client, run_id: str, places: Conf, display: Display, signals: Signals) -> None:
-    start = answered = time.monotonic()
-    state = ""
-    while state not in FINISHED:
-        airflow.check()
-        try:
-            state = client.state(run_id)
-            tasks = client.task_instances(run_id)
-            answered = time.monotonic()
-            display.show(stages_of(tasks, {"train": training_note(places, run_id)}), answered - start)
-        except httpx.HTTPError:
-            # SQLite may be locked for a moment. One answer that fails must not end a training of hours.
-            if time.monotonic() - answered > SILENCE_LIMIT_S:
-                raise
-        signals.pause(0 if state in FINISHED else POLL_S)
+def _watch(airflow: Running, client: Client, run_id: str, places: Conf, display: Display, signals: Signals) -> None:
+    def look() -> Seen:
+        over = client.state(run_id) in FINISHED
+        return Seen(stages_of(client.task_instances(run_id), {"train": training_note(places, run_id)}), over)
+
+    watch(airflow, look, display, signals)
 
 
 def training_note(places: Conf, run_id: str) -> str:
@@ -102,15 +108,17 @@ def training_note(places: Conf, run_id: str) -> str:
     return training_words(places, run_id)
 
 
-def _give_up(client: Client, run_id: str) -> None:
+def give_up(client: Client, run_id: str) -> None:
+    """Mark a run as failed, and say so."""
     try:
-        client.fail(run_id)
+        once_free(lambda: client.fail(run_id), time.sleep, GIVE_UP_LIMIT_S)
         say(f"The run {run_id} is marked as failed")
     except httpx.HTTPError as error:
         say(f"The run {run_id} could not be marked as failed: {error}")
 
 
-def _failure(client: Client, run_id: str) -> str:
+def failure_of(client: Client, run_id: str) -> str:
+    """Why a run failed: its first failed task with the words that matter of its log."""
     failed = [task for task in client.task_instances(run_id) if task["state"] == "failed"]
     if not failed:
         return f"The run {run_id} failed although none of its tasks did: it was stopped, or ran out of time"
@@ -124,9 +132,9 @@ def _failure(client: Client, run_id: str) -> str:
 
 def results(client: Client, run_id: str) -> list[str]:
     """What the run made, a line each: where it lies and how good it is."""
-    dataset = _returned(client, run_id, "upload.commit")
-    train = _returned(client, run_id, "train")
-    report = _returned(client, run_id, "report")
+    dataset = returned(client, run_id, COMMIT)
+    train = returned(client, run_id, "train")
+    report = returned(client, run_id, "report")
     rows = {
         "Data set": dataset.get("dataset"),
         "Its card": f"{dataset['dataset']}/card.html" if dataset else None,
@@ -146,7 +154,8 @@ def _rejected(dataset: Json) -> str:
     return f"{count} of {listed} images, see {dataset['dataset']}/rejected.jsonl" if count else ""
 
 
-def _returned(client: Client, run_id: str, task_id: str) -> Json:
+def returned(client: Client, run_id: str, task_id: str) -> Json:
+    """What a task returned; empty where it returned nothing."""
     value = client.xcom(run_id, task_id)
     return value if isinstance(value, dict) else {}
 

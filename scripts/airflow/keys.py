@@ -23,7 +23,7 @@ class Keys:
 def load_keys(path: Path) -> Keys:
     """Read the keys, or make them where there are none."""
     if not path.exists():
-        write_private(path, json.dumps(asdict(_new_keys())))
+        write_private(path, json.dumps(asdict(new_keys())))
     return Keys(**json.loads(path.read_text()))
 
 
@@ -38,7 +38,8 @@ def write_private(path: Path, text: str) -> None:
     part.replace(path)
 
 
-def _new_keys() -> Keys:
+def new_keys() -> Keys:
+    """A log-in and secrets that nobody has seen."""
     return Keys(
         password=secrets.token_urlsafe(12),
         fernet=base64.urlsafe_b64encode(os.urandom(32)).decode(),

@@ -58,10 +58,13 @@ class Region:
         self._height = 0
 
     def show(self, stages: list[Stage], elapsed_s: float) -> None:
-        """Replace what was shown before."""
-        lines = [f"  {stage.name:<14} {stage.text}" for stage in stages] + [f"  {clock(elapsed_s)} elapsed"]
-        # A line that wraps would take two rows, and the cursor would come back one short.
-        width = shutil.get_terminal_size().columns - 1
+        """Replace what was shown before, with as many of the last stages as there is room for."""
+        # A line that wraps would take two rows, and the cursor would come back one short. It goes no higher than the
+        # screen either.
+        columns, rows = shutil.get_terminal_size()
+        width = columns - 1
+        lines = [f"  {stage.name:<14} {stage.text}" for stage in stages][-max(rows - 2, 1) :]
+        lines.append(f"  {clock(elapsed_s)} elapsed")
         back = f"\x1b[{self._height}F\x1b[J" if self._height else ""
         write(self._stream, back + "".join(f"{line[:width]}\n" for line in lines))
         self._height = len(lines)

@@ -2,12 +2,12 @@
 
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pipeline.config import settings_from, settings_of_command_line
-from pipeline.errors import SettingsError, TenfoldError
+from pipeline.config import settings_from
+from pipeline.data_date import PLACEHOLDERS, before_placeholder, is_dated, unknown_placeholder
+from pipeline.errors import TenfoldError
 from pipeline.preflight import preflight
 from pipeline.sources.listing import recognises
 from scripts.airflow.errors import Refused
@@ -32,9 +32,11 @@ def read_source(text: str) -> str:
     """SOURCE as an absolute path; a bucket's address stays as it is. Raises Refused when there is no such place."""
     if not text or "://" in text:
         return text
+    if unknown := unknown_placeholder(text):
+        raise Refused(f"SOURCE must hold none but {PLACEHOLDERS}, got {text!r}: {unknown} is not known")
     path = os.path.abspath(Path(text).expanduser())  # noqa: PTH100 - resolve() would replace the person's own links
-    # {date} becomes the data date of the run, so only the folder above it can be there already.
-    known = Path(path.partition("{date}")[0] + "x").parent if "{date}" in path else Path(path)
+    # The data date of the run is to come, so only the folder above its place can be there already.
+    known = Path(before_placeholder(path) + "x").parent if is_dated(path) else Path(path)
     if not known.is_dir() and not recognises(known):
         found = "is neither" if known.exists() else "does not exist"
         raise Refused(
@@ -59,45 +61,29 @@ def check_settings(conf: Conf) -> Conf:
     """
     try:
         settings = settings_from(conf)
-        if settings.source_uri and "{date}" not in settings.source_uri:
+        if settings.source_uri and not is_dated(settings.source_uri):
             preflight(settings)
     except TenfoldError as error:
         raise Refused(str(error)) from error
     return {name: getattr(settings, name) for name in conf}
 
 
-def check_schedule(environ: Mapping[str, str]) -> None:
-    """Refuse a schedule, or a file of its settings, with which the DAG could not be imported or would always fail."""
-    schedule, file = environ.get("TENFOLD_SCHEDULE", ""), environ.get("TENFOLD_SETTINGS", "")
-    try:
-        settings = settings_of_command_line(Path(file) if file else None, [])
-    except SettingsError as error:
-        raise Refused(f"TENFOLD_SETTINGS={file}: {error}") from error
-    if schedule and not (schedule.startswith("@") or len(schedule.split()) in (5, 6, 7)):
-        raise Refused(f"TENFOLD_SCHEDULE must be a cron expression or a preset like @daily, got {schedule!r}")
-    if schedule and not settings.source_uri:
-        raise Refused("TENFOLD_SCHEDULE needs a file of settings with a source_uri: name it in TENFOLD_SETTINGS")
-    if schedule:
-        say(f"Schedule: {schedule}, with the settings of {file}. Its latest date starts at once")
-
-
-def with_source(conf: Conf, workspace: Path) -> Conf:
+def with_source(conf: Conf, samples: Path) -> Conf:
     """The settings with a source: the sample images where none is given.
 
     They have a data set name of their own: their classes would else stay in the label map of the user's.
     """
     if "source_uri" in conf:
         return conf
-    return {"source_uri": str(sample_folder(workspace)), "dataset_name": "samples", **conf}
+    draw_once(samples)
+    return {"source_uri": str(samples), "dataset_name": "samples", **conf}
 
 
-def sample_folder(workspace: Path) -> Path:
-    """Where the sample images lie, drawn the first time somebody asks."""
-    folder = workspace / "samples"
-    if not folder.exists():
+def draw_once(samples: Path) -> None:
+    """Draw the sample images the first time somebody asks for them."""
+    if not samples.exists():
         # Here, since nothing else of this package needs an imaging library.
         from pipeline.samples import draw_samples
 
-        say(f"Drawing sample images into {folder}")
-        draw_samples(folder)
-    return folder
+        say(f"Drawing sample images into {samples}")
+        draw_samples(samples)

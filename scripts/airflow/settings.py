@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from scripts.airflow.errors import Refused
 from scripts.airflow.keys import USER, Keys
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -14,16 +15,22 @@ TASKS_AT_ONCE = 4
 
 @dataclass(frozen=True)
 class Layout:
-    """The folders of one embedded Airflow, all absolute."""
+    """The folders of one embedded Airflow, all absolute, and how many trainings may run at once."""
 
     home: Path
     workspace: Path
     dags: Path
+    gpus: int = 1
 
     @property
     def logs(self) -> Path:
         """Logs of the processes and, below, of every task."""
         return self.home / "logs"
+
+    @property
+    def samples(self) -> Path:
+        """Where the sample images lie."""
+        return self.workspace / "samples"
 
     @property
     def passwords(self) -> Path:
@@ -32,12 +39,22 @@ class Layout:
 
 
 def layout_from(environ: Mapping[str, str], dags: str = "") -> Layout:
-    """The layout of this checkout, or where TENFOLD_HOME and TENFOLD_WORKSPACE say."""
+    """The layout of this checkout, or where TENFOLD_HOME and TENFOLD_WORKSPACE say.
+
+    Raises Refused where TENFOLD_GPUS is no number of GPUs.
+    """
     return Layout(
         home=Path(environ.get("TENFOLD_HOME") or ROOT / ".airflow").absolute(),
         workspace=Path(environ.get("TENFOLD_WORKSPACE") or ROOT / "workspace").absolute(),
         dags=Path(dags or ROOT / "dags").absolute(),
+        gpus=_gpus(environ.get("TENFOLD_GPUS") or "1"),
     )
+
+
+def _gpus(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise Refused(f"TENFOLD_GPUS must be the number of trainings that may run at once, 1 at least, got {text!r}")
+    return int(text)
 
 
 def url_of(port: int) -> str:
@@ -54,11 +71,19 @@ def environment(layout: Layout, keys: Keys, port: int, inherited: Mapping[str, s
         **_secrets(layout, keys),
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), inherited.get("PYTHONPATH", "")])),
         "TENFOLD_WORKSPACE": str(layout.workspace),
+        "TENFOLD_SAMPLES": str(layout.samples),
         "TF_CPP_MIN_LOG_LEVEL": "2",
         # Tasks talk to the API server; a proxy of the network would take the calls and fail them.
         "NO_PROXY": ",".join(filter(None, [HOST, "localhost", inherited.get("NO_PROXY", "")])),
         "no_proxy": ",".join(filter(None, [HOST, "localhost", inherited.get("no_proxy", "")])),
     }
+
+
+def for_database(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment with the way to connect to its database, where that is SQLite."""
+    is_sqlite = environ["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"].startswith("sqlite")
+    arguments = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS": "scripts.airflow.sqlite.CONNECT_ARGS"}
+    return {**environ, **(arguments if is_sqlite else {})}
 
 
 def _airflow(layout: Layout, port: int) -> dict[str, str]:
@@ -67,6 +92,8 @@ def _airflow(layout: Layout, port: int) -> dict[str, str]:
         "AIRFLOW__CORE__DAGS_FOLDER": str(layout.dags),
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+        # A schedule that somebody set must start, and a training follow its data sets: without one nothing does.
+        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
         "AIRFLOW__CORE__PARALLELISM": str(TASKS_AT_ONCE),
         "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{url_of(port)}/execution/",

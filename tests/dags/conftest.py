@@ -5,7 +5,11 @@ import os
 import shutil
 import sys
 import tempfile
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -30,3 +34,61 @@ def airflow_database() -> None:
     from airflow.utils.db import initdb
 
     initdb()
+
+
+class Ran(NamedTuple):
+    """How a run ended, task by task, and what the tasks returned."""
+
+    state: str
+    tasks: dict[str, str]
+    tries: Counter[str]
+    returned: Callable[[str], Any]
+
+
+RunDag = Callable[..., Ran]
+TINY = {"epochs": 1, "image_size": 32, "batch_size": 8}
+_OF_TRAINING = ("image_training", "retrain")
+
+
+@pytest.fixture(scope="session")
+def dags() -> dict[str, Any]:
+    """All DAGs, as Airflow reads them from their folder."""
+    from airflow.dag_processing.dagbag import DagBag
+
+    bag = DagBag(str(ROOT / "dags"))
+    assert bag.import_errors == {}
+    for dag in bag.dags.values():
+        dag.deadline = None  # dag.test() fails after a good run with one (airflow issue 73428)
+    return dict(bag.dags)
+
+
+@pytest.fixture
+def run_dag(dags: dict[str, Any], airflow_database: None, tmp_path: Path) -> RunDag:
+    """Runs a DAG to its end in this process; tiny trainings, in a workspace of the test's own."""
+
+    def run(dag_id: str, conf: dict[str, Any], logical_date: datetime | None = None) -> Ran:
+        tiny = TINY if dag_id in _OF_TRAINING else {}
+        conf = {"workspace": str(tmp_path / "workspace"), **tiny, **conf}
+        ran = dags[dag_id].test(logical_date=logical_date, run_conf=conf)
+        instances = ran.get_task_instances()
+        return Ran(
+            str(ran.state),
+            {_name(each): str(each.state) for each in instances},
+            Counter({_name(each): each.try_number for each in instances}),
+            lambda task_id: _returned(ran, task_id),
+        )
+
+    return run
+
+
+def _name(instance: Any) -> str:
+    return instance.task_id if instance.map_index < 0 else f"{instance.task_id}[{instance.map_index}]"
+
+
+def _returned(run: Any, task_id: str) -> Any:
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        row = session.query(XComModel).filter_by(run_id=run.run_id, task_id=task_id, key="return_value").one()
+        return XComModel.deserialize_value(row)

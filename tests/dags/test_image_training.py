@@ -1,69 +1,18 @@
 """The DAG, loaded and run by a real Airflow on tiny real JPEGs."""
 
-from collections import Counter
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from pipeline.dataset import load
 from pipeline.storage import BucketPath, copy_new, place_of
 from tests.conftest import MakeImages, jpeg
+from tests.dags.conftest import RunDag
 from tests.fake_gcs import FakeGcs
 
 pytestmark = pytest.mark.filterwarnings("default")  # Airflow warns itself of much
-
-TINY = {"epochs": 1, "image_size": 32, "batch_size": 8}
-RunDag = Callable[..., "Ran"]
-
-
-class Ran(NamedTuple):
-    """How a run ended, task by task, and what the tasks returned."""
-
-    state: str
-    tasks: dict[str, str]
-    tries: Counter[str]
-    returned: Callable[[str], Any]
-
-
-@pytest.fixture(scope="module")
-def dag() -> Any:
-    from airflow.dag_processing.dagbag import DagBag
-
-    bag = DagBag(str(Path(__file__).parents[2] / "dags"))
-    assert bag.import_errors == {}
-    return bag.dags["image_training"]
-
-
-@pytest.fixture
-def run_dag(dag: Any, airflow_database: None, tmp_path: Path) -> RunDag:
-    def run(conf: dict[str, Any], logical_date: datetime | None = None) -> Ran:
-        conf = {"workspace": str(tmp_path / "workspace"), **TINY, **conf}
-        ran = dag.test(logical_date=logical_date, run_conf=conf)
-        instances = ran.get_task_instances()
-        return Ran(
-            str(ran.state),
-            {_name(each): str(each.state) for each in instances},
-            Counter({_name(each): each.try_number for each in instances}),
-            lambda task_id: _returned(ran, task_id),
-        )
-
-    return run
-
-
-def _name(instance: Any) -> str:
-    return instance.task_id if instance.map_index < 0 else f"{instance.task_id}[{instance.map_index}]"
-
-
-def _returned(run: Any, task_id: str) -> Any:
-    from airflow.models.xcom import XComModel
-    from airflow.utils.session import create_session
-
-    with create_session() as session:
-        row = session.query(XComModel).filter_by(run_id=run.run_id, task_id=task_id, key="return_value").one()
-        return XComModel.deserialize_value(row)
 
 
 @pytest.fixture
@@ -74,7 +23,7 @@ def source(make_images: MakeImages) -> Path:
 def test_the_whole_chain_and_then_nothing_twice(run_dag: RunDag, source: Path):
     """A manual run, whose logical date is None; the second one finds all of the data side done."""
     (source / "cats" / "broken.jpg").write_bytes(jpeg(1)[:50])
-    first = run_dag({"source_uri": str(source), "shards_per_task": 4})
+    first = run_dag("image_training", {"source_uri": str(source), "shards_per_task": 4})
     assert first.state == "success"
     ranges = range(len(first.returned("shard.plan")))
     assert len(ranges) >= 3  # ten training shards, four a task, and those of validation
@@ -82,6 +31,7 @@ def test_the_whole_chain_and_then_nothing_twice(run_dag: RunDag, source: Path):
         "extract": "success",
         "shard.plan": "success",
         **{f"shard.write[{index}]": "success" for index in ranges},
+        "upload.approve": "success",
         **{f"upload.copy[{index}]": "success" for index in ranges},
         "upload.commit": "success",
         "train": "success",
@@ -94,7 +44,7 @@ def test_the_whole_chain_and_then_nothing_twice(run_dag: RunDag, source: Path):
     for path in (trained["model"], trained["comet"], first.returned("report")["report"]):
         assert Path(path).stat().st_size > 1000
 
-    second = run_dag({"source_uri": str(source), "shards_per_task": 4})
+    second = run_dag("image_training", {"source_uri": str(source), "shards_per_task": 4})
     assert second.state == "success"
     assert (second.tasks["shard.write"], second.tasks["upload.copy"]) == ("skipped", "skipped")
     assert second.returned("upload.commit") == {**committed, "already_complete": True}
@@ -105,14 +55,14 @@ def test_the_whole_chain_and_then_nothing_twice(run_dag: RunDag, source: Path):
     ("conf", "words"),
     [
         ({"epoch": 3}, "epoch is not a setting"),
-        ({"dataset": "/data"}, "dataset must be empty"),
+        ({"dataset": "/data"}, "dataset is not a setting of image_training"),
         ({"source_uri": "/nowhere"}, "source_uri must be a folder or list that exists"),
     ],
 )
 def test_bad_settings_are_refused_by_the_first_task_and_not_retried(
     run_dag: RunDag, source: Path, tmp_path: Path, conf: dict, words: str, capfd: pytest.CaptureFixture
 ):
-    ran = run_dag({"source_uri": str(source), **conf})
+    ran = run_dag("image_training", {"source_uri": str(source), **conf})
     assert ran.tasks.pop("extract") == "failed"
     assert set(ran.tasks.values()) == {"upstream_failed"}
     assert ran.tries["extract"] == 1
@@ -125,7 +75,7 @@ def test_the_form_itself_refuses_values_out_of_range(run_dag: RunDag, source: Pa
     from airflow.sdk.exceptions import ParamValidationError
 
     with pytest.raises(ParamValidationError):
-        run_dag({"source_uri": str(source), "epochs": value})
+        run_dag("image_training", {"source_uri": str(source), "epochs": value})
 
 
 @pytest.mark.long
@@ -133,7 +83,7 @@ def test_two_dates_make_two_data_sets_and_two_models(run_dag: RunDag, make_image
     days = ["2026-01-01", "2026-01-02"]
     root = make_images({f"{day}/{label}": 10 for day in days for label in ("cats", "dogs")})
     conf = {"source_uri": str(root / "{date}")}
-    ran = [run_dag(conf, datetime.fromisoformat(day).replace(tzinfo=UTC)) for day in days]
+    ran = [run_dag("image_training", conf, datetime.fromisoformat(day).replace(tzinfo=UTC)) for day in days]
     for task, key in (("upload.commit", "dataset"), ("train", "model")):
         made = [each.returned(task)[key] for each in ran]
         assert len(set(made)) == 2
@@ -142,54 +92,12 @@ def test_two_dates_make_two_data_sets_and_two_models(run_dag: RunDag, make_image
     assert sources == [str(root / day) for day in days]
 
 
-def test_the_form_shows_every_setting_with_its_words(dag: Any):
-    from pipeline.config import Settings
-
-    params = dag.params
-    assert set(params) == set(Settings.model_fields) - {"dataset"}
-    for name in params:
-        param = params.get_param(name)
-        assert param.description, name
-        assert param.schema["title"], name
-    unfolded = [name for name in params if "section" not in params.get_param(name).schema]
-    assert unfolded == list(params)[:7]  # what people set first; all in sections would fold the whole form
-
-
-def test_a_file_of_settings_gives_the_forms_defaults(tmp_path: Path):
-    from dags.form import form
-    from pipeline.config import settings_of_command_line
-
-    (tmp_path / "settings.toml").write_text('source_uri = "/data/{date}"\nepochs = 7\n')
-    params = form(settings_of_command_line(tmp_path / "settings.toml", []))
-    assert (params["source_uri"].value, params["epochs"].value, params["seed"].value) == ("/data/{date}", 7, 0)
-
-
-def test_the_schedule_is_off_and_nothing_catches_up(dag: Any):
-    assert type(dag.timetable).__name__ == "NullTimetable"
-    assert dag.catchup is False
-
-
-@pytest.mark.parametrize(
-    "task_id", ["extract", "shard.plan", "shard.write", "upload.copy", "upload.commit", "train", "report"]
-)
-def test_every_task_is_retried_by_the_kind_of_its_error(dag: Any, task_id: str):
-    from airflow.sdk import RetryAction
-
-    from pipeline.errors import Preempted, SettingsError
-
-    policy = dag.get_task(task_id).retry_policy
-    assert dag.get_task(task_id).retries == 2
-    assert policy.evaluate(SettingsError(), 1, 2).action == RetryAction.FAIL
-    assert policy.evaluate(Preempted(), 1, 2).action == RetryAction.RETRY
-    assert policy.evaluate(OSError(), 1, 2).action == RetryAction.DEFAULT
-
-
 @pytest.mark.long
 def test_from_a_bucket_into_a_bucket(run_dag: RunDag, source: Path, gcs: FakeGcs, tmp_path: Path):
     for path in source.rglob("*.jpg"):
         copy_new(path, BucketPath("bucket", "raw") / path.relative_to(source).as_posix())
     places = {"source_uri": "gs://bucket/raw", "workspace": "gs://bucket/work", "local_folder": str(tmp_path / "local")}
-    ran = run_dag(places)
+    ran = run_dag("image_training", places)
     assert ran.state == "success"
     committed, trained = ran.returned("upload.commit"), ran.returned("train")
     assert sum(committed["examples"].values()) == 20
@@ -203,6 +111,6 @@ def test_from_a_bucket_into_a_bucket(run_dag: RunDag, source: Path, gcs: FakeGcs
 def test_a_bucket_that_is_not_there_is_refused_by_the_first_task(
     run_dag: RunDag, source: Path, gcs: FakeGcs, capfd: pytest.CaptureFixture
 ):
-    ran = run_dag({"source_uri": str(source), "workspace": "gs://no-such-bucket/prefix"})
+    ran = run_dag("image_training", {"source_uri": str(source), "workspace": "gs://no-such-bucket/prefix"})
     assert (ran.tasks["extract"], ran.tries["extract"]) == ("failed", 1)
     assert "workspace: gs://no-such-bucket does not exist" in "".join(capfd.readouterr())

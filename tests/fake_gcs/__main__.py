@@ -16,7 +16,7 @@ def main() -> None:
     # Blocked before any thread begins, because a thread that does not block a signal ends the process by it.
     signal.pthread_sigmask(signal.SIG_BLOCK, stop)
     keep = options.keep and options.keep.resolve()
-    with FakeGcs(options.port, options.latency_ms / 1000, keep) as server:
+    with FakeGcs(options.port, options.latency_ms / 1000, keep, options.host) as server:
         for folder in sorted(path for path in options.folder.iterdir() if path.is_dir()) if options.folder else []:
             server.create_bucket(folder.name)
             server.put_folder(folder.name, "", folder)
@@ -29,6 +29,7 @@ def main() -> None:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.fake_gcs", description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="0: a free one")
+    parser.add_argument("--host", default="127.0.0.1", help="to listen on, and what clients call it (%(default)s)")
     parser.add_argument("--folder", type=Path, help="each folder in it is served as a bucket, its files as objects")
     parser.add_argument("--bucket", action="append", default=[], help="an empty bucket to begin with (repeatable)")
     parser.add_argument("--keep", type=Path, help="a folder for what is uploaded, instead of memory")

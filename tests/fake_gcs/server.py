@@ -34,11 +34,14 @@ class FakeGcs:
 
     latency_s: each answer begins that many seconds late (a real bucket: 0.03); may be set while it runs.
     keep: a folder for the bytes of what is uploaded, instead of memory.
+    host: name or address to listen on, by which clients must be able to reach it: it is part of the answers.
     """
 
-    def __init__(self, port: int = 0, latency_s: float = 0.0, keep: Path | None = None) -> None:
-        self._http = _Http(("127.0.0.1", port), self)
-        self.url = f"http://127.0.0.1:{self._http.server_port}"
+    def __init__(
+        self, port: int = 0, latency_s: float = 0.0, keep: Path | None = None, host: str = "127.0.0.1"
+    ) -> None:
+        self._http = _Http((host, port), self)
+        self.url = f"http://{host}:{self._http.server_port}"
         self.latency_s = latency_s
         self.requests: Counter[str] = Counter()
         self.bytes_up = self.bytes_down = 0

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import socket
 import subprocess
 import sys
-import threading
 import zipfile
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import ClassVar
 
 import pytest
 
 from pipeline.monitor.comet import Window, experiment_key, new_try
 from pipeline.monitor.row import Row
+from tests.comet_server import comet_server
 
 
 def test_window_gives_mean_and_maximum_at_its_last_step() -> None:
@@ -128,53 +125,10 @@ def test_a_retry_overwrites_no_archive(tmp_path: Path) -> None:
 SECRET = "a1B2c3D4e5F6g7H8i9J0k1L2m"
 
 
-class CometServer(BaseHTTPRequestHandler):
-    """As much of Comet's server as an experiment needs; what it was sent lies in ``received`` by path."""
-
-    received: dict[str, bytes]
-    accepts: bool
-    answers: ClassVar = {
-        "/clientlib/isAlive/ver": {"version": "3.4.0"},
-        "/clientlib/logger/add/run": {
-            "focusLink": "http://127.0.0.1/workspace/project/",
-            "fullProjectName": "workspace/project",
-            "projectId": "1",
-            "projectName": "project",
-            "runId": "1",
-            "upload_api_asset_url_prefix": "http://127.0.0.1/",
-            "upload_api_image_url_prefix": "http://127.0.0.1/",
-            "upload_web_asset_url_prefix": "http://127.0.0.1/",
-            "upload_web_image_url_prefix": "http://127.0.0.1/",
-            "workspaceName": "workspace",
-        },
-    }
-
-    def do_POST(self) -> None:
-        path = self.path.split("?")[0]
-        sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        if self.headers.get("Content-Encoding") == "gzip":
-            sent = gzip.decompress(sent)
-        self.received[path] = self.received.get(path, b"") + sent
-        refusal = {"code": 403, "sdk_error_code": 90212, "msg": "no such key"}
-        self.send_response(200 if self.accepts else 403)
-        self.end_headers()
-        self.wfile.write(json.dumps(self.answers.get(path, {}) if self.accepts else refusal).encode())
-
-    do_GET = do_PUT = do_POST
-
-    def log_message(self, *arguments: object) -> None:
-        pass
-
-
 def train_online(folder: Path, accepts: bool) -> tuple[str, str, dict[str, bytes]]:
     """(location, stderr, what the server received by path)"""
-    received: dict[str, bytes] = {}
-    handler = type("Handler", (CometServer,), {"received": received, "accepts": accepts})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_port}/clientlib/"
+    with comet_server(accepts) as (url, received):
         location, words = train(folder, {"COMET_API_KEY": SECRET, "COMET_URL_OVERRIDE": url})
-        server.shutdown()
     return location, words, received
 
 

@@ -1,9 +1,14 @@
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from threading import Thread
 
 import httpx
 import pytest
 
-from scripts.airflow.client import Login
+from scripts.airflow.client import Client, Login
+from scripts.airflow.errors import Failed
+from scripts.airflow.follow import require_pool
 
 
 class Server:
@@ -47,3 +52,58 @@ def test_a_call_that_is_never_allowed_ends() -> None:
 def test_a_wrong_password_is_an_error() -> None:
     with client_of(lambda request: httpx.Response(401)) as client, pytest.raises(httpx.HTTPStatusError):
         client.get("/dags")
+
+
+@pytest.fixture
+def failing() -> set[str]:
+    """Paths that the server of `url` refuses."""
+    return set()
+
+
+@pytest.fixture
+def url(failing: set[str]) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.answer(503 if self.path in failing else 200, b"{}")
+
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.answer(201, b'{"access_token": "t"}')
+
+        def answer(self, status: int, content: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        Thread(target=server.serve_forever, args=(0.01,)).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("path", ["/api/v2/version", "/api/v2/pools", "/execution/health"])
+def test_a_server_is_ready_when_it_answers_people_and_tasks(path: str, url: str, failing: set[str]) -> None:
+    client = Client(url, "secret", "dag")
+    assert client.ready()
+    failing.add(path)
+    assert not client.ready()
+    client.close()
+
+
+@pytest.mark.parametrize(("slots", "problem"), [(2, None), (0, "the pool 'gpu' has no slots")])
+def test_a_pool_in_which_no_training_could_start_is_said(slots: int, problem: str | None) -> None:
+    """It was there before, with the slots that somebody gave it in the UI."""
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if request.method == "POST" and request.url.path.endswith("/pools"):
+            return httpx.Response(409)
+        return httpx.Response(201, json={"access_token": "t", "slots": slots})
+
+    client = Client("http://test", "secret", "dag")
+    client._http = httpx.Client(base_url="http://test/api/v2", transport=httpx.MockTransport(answer))
+    with pytest.raises(Failed, match=problem) if problem else nullcontext():
+        require_pool(client, 1)

@@ -4,8 +4,7 @@ import json
 import os
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -13,6 +12,8 @@ import pytest
 
 from scripts.airflow.processes import alive, find
 from scripts.airflow.record import read_record
+from tests.listening import addresses
+from tests.scripts.commands import Commands
 
 pytestmark = pytest.mark.long
 
@@ -57,7 +58,7 @@ toy()
 RESULTS = ["/data/version", "/run/model.keras", "/run/c.zip", "/run/report.html", "91.4% accuracy", "fine"]
 
 
-class Toy:
+class Toy(Commands):
     """Commands at work on a DAGs folder, an Airflow and a workspace of their own."""
 
     def __init__(self, folder: Path) -> None:
@@ -65,26 +66,12 @@ class Toy:
         self.dags = folder / "dags"
         self.dags.mkdir()
         (self.dags / "toy.py").write_text(TOY)
-        self._environ = {**os.environ, "TENFOLD_HOME": str(self.home), "TENFOLD_WORKSPACE": str(folder / "workspace")}
+        super().__init__({"TENFOLD_HOME": str(self.home), "TENFOLD_WORKSPACE": str(folder / "workspace")})
         (folder / "workspace" / "samples").mkdir(parents=True)
 
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
         """Start a command in a group of its own, as a terminal does."""
-        command = [sys.executable, "-m", "scripts.airflow", *arguments, "--dag", "toy", "--dags", str(self.dags)]
-        return subprocess.Popen(
-            command,
-            env=self._environ,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            process_group=0,
-        )
-
-    def command(self, *arguments: str) -> tuple[int, str]:
-        """Exit code and output of a command."""
-        with self.start(*arguments) as process:
-            output = process.communicate()[0]
-        return process.returncode, output
+        return super().start(*arguments, "--dag", "toy", "--dags", str(self.dags))
 
     def processes(self) -> list[psutil.Process]:
         """The four of them and all they have started."""
@@ -108,15 +95,6 @@ def read_until(process: "subprocess.Popen[str]", text: str) -> str:
         if text in line:
             return output
     raise AssertionError(output)
-
-
-def addresses(processes: Sequence[psutil.Process]) -> set[str]:
-    return {
-        connection.laddr.ip
-        for process in processes
-        for connection in process.net_connections()
-        if connection.status == psutil.CONN_LISTEN
-    }
 
 
 def test_run_follows_to_the_results_and_leaves_nothing(toy: Toy) -> None:
@@ -166,7 +144,10 @@ def test_import_error_of_the_dag_is_shown(toy: Toy) -> None:
 def test_up_serves_runs_until_down_and_tells_what_died(toy: Toy) -> None:
     code, first = toy.command("up")
     assert code == 0, first
-    assert toy.command("up") == (0, "Airflow is already up\n" + first.splitlines(keepends=True)[-1])
+    code, again = toy.command("up")
+    said, address = again.splitlines()
+    assert (code, address) == (0, first.splitlines()[-1])
+    assert said.startswith("Airflow is already up, with the settings that it was started with")
     code, output = toy.command("run")
     assert code == 0, output
     assert "Using the Airflow at" in output

@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from scripts.airflow.failure import error_text, log_path
+from scripts.airflow.failure import error_text, log_path, skip_reason
 
 
 def stack(kind: str, value: str, is_cause: bool = False) -> dict[str, Any]:
@@ -41,3 +41,9 @@ def test_error_text(entries: list[Any], text: str) -> None:
 def test_log_path() -> None:
     assert log_path([*HEAD, line("reads /data/other.log")]) == "/logs/attempt=1.log"
     assert log_path([line("killed before it wrote any")]) == ""
+
+
+def test_why_a_task_was_skipped() -> None:
+    skips = [line("Skipping task.", reason="trained before"), line("Skipping task.", reason="left to the next")]
+    assert skip_reason([*HEAD, *skips, line("bye", reason="none")]) == "left to the next"
+    assert skip_reason(HEAD) == ""

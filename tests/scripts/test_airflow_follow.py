@@ -1,19 +1,20 @@
 """Following a run over a real HTTP connection, from a server that does not always answer."""
 
 import io
-import json
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from typing import Any
 
 import httpx
 import pytest
 
 from scripts.airflow import follow
+from scripts.airflow import watch as watching
 from scripts.airflow.client import Client
 from scripts.airflow.progress import Lines
 from scripts.airflow.signals import Signals
+from tests.scripts.answering import Alive, Answering
 
 
 class Server(ThreadingHTTPServer):
@@ -22,33 +23,18 @@ class Server(ThreadingHTTPServer):
     answers: list[int]
 
 
-class Handler(BaseHTTPRequestHandler):
+class Handler(Answering):
     server: Server
 
     def do_POST(self) -> None:
-        self._answer(200, {"access_token": "t"})
+        self.answer(200, {"access_token": "t"})
 
     def do_GET(self) -> None:
         if self.path.endswith("/dagRuns/r"):
             code = self.server.answers.pop(0)
-            self._answer(code, {"state": "running" if self.server.answers else "success"})
+            self.answer(code, {"state": "running" if self.server.answers else "success"})
         else:
-            self._answer(200, {"task_instances": [], "total_entries": 0})
-
-    def _answer(self, code: int, content: dict[str, Any]) -> None:
-        body = json.dumps(content).encode()
-        self.send_response(code)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None: ...
-
-
-class Alive:
-    """In place of an embedded Airflow whose processes all live."""
-
-    def check(self) -> None: ...
+            self.answer(200, {"task_instances": [], "total_entries": 0})
 
 
 @pytest.fixture
@@ -63,7 +49,7 @@ def server() -> Iterator[Server]:
 
 
 def watch(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(follow, "POLL_S", 0.01)
+    monkeypatch.setattr(watching, "POLL_S", 0.01)
     client = Client(f"http://127.0.0.1:{server.server_port}", "password", "dag")
     try:
         with Signals() as signals:
@@ -80,7 +66,7 @@ def test_an_answer_that_fails_does_not_end_the_run(server: Server, monkeypatch: 
 
 def test_a_server_that_stays_silent_is_given_up(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     server.answers = [200, *[500] * 1000]
-    monkeypatch.setattr(follow, "SILENCE_LIMIT_S", 0.2)
+    monkeypatch.setattr(watching, "SILENCE_LIMIT_S", 0.2)
     with pytest.raises(httpx.HTTPStatusError):
         watch(server, monkeypatch)
 

@@ -64,6 +64,18 @@ def test_region_goes_back_over_exactly_what_it_wrote(monkeypatch: pytest.MonkeyP
     assert stream.getvalue()[len(first) :].startswith(f"\x1b[{first.count(chr(10))}F\x1b[J")
 
 
+def test_region_is_no_higher_than_the_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LINES", "5")
+    stream = io.StringIO()
+    Region(stream).show([Stage(f"2026-01-{day:02}", "done") for day in range(1, 31)], 1)
+    assert [line.split()[0] for line in stream.getvalue().splitlines()] == [
+        "2026-01-28",
+        "2026-01-29",
+        "2026-01-30",
+        "0:01",
+    ]
+
+
 @pytest.mark.parametrize(("seconds", "text"), [(0, "0:00"), (65.9, "1:05"), (3661, "1:01:01")])
 def test_clock(seconds: float, text: str) -> None:
     assert clock(seconds) == text

@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 
 from scripts.airflow.errors import Refused
-from scripts.airflow.request import check_schedule, check_settings, read_request, with_source
+from scripts.airflow.request import check_settings, read_request, with_source
+from scripts.airflow.schedules import check_schedule
 
 
 @pytest.mark.parametrize(
@@ -39,8 +40,17 @@ def test_paths_become_absolute_for_a_task_runs_elsewhere(tmp_path: Path, monkeyp
 @pytest.mark.parametrize(
     ("environ", "what"),
     [
-        ({"TENFOLD_SETTINGS": "{file}", "TENFOLD_SCHEDULE": "dayly"}, "TENFOLD_SCHEDULE must be .* got 'dayly'"),
-        ({"TENFOLD_SCHEDULE": "@daily"}, "needs a file of settings"),
+        (
+            {"TENFOLD_SETTINGS": "{file}", "TENFOLD_TRAINING_SCHEDULE": "dayly"},
+            "TENFOLD_TRAINING_SCHEDULE must be .* got 'dayly'",
+        ),
+        ({"TENFOLD_DATASET_SCHEDULE": "@daily"}, "TENFOLD_DATASET_SCHEDULE needs a file of settings"),
+        ({"TENFOLD_SETTINGS": "{file}", "TENFOLD_DATASET_SCHEDULE": "@dayly"}, "one of @hourly, .* got '@dayly'"),
+        ({"TENFOLD_SETTINGS": "{file}", "TENFOLD_DATASET_SCHEDULE": "99 0 * * *"}, "got '99 0"),
+        ({"TENFOLD_CATCHUP": "maybe"}, "TENFOLD_CATCHUP must be true or false, got 'maybe'"),
+        ({"TENFOLD_DEADLINE_HOURS": "abc"}, "TENFOLD_DEADLINE_HOURS must be a number of hours, got 'abc'"),
+        ({"TENFOLD_OWNER_LINK": "foo"}, "TENFOLD_OWNER_LINK must be an https: or mailto: link, got 'foo'"),
+        ({"TENFOLD_START_DATE": "soon"}, "TENFOLD_START_DATE must be a date such as"),
         ({"TENFOLD_SETTINGS": "/nowhere.toml"}, "TENFOLD_SETTINGS=/nowhere.toml: .* cannot be read"),
         ({"TENFOLD_SETTINGS": "{bad}"}, "did you mean source_uri"),
     ],
@@ -56,7 +66,7 @@ def test_a_schedule_that_cannot_work_is_refused(environ: dict[str, str], what: s
 @pytest.mark.parametrize("schedule", ["", "@daily", "0 3 * * *"])
 def test_a_schedule_with_its_settings(schedule: str, tmp_path: Path) -> None:
     (tmp_path / "file.toml").write_text('source_uri = "/data/{date}"')
-    check_schedule({"TENFOLD_SCHEDULE": schedule, "TENFOLD_SETTINGS": str(tmp_path / "file.toml")})
+    check_schedule({"TENFOLD_DATASET_SCHEDULE": schedule, "TENFOLD_SETTINGS": str(tmp_path / "file.toml")})
 
 
 def test_a_source_given_twice_is_refused(tmp_path: Path) -> None:
@@ -102,10 +112,11 @@ def test_dated_source_needs_only_the_folder_above_the_date(dated: str, tmp_path:
 
 def test_samples_are_drawn_once_and_only_without_a_source(tmp_path: Path) -> None:
     given = {"source_uri": "/images"}
-    assert with_source(given, tmp_path) == given
+    samples = tmp_path / "samples"
+    assert with_source(given, samples) == given
     assert list(tmp_path.iterdir()) == []
-    (tmp_path / "samples").mkdir()
-    assert with_source({"epochs": 1}, tmp_path) == {
+    samples.mkdir()
+    assert with_source({"epochs": 1}, samples) == {
         "source_uri": str(tmp_path / "samples"),
         "dataset_name": "samples",
         "epochs": 1,

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from scripts.airflow.embedded import components, free_port
+from scripts.airflow.errors import Refused
 from scripts.airflow.keys import Keys
 from scripts.airflow.settings import HOST, ROOT, environment, layout_from
 
@@ -15,6 +16,13 @@ def test_layout_is_that_of_the_checkout_unless_told_otherwise() -> None:
     assert layout_from({}).workspace == ROOT / "workspace"
     told = layout_from({"TENFOLD_HOME": "/h", "TENFOLD_WORKSPACE": "/w"}, dags="/d")
     assert (told.home, told.workspace, told.dags) == (Path("/h"), Path("/w"), Path("/d"))
+    assert (layout_from({}).gpus, layout_from({"TENFOLD_GPUS": "8"}).gpus) == (1, 8)
+
+
+@pytest.mark.parametrize("gpus", ["0", "-1", "all", "1.5"])
+def test_gpus_are_a_number_of_trainings_at_once(gpus: str) -> None:
+    with pytest.raises(Refused, match=f"TENFOLD_GPUS must be .*'{gpus}'"):
+        layout_from({"TENFOLD_GPUS": gpus})
 
 
 def test_settings_of_another_airflow_stay_out_and_the_rest_goes_in() -> None:

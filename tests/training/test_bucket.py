@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from pipeline.__main__ import main
-from pipeline.build import build
 from pipeline.config import Settings, settings_from
 from pipeline.errors import DatasetError, Preempted, StorageError
 from pipeline.mirror import mirrored
@@ -18,22 +17,11 @@ from pipeline.report import report_run
 from pipeline.runs import Run, load_result
 from pipeline.storage import BucketPath, place_of
 from pipeline.train import TrainingProcess, prepare_run
+from pipeline.train import trained as trained_before
 from pipeline.training.job import run_job
-from tests.conftest import jpeg
 from tests.fake_gcs import FakeGcs
 
 DATASET = BucketPath("bucket", "published")
-
-
-@pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data set of 40 images in two classes."""
-    root = tmp_path_factory.mktemp("published")
-    for number in range(40):
-        path = root / "source" / "ab"[number % 2] / f"{number}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(jpeg(number))
-    return Path(build(settings_from({"source_uri": str(root / "source"), "workspace": str(root / "w")}))["dataset"])
 
 
 @pytest.fixture
@@ -74,6 +62,7 @@ def test_asked_to_stop_it_goes_on_at_another_worker_and_all_of_it_is_in_the_buck
         trained(first, after(9))  # in the second epoch
     run = prepare_run(elsewhere(settings, tmp_path), DATASET, "run")
     assert run.folder != first.folder
+    assert trained_before(settings, DATASET, "run") is None
     trained(run, never)
     assert "going on after epoch 1" in caplog.text
 
@@ -86,6 +75,7 @@ def test_asked_to_stop_it_goes_on_at_another_worker_and_all_of_it_is_in_the_buck
     assert place_of(result["model"]).stat().st_size > 10_000
     assert len([name for name in gcs.names("bucket") if name.endswith(".index")]) == 2  # as many as are kept
 
+    assert trained_before(settings, DATASET, "run") == result  # by another worker, as any can tell
     page = report_run(place_of(place))
     assert str(page) == f"{place}/report.html"
     assert b"96" in page.read_bytes()
@@ -93,6 +83,14 @@ def test_asked_to_stop_it_goes_on_at_another_worker_and_all_of_it_is_in_the_buck
     assert load_result(prepare_run(settings, DATASET, "run").folder) == result  # done, on the first worker too
     assert gcs.requests["insert"] <= before + 1
     assert page.exists()
+
+
+def test_a_training_that_the_bucket_has_not_whole_is_not_complete(settings: Settings, gcs: FakeGcs):
+    run = prepare_run(settings, DATASET, "run")
+    (run.folder / "result.json").write_text('{"run": "done"}')  # here, and the bucket failed at its end
+    assert trained_before(settings, DATASET, "run") is None
+    prepare_run(settings, DATASET, "run")
+    assert trained_before(settings, DATASET, "run") == {"run": "done"}
 
 
 def test_a_shard_that_stays_damaged_ends_the_training_in_words(settings: Settings, gcs: FakeGcs):

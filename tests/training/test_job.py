@@ -10,25 +10,12 @@ import keras
 import numpy as np
 import pytest
 
-from pipeline.build import build
 from pipeline.config import Settings, settings_from
 from pipeline.errors import BadInput, DatasetError, Preempted
 from pipeline.monitor import read
 from pipeline.runs import Run, load_best, load_result
 from pipeline.train import prepare_run
 from pipeline.training.job import run_job
-from tests.conftest import jpeg
-
-
-@pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data set of 40 images in two classes."""
-    root = tmp_path_factory.mktemp("published")
-    for number in range(40):
-        path = root / "source" / "ab"[number % 2] / f"{number}.jpg"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(jpeg(number))
-    return Path(build(settings_from({"source_uri": str(root / "source"), "workspace": str(root / "w")}))["dataset"])
 
 
 @pytest.fixture
@@ -104,6 +91,7 @@ def test_a_rerun_after_the_last_epoch_only_writes_the_result(run: Run):
     assert len(read(run.folder / "record", "batches")) == len(before)
 
 
+@pytest.mark.long
 def test_a_model_and_its_values_are_of_one_epoch_also_after_a_kill_between_them(run: Run):
     """The model of a better epoch was saved, but the kill came before `best.json` said so."""
     with pytest.raises(Preempted):
@@ -131,6 +119,7 @@ def test_a_damaged_shard_stops_it_with_file_and_offset(run: Run, published: Path
         run_job(replace(run, dataset=str(copy)), never)
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_losses(settings: Settings, published: Path, tmp_path: Path):
     losses = []
     for name in ("one", "two"):
@@ -140,6 +129,7 @@ def test_the_same_seed_gives_the_same_losses(settings: Settings, published: Path
     assert np.allclose(losses[0], losses[1], rtol=1e-3)
 
 
+@pytest.mark.long
 def test_weights_of_a_file_are_where_training_starts(settings: Settings, published: Path):
     first = prepare_run(settings, published, "first")
     run_job(first, never)

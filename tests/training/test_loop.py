@@ -7,9 +7,7 @@ import pytest
 import tensorflow as tf
 
 from pipeline.errors import Preempted, TrainingError
-from pipeline.training.loop import EpochLoop
-
-Batch = tuple[tf.Tensor, tf.Tensor]
+from pipeline.training.loop import Batch, EpochLoop, Sums
 
 
 class Clock:
@@ -28,9 +26,10 @@ class Steps:
     def __init__(self, clock: Clock, seconds: float = 0.0, loss: float = 0.5) -> None:
         self._clock, self._seconds, self._loss = clock, seconds, loss
 
-    def train(self, images: tf.Tensor, labels: tf.Tensor) -> tuple[float, float]:
+    def train(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tuple[float, float, float]:
         self._clock.now += self._seconds
-        return self._loss * len(labels), 1.0
+        examples = float(tf.reduce_sum(weights))
+        return self._loss * examples, 1.0, examples
 
     evaluate = train
 
@@ -46,11 +45,11 @@ class Recorder:
 
 
 def batches(clock: Clock, seconds: float = 0.0, count: int = 10) -> Iterator[Batch]:
-    """Batches of two, each so many seconds late; the last one holds a single example."""
+    """Batches of two, each so many seconds late; the last one holds a single example and padding."""
     for number in range(count):
         clock.now += seconds
-        size = 1 if number == count - 1 else 2
-        yield tf.zeros((size, 4, 4, 3), tf.uint8), tf.zeros((size,), tf.int32)
+        weights = (1.0, 0.0 if number == count - 1 else 1.0)
+        yield tf.zeros((2, 4, 4, 3), tf.uint8), tf.zeros((2,), tf.int32), tf.constant(weights)
 
 
 @pytest.fixture
@@ -68,14 +67,14 @@ def test_the_wait_for_data_is_told_from_the_work(
     clock: Clock, recorder: Recorder, wait: float, compute: float, fraction: float
 ):
     loop = EpochLoop(Steps(clock, compute), recorder, lambda: False, clock=clock)
-    sums = loop.train(1, batches(clock, wait), lambda _: None)
+    sums = loop.train(1, batches(clock, wait), 10, lambda _: None)
     assert (sums.wait_fraction, sums.time_s) == (pytest.approx(fraction), pytest.approx(10 * (wait + compute)))
     assert {(each["wait_s"], each["compute_s"]) for each in recorder.batches} == {(wait, compute)}
 
 
 def test_sums_are_those_of_the_examples(clock: Clock, recorder: Recorder):
     counted: list[int] = []
-    sums = EpochLoop(Steps(clock), recorder, lambda: False).train(3, batches(clock), counted.append)
+    sums = EpochLoop(Steps(clock), recorder, lambda: False).train(3, batches(clock), 10, counted.append)
     assert (sums.examples, sums.mean_loss, sum(counted)) == (19, pytest.approx(0.5), 19)
     assert [each["step"] for each in recorder.batches] == list(range(1, 11))
     assert {each["epoch"] for each in recorder.batches} == {3}
@@ -89,11 +88,24 @@ def test_validation_counts_the_last_small_batch(clock: Clock, recorder: Recorder
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_a_loss_that_is_no_number_stops_the_training(clock: Clock, recorder: Recorder, loss: float):
     with pytest.raises(TrainingError, match="at step 1 of epoch 2"):
-        EpochLoop(Steps(clock, loss=loss), recorder, lambda: False).train(2, batches(clock), lambda _: None)
+        EpochLoop(Steps(clock, loss=loss), recorder, lambda: False).train(2, batches(clock), 10, lambda _: None)
 
 
 def test_it_stops_between_steps(clock: Clock, recorder: Recorder):
     loop = EpochLoop(Steps(clock), recorder, lambda: len(recorder.batches) == 3)
     with pytest.raises(Preempted, match="after step 3"):
-        loop.train(1, batches(clock), lambda _: None)
+        loop.train(1, batches(clock), 10, lambda _: None)
     assert len(recorder.batches) == 3
+
+
+def test_an_epoch_goes_on_where_it_was_stopped(clock: Clock, recorder: Recorder):
+    source = batches(clock)
+    loop = EpochLoop(Steps(clock, 0.5), recorder, lambda: len(recorder.batches) == 3, clock=clock)
+    with pytest.raises(Preempted):
+        loop.train(1, source, 10, lambda _: None)
+    counted: list[int] = []
+    other = EpochLoop(Steps(clock, 0.5), recorder, lambda: False, loop.step, loop.sums, clock)
+    sums = other.train(1, source, 10, counted.append)
+    assert (sums.examples, sums.mean_loss, sums.time_s) == (19, pytest.approx(0.5), pytest.approx(5))
+    assert (counted[0], sum(counted)) == (6, 19)
+    assert other.sums == Sums()

@@ -1,16 +1,17 @@
-from typing import get_args
+import json
+import zipfile
+from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 
-from pipeline.config import ModelName, settings_from
+from pipeline.config import MODELS, Settings, settings_from
+from pipeline.errors import SettingsError
 from pipeline.training.models import build_model, with_probabilities
 
-NAMES = get_args(ModelName)
 
-
-@pytest.mark.parametrize("name", NAMES[1:])
+@pytest.mark.parametrize("name", MODELS[1:])
 def test_every_name_is_keras_own(name: str):
     assert callable(getattr(keras.applications, name))
 
@@ -29,7 +30,7 @@ def test_a_model_takes_images_and_gives_a_number_a_class(name: str):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("small_cnn", "MobileNetV2")])
+@pytest.mark.parametrize("name", [name for name in MODELS if name not in ("small_cnn", "MobileNetV2")])
 def test_a_larger_model_takes_images_and_gives_a_number_a_class(name: str):
     check(name)
 
@@ -52,3 +53,123 @@ def scaled(name: str, value: int) -> np.ndarray:
     inputs = keras.Input((4, 4, 3))
     model = keras.Model(inputs, _scaled(inputs, name))
     return np.asarray(model(np.full((1, 4, 4, 3), value, np.uint8)))[0, 0, 0]
+
+
+# --- a function of the user's own -------------------------------------------------------------------------------------
+
+OWN = """
+import keras
+from keras import layers
+
+def sequential(image_size, classes):
+    return keras.Sequential([layers.Rescaling(1 / 255), layers.Flatten(), layers.Dense(classes)])
+
+def functional(image_size, classes):
+    inputs = keras.Input((image_size, image_size, 3))
+    return keras.Model(inputs, layers.Dense(classes)(layers.Flatten()(inputs)))
+
+class Subclass(keras.Model):
+    def __init__(self, classes, **options):
+        super().__init__(**options)
+        self.classes, self.flat, self.dense = classes, layers.Flatten(), layers.Dense(classes)
+
+    def call(self, images):
+        return self.dense(self.flat(images))
+
+class Saved(Subclass):
+    def get_config(self):
+        return {"classes": self.classes}
+
+def subclass(image_size, classes): return Saved(classes)
+def unsaved(image_size, classes): return Subclass(classes)
+def too_many(image_size, classes): return functional(image_size, classes + 1)
+def too_large(image_size, classes): return functional(image_size + 1, classes)
+def nothing(image_size, classes): pass
+def fails(image_size, classes): return [][classes]
+
+def two(image_size, classes):
+    inputs = keras.Input((image_size, image_size, 3))
+    return keras.Model(inputs, [functional(image_size, classes)(inputs)] * 2)
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A package of the user's own, put where Python finds it; its name, of this test alone: imports are kept."""
+    name = f"own_{tmp_path.name}"
+    (tmp_path / f"{name}.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    return name
+
+
+def own_settings(model: str, **values: str) -> Settings:
+    return settings_from({"model": model, "image_size": 32, **values})
+
+
+@pytest.mark.parametrize("name", ["sequential", "functional", "subclass"])
+def test_a_function_of_ones_own_makes_a_model_that_can_be_saved(name: str, own: str, tmp_path: Path):
+    model = with_probabilities(build_model(own_settings(f"{own}:{name}"), 4))
+    images = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), np.uint8)
+    assert np.allclose(model.predict(images, verbose=0).sum(axis=1), 1, atol=1e-4)
+    model.save(tmp_path / "model.keras")
+    assert (model.name, (tmp_path / "model.keras").exists()) == (name, True)
+
+
+def test_its_weights_may_come_from_a_file(own: str, tmp_path: Path):
+    first = build_model(own_settings(f"{own}:functional"), 4)
+    first.layers[-1].save_weights(tmp_path / "own.weights.h5")
+    again = build_model(own_settings(f"{own}:functional", weights=str(tmp_path / "own.weights.h5")), 4)
+    for one, other in zip(first.get_weights(), again.get_weights(), strict=True):
+        assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("gone", r"cannot be imported: .* on every worker \(AttributeError: module 'own_.*' has no attribute 'gone'\)"),
+        ("fails", r"failed, called with \(32, 4\) \(IndexError: list index out of range\)"),
+        ("nothing", "must return a keras.Model, got NoneType"),
+        ("too_many", r"must give a logit a class, \(None, 4\), got \(None, 5\)"),
+        ("two", r"must give a logit a class, \(None, 4\), got list"),
+        ("too_large", r"must take images, \(None, 32, 32, 3\) \(ValueError: "),
+        ("unsaved", r"must be one that Keras can save \(NotImplementedError: .*get_config"),
+    ],
+)
+def test_a_function_that_cannot_be_used_is_told_in_one_sentence(name: str, words: str, own: str):
+    with pytest.raises(SettingsError, match=rf"^model '{own}:{name}' {words}") as caught:
+        build_model(own_settings(f"{own}:{name}"), 4)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_package_that_is_not_there_is_told_in_one_sentence():
+    with pytest.raises(SettingsError, match=r"^model 'no_such:make' cannot be imported: .*No module named 'no_such'"):
+        build_model(own_settings("no_such:make"), 4)
+
+
+@pytest.mark.parametrize("model", ["small_cnn", "own"])
+def test_a_file_of_weights_runs_no_code(model: str, own: str, tmp_path: Path):
+    """Keras reads the arrays of a .keras file and not its layers, one of which would run code of its maker."""
+    settings = own_settings(f"{own}:sequential" if model == "own" else model)
+    trained = build_model(settings, 4)
+    (trained.layers[-1] if model == "own" else trained).save(tmp_path / "model.keras")
+    plant(tmp_path / "model.keras", tmp_path / "it_ran")
+    build_model(settings.model_copy(update={"weights": str(tmp_path / "model.keras")}), 4)
+    assert not (tmp_path / "it_ran").exists()
+    with pytest.raises(ValueError, match="arbitrary code execution"):
+        keras.models.load_model(tmp_path / "model.keras")
+    keras.models.load_model(tmp_path / "model.keras", safe_mode=False)
+    assert (tmp_path / "it_ran").exists()  # it was planted well
+
+
+def plant(model: Path, trace: Path) -> None:
+    """Let a .keras file say that its only layer is a function, which leaves a trace where it runs."""
+    name = str(trace)
+    layer = keras.layers.Lambda(lambda images: __import__("pathlib").Path(name).touch() or images)
+    inputs = keras.Input((32, 32, 3))
+    code = keras.saving.serialize_keras_object(keras.Model(inputs, layer(inputs)))
+    trace.unlink()  # it ran, to be built
+    with zipfile.ZipFile(model) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(model, "w") as archive:
+        for name, content in {**files, "config.json": json.dumps(code).encode()}.items():
+            archive.writestr(name, content)

@@ -6,8 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -19,8 +17,9 @@ from pipeline.config import Settings, settings_from
 from pipeline.errors import BadInput, DatasetError, Preempted, SettingsError, TrainingError
 from pipeline.monitor import last_row, read
 from pipeline.runs import exclusive, load_result, training_folder, training_words
-from pipeline.train import TrainingProcess, prepare_run, train
+from pipeline.train import TrainingProcess, prepare_run, train, trained
 from tests.conftest import MakeImages
+from tests.waiting import until
 
 
 @pytest.fixture
@@ -35,17 +34,10 @@ def dataset(settings: Settings) -> Path:
     return Path(build(settings)["dataset"])
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 90) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.05)
-
-
 def test_sigterm_means_checkpoint_and_leave_and_the_rerun_finishes(settings: Settings, dataset: Path):
     run = prepare_run(settings, dataset, "run")
     process = TrainingProcess(run, output=1)
-    wait_for(lambda: last_row(run.folder / "record", "epochs"))
+    until(lambda: last_row(run.folder / "record", "epochs"))
     assert "epoch " in training_words({"workspace": settings.workspace}, "run")
     process.ask_to_stop()
     with pytest.raises(Preempted):
@@ -68,7 +60,7 @@ def test_a_trainer_does_not_outlive_its_killed_parent(settings: Settings, datase
     script += f"train(settings_from({settings.model_dump()!r}), Path({str(dataset)!r}), 'run')"
     parent = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)
     folder = training_folder(settings, "run", dataset.name)
-    wait_for(lambda: last_row(folder / "record", "epochs"))
+    until(lambda: last_row(folder / "record", "epochs"))
     [trainer] = psutil.Process(parent.pid).children()
     os.kill(parent.pid, signal.SIGKILL)
     parent.wait()
@@ -80,8 +72,11 @@ def test_a_trainer_does_not_outlive_its_killed_parent(settings: Settings, datase
 
 def test_a_complete_training_is_not_done_again(settings: Settings, dataset: Path):
     run = prepare_run(settings, dataset, "run")
+    assert trained(settings, dataset, "run") is None
     (run.folder / "result.json").write_text('{"run": "done before"}')
-    assert train(settings, dataset, "run") == {"run": "done before"}
+    assert train(settings, dataset, "run") == trained(settings, dataset, "run") == {"run": "done before"}
+    assert trained(settings, dataset, "another run") is None
+    assert trained(settings_from({**settings.model_dump(), "epochs": 1}), dataset, "run") is None
 
 
 def test_bad_input_in_the_process_is_told_by_its_parent(settings: Settings, dataset: Path, tmp_path: Path):
@@ -165,3 +160,20 @@ def test_other_settings_have_another_folder(settings: Settings, values: dict):
     assert training_folder(other, "run", "1") != training_folder(settings, "run", "1")
     assert training_folder(settings, "run", "1") != training_folder(settings, "run", "2")
     assert training_folder(settings, "run", "1") != training_folder(settings, "another", "1")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"source_uri": "/data/2026-02-03", "data_date": "2026-02-03"},
+        {"window": 7},
+        {"num_shards": 3, "validation_fraction": 0.5, "on_leak": "continue"},
+        {"dataset": "/data/other", "publish_uri": "/data/published"},
+        {"comet_project": "other", "sample_hz": 1.0},
+        {"cache_gigabytes": 1.0, "read_shards": "direct"},
+    ],
+)
+def test_what_decides_no_training_leaves_it_in_its_folder(settings: Settings, values: dict):
+    """The same versions were trained on before, whatever the date of the run that asks."""
+    other = settings_from({**settings.model_dump(), **values})
+    assert training_folder(other, "run", "1") == training_folder(settings, "run", "1")

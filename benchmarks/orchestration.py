@@ -1,0 +1,251 @@
+"""What orchestration costs: the import of the DAGs, and what a run takes beside the work itself.
+
+    make bench-orchestration
+    python -m benchmarks.orchestration [--rounds N] [--imports] [--json FILE]
+
+Each round starts the embedded Airflow in a new home, as `make run` does, lets the whole chain `image_training` run on
+40 small images, once as the first run of that Airflow and once more, and stops it. In turn with it, `python -m pipeline
+run` does the same work in a process of its own. Every run has a new workspace.
+"""
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, redirect_stdout
+from dataclasses import asdict, astuple, dataclass, field
+from datetime import datetime
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.machine import HOME, logs, machine_line, new_folder, say
+from benchmarks.rounds import ENVIRONMENT, ROOT
+from pipeline.samples import draw_samples
+from scripts.airflow.client import Client, time_of
+from scripts.airflow.commands import own_airflow
+from scripts.airflow.follow import follow
+from scripts.airflow.progress import Lines
+from scripts.airflow.record import only_one
+from scripts.airflow.settings import Layout
+from scripts.airflow.signals import Signals
+
+DAG = "image_training"
+IMAGES = 40
+IMPORT_ROUNDS = 5
+WANTED_IMPORT_S = 0.1
+WANTED_OUTSIDE_S = 25.0
+RUNS = ("first run", "later run")
+
+
+@dataclass
+class Stage:
+    """Where the time of one task went, or of all that it was mapped to, in seconds; they follow one another."""
+
+    task: str
+    noticed: float
+    """From the end of what came before until the scheduler had it scheduled."""
+    queued: float
+    """Until its process began."""
+    started: float
+    """Until its own code began: imports, the parse of its DAG, its arguments."""
+    ran: float
+
+
+@dataclass
+class Measured:
+    """What the rounds took, in seconds."""
+
+    start: list[float] = field(default_factory=list)
+    """The start of Airflow, which no run counts."""
+    work: list[float] = field(default_factory=list)
+    runs: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in RUNS})
+    stages: dict[str, list[list[Stage]]] = field(default_factory=lambda: {name: [] for name in RUNS})
+
+    def outside(self, name: str) -> float:
+        """What a run took beside the work, by the medians."""
+        return median(self.runs[name]) - median(self.work)
+
+
+def main() -> None:
+    """Measure, and print Markdown."""
+    options = parse(sys.argv[1:])
+    try:
+        results = {"imports": import_results()} | ({} if options.imports else {"chain": chain_results(options.rounds)})
+    finally:
+        shutil.rmtree(HOME / "work", ignore_errors=True)
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1))
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """What was asked for."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.orchestration", description="What orchestration costs.")
+    parser.add_argument("--rounds", type=int, default=3, help="of the whole chain, of a minute and a half each")
+    parser.add_argument("--imports", action="store_true", help="measure nothing but the import of the DAGs")
+    parser.add_argument("--json", type=Path, help="file for every figure")
+    return parser.parse_args(arguments)
+
+
+def import_results() -> list[dict[str, Any]]:
+    """Import all of dags/ in new processes, and print what it took."""
+    names = sorted(f"dags.{path.stem}" for path in (ROOT / "dags").glob("*.py"))
+    found = [imported(names) for _ in range(IMPORT_ROUNDS)]
+
+    def of(name: str) -> float:
+        return median(each[name] for each in found)
+
+    heavy = sorted(set(heavy_modules()) & {module for each in found for module in each["modules"]})
+    lines = [
+        f"| imported, medians of {IMPORT_ROUNDS} processes | s | of them on a core | wanted |",
+        "|---|---|---|---|",
+        f"| Airflow itself, and a DAG of two tasks | {of('airflow_s'):.2f} | {of('airflow_cpu_s'):.2f} | |",
+        f"| then all of `dags/` | {of('ours_s'):.3f} | {of('ours_cpu_s'):.3f} | < {WANTED_IMPORT_S} |",
+        f"| heavy modules that came in | {', '.join(heavy) or 'none'} | | none |",
+    ]
+    print("\n".join([machine_line("apache-airflow"), "", *lines, ""]), flush=True)
+    return found
+
+
+def imported(names: Sequence[str]) -> dict[str, Any]:
+    """What `benchmarks.dag_import` says of one import of the modules."""
+    command = [sys.executable, "-m", "benchmarks.dag_import", *names]
+    with open(logs() / "dag_import.log", "ab") as words:
+        said = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=words, check=True)
+    result: dict[str, Any] = json.loads(said.stdout.splitlines()[-1])
+    return result
+
+
+def heavy_modules() -> list[str]:
+    """What the linter bans from the top of DAGs."""
+    rules = tomllib.loads((ROOT / "dags" / "ruff.toml").read_text())
+    banned: list[str] = rules["lint"]["flake8-tidy-imports"]["banned-module-level-imports"]
+    return banned
+
+
+def chain_results(rounds: int) -> dict[str, Any]:
+    """Run the chain with and without Airflow in turn, and print what Airflow took."""
+    source, measured = new_folder("source"), Measured()
+    draw_samples(source, IMAGES)
+    work_alone(source)  # what is read from disk for the first time must not count for whoever comes first
+    for number in range(rounds):
+        say(f"round {number + 1} of {rounds}")
+        steps = [lambda: measured.work.append(work_alone(source)), lambda: measure_airflow(source, measured)]
+        for step in steps[:: -1 if number % 2 else 1]:
+            step()
+    print("\n".join([*outside_table(measured), *(line for name in RUNS for line in stage_table(name, measured))]))
+    return asdict(measured)
+
+
+def settings_of(source: Path) -> dict[str, Any]:
+    """What both are told."""
+    return {"source_uri": str(source), "workspace": str(new_folder("workspace")), "epochs": 1}
+
+
+def work_alone(source: Path) -> float:
+    """Seconds of the whole chain without Airflow."""
+    told = [word for name, value in settings_of(source).items() for word in ("--set", f"{name}={value}")]
+    with open(logs() / "pipeline_run.log", "ab") as words:
+        begin = time.perf_counter()
+        command = [sys.executable, "-m", "pipeline", "run", *told]
+        subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, stdout=words, stderr=words, check=True)
+        return time.perf_counter() - begin
+
+
+def measure_airflow(source: Path, measured: Measured) -> None:
+    """Runs of the chain in an Airflow of their own."""
+    layout = Layout(home=new_folder("airflow"), workspace=new_folder("workspace"), dags=ROOT / "dags")
+    begin = time.perf_counter()
+    with ExitStack() as stack:
+        signals = stack.enter_context(Signals())
+        stack.enter_context(redirect_stdout(sys.stderr))  # standard output is for the tables alone
+        stack.enter_context(only_one(layout.home))
+        airflow, client = stack.enter_context(own_airflow(layout, DAG, signals))
+        measured.start.append(time.perf_counter() - begin)
+        for name in RUNS:
+            run_id = follow(airflow, client, settings_of(source), Lines(sys.stderr), signals)
+            keep(client, run_id, name, measured)
+
+
+def keep(client: Client, run_id: str, name: str, measured: Measured) -> None:
+    """Keep what Airflow says of a run."""
+    run = client.run(run_id)
+    begin, end = moment(run["start_date"]), moment(run["end_date"])
+    measured.runs[name].append((end - begin).total_seconds())
+    measured.stages[name].append(stages_of(client, run_id, begin))
+
+
+def stages_of(client: Client, run_id: str, begin: datetime) -> list[Stage]:
+    """The stages of a run in order; each begins where the one before ended, since the chain has no branches."""
+    stages: dict[str, list[Mapping[str, Any]]] = {}
+    began = [instance for instance in client.task_instances(run_id) if instance["start_date"]]  # the rest is skipped
+    for instance in sorted(began, key=lambda each: each["start_date"]):
+        stages.setdefault(instance["task_id"], []).append(instance)
+    found = []
+    for name, instances in stages.items():
+        end = max(moment(each["end_date"]) for each in instances)
+        last = max(instances, key=lambda each: each["end_date"])
+        scheduled, began = moment(last["scheduled_when"]), moment(last["start_date"])
+        ready = code_began(client.log(run_id, last), began)
+        points = (begin, scheduled, began, ready, end)
+        found.append(Stage(name, *(seconds(one, other) for one, other in pairwise(points))))
+        begin = end
+    return found
+
+
+def code_began(log: Sequence[Any], otherwise: datetime) -> datetime:
+    """When a task's own code began: Airflow's log folds away what comes before."""
+    ends = (entry for entry in log if isinstance(entry, dict) and entry["event"] == "::endgroup::")
+    found = next((entry["timestamp"] for entry in ends if entry.get("timestamp")), None)
+    return moment(found) if found else otherwise
+
+
+def moment(text: str) -> datetime:
+    """A time that is known to be there."""
+    found = time_of(text)
+    assert found is not None
+    return found
+
+
+def seconds(one: datetime, other: datetime) -> float:
+    """From one to the other."""
+    return (other - one).total_seconds()
+
+
+def outside_table(measured: Measured) -> list[str]:
+    """What Airflow took of each kind of run."""
+    lines = [
+        f"{IMAGES} images, one epoch, LocalExecutor and SQLite; medians of {len(measured.work)} rounds. The start of "
+        f"Airflow, {median(measured.start):.0f} s, is in neither run.",
+        "",
+        "| | the whole run, s | the work itself, s | outside of it, s | wanted |",
+        "|---|---|---|---|---|",
+    ]
+    for name in RUNS:
+        whole, work = median(measured.runs[name]), median(measured.work)
+        lines.append(f"| {name} | {whole:.1f} | {work:.1f} | {measured.outside(name):.1f} | < {WANTED_OUTSIDE_S:.0f} |")
+    return lines
+
+
+def stage_table(name: str, measured: Measured) -> list[str]:
+    """Where the time of one kind of run went, task by task."""
+    rounds = measured.stages[name]
+    lines = ["", f"| {name}: median s | noticed | queued | its process starts | runs |", "|---|---|---|---|---|"]
+    rows = [median_stage(stages) for stages in zip(*rounds, strict=True)]
+    sums = ["together", *(sum(row[column] for row in rows) for column in range(1, 5))]
+    return lines + [f"| {row[0]} | {' | '.join(f'{value:.1f}' for value in row[1:])} |" for row in [*rows, sums]]
+
+
+def median_stage(stages: Sequence[Stage]) -> list[Any]:
+    """One task in all rounds, as a row."""
+    names, *times = zip(*map(astuple, stages), strict=True)
+    return [names[0], *map(median, times)]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""The one place of schedules: when DAGs start by themselves, and for which dates they can be backfilled."""
+
+import os
+from datetime import UTC, datetime
+from typing import Any
+
+from airflow.sdk import CronDataIntervalTimetable
+
+from dags.backfill_dates import BackfillDates
+
+FIRST = datetime(2020, 1, 1, tzinfo=UTC)
+
+
+def schedule_from(variable: str) -> dict[str, Any]:
+    """The arguments of a DAG about its schedule, from a cron expression or preset in the environment; unset: off.
+
+    A run stands for an interval and starts at its end: that of a day, when the day is over and its images are there.
+    Also a DAG whose schedule is off can be backfilled, by days.
+    """
+    cron = os.environ.get(variable, "")
+    return {
+        "schedule": CronDataIntervalTimetable(cron, timezone="UTC")
+        if cron
+        else BackfillDates("@daily", timezone="UTC"),
+        "start_date": _start(),
+        # Explicit: with it, a DAG that is switched on runs for every interval since its first date.
+        "catchup": bool(cron) and os.environ.get("TENFOLD_CATCHUP", "").lower() in ("1", "true", "yes"),
+        # With the latest version, the default, Airflow 3.3.2 maps a run that is done again by the lengths of its last
+        # time: a date that was found complete, and then changed, would get no task that writes its shards.
+        "rerun_with_latest_version": False,
+    }
+
+
+def _start() -> datetime:
+    """The first date of schedules: TENFOLD_START_DATE, in UTC."""
+    given = os.environ.get("TENFOLD_START_DATE", "")
+    return datetime.fromisoformat(given).replace(tzinfo=UTC) if given else FIRST

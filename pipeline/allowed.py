@@ -1,0 +1,152 @@
+"""What a form may reach: the places and packages that the administrator allows, by settings of the environment.
+
+Whoever may start a run must not thereby read the worker's disk or run code of their choice. Each setting lists
+prefixes with commas between them; one that is not set allows everything, one that is empty nothing. A place is allowed
+where it is a prefix or lies below one, after `..` and symbolic links are resolved.
+"""
+
+import os
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from pipeline.errors import SettingsError, SourceError
+from pipeline.storage import BucketPath, Place, is_bucket, lies_in, place_of
+
+if TYPE_CHECKING:  # pipeline.config asks the sources for their names, and they ask this file
+    from pipeline.config import Settings
+
+SOURCES = "TENFOLD_ALLOWED_SOURCES"
+WORKSPACES = "TENFOLD_ALLOWED_WORKSPACES"
+PUBLISH = "TENFOLD_ALLOWED_PUBLISH"
+MODELS = "TENFOLD_ALLOWED_MODELS"
+
+_SETTINGS_OF = {
+    "source_uri": (SOURCES,),
+    "label_map": (SOURCES,),
+    "weights": (SOURCES,),
+    "workspace": (WORKSPACES,),
+    "local_folder": (WORKSPACES,),
+    "publish_uri": (PUBLISH,),
+    "dataset": (WORKSPACES, PUBLISH),
+}
+"""Which settings allow the place that a field names; one of them is enough."""
+
+
+class AllowedPlaces(NamedTuple):
+    """The prefixes of a setting; None where it is not set."""
+
+    setting: str
+    prefixes: tuple[Place, ...] | None
+
+    def holds(self, place: Place) -> bool:
+        """Whether `place` is allowed; looks at no file but at links on the way. ValueError: a path with a zero byte."""
+        if self.prefixes is None:
+            return True
+        real = _real(place)
+        return any(lies_in(real, prefix) for prefix in self.prefixes) and not _climbs(real)
+
+    def __str__(self) -> str:
+        return f"{self.setting} allows ({', '.join(map(str, self.prefixes or ())) or 'nothing'})"
+
+
+def allowed_places(setting: str) -> AllowedPlaces:
+    """What the environment says now.
+
+    Raises SettingsError where an entry is neither an absolute path nor gs://bucket/prefix.
+    """
+    text = os.environ.get(setting)
+    return AllowedPlaces(setting, None if text is None else _prefixes(setting, text))
+
+
+def require_allowed(settings: "Settings") -> None:
+    """Refuse what the administrator does not allow, before anything of it is looked at.
+
+    The refusal of a file that exists and of one that does not are the same. Raises SettingsError naming field and
+    setting.
+    """
+    for field, names in _SETTINGS_OF.items():
+        uri = getattr(settings, field)
+        allowed = [_with_defaults(allowed_places(name), settings) for name in names]
+        if uri and not any(_holds(each, uri) for each in allowed):
+            raise SettingsError(_refusal(f"{field} {uri!r}", *allowed))
+    _require_model(settings.model)
+
+
+def may_read(place: Place) -> bool:
+    """Whether something that a source holds may be read: a link in it may lead anywhere."""
+    return allowed_places(SOURCES).holds(place)
+
+
+def require_source(place: Place) -> None:
+    """Refuse an image or list that a source names, before it is looked at.
+
+    Raises SourceError where it lies outside of what TENFOLD_ALLOWED_SOURCES allows.
+    """
+    allowed = allowed_places(SOURCES)
+    if not allowed.holds(place):
+        raise SourceError(_refusal(f"the source names '{place}', which", allowed))
+
+
+def _require_model(model: str) -> None:
+    """Refuse a function of a package that is not allowed, before it is imported: that alone runs its code."""
+    text = os.environ.get(MODELS)
+    module, function, _ = model.partition(":")
+    if function and text is not None and not any(f"{module}.".startswith(f"{name}.") for name in _entries(text)):
+        raise SettingsError(
+            f"model {model!r} is outside of what {MODELS} allows ({text or 'nothing'}): choose a model by its name, or "
+            "let the administrator add the package to the setting"
+        )
+
+
+def _refusal(what: str, *allowed: AllowedPlaces) -> str:
+    return (
+        f"{what} is outside of what {' and '.join(map(str, allowed))}: name a place in there, or let the "
+        "administrator add this one to the setting"
+    )
+
+
+def _holds(allowed: AllowedPlaces, uri: str) -> bool:
+    try:
+        return allowed.holds(place_of(uri))
+    except ValueError:  # no place has such a name
+        return False
+
+
+def _with_defaults(allowed: AllowedPlaces, settings: "Settings") -> AllowedPlaces:
+    """With the workspace and local folder of the administrator's own environment: an untouched form must run."""
+    if allowed.setting != WORKSPACES or allowed.prefixes is None:
+        return allowed
+    defaults = settings.model_validate({})
+    own = (_real(place_of(defaults.workspace)), _real(place_of(defaults.local_folder)))
+    return allowed._replace(prefixes=(*allowed.prefixes, *own))
+
+
+@lru_cache  # of a text, asked for each row of a list
+def _prefixes(setting: str, text: str) -> tuple[Place, ...]:
+    return tuple(_prefix(setting, entry) for entry in _entries(text))
+
+
+def _entries(text: str) -> list[str]:
+    return [entry for part in text.split(",") if (entry := part.strip())]
+
+
+def _prefix(setting: str, entry: str) -> Place:
+    try:
+        if is_bucket(entry) or entry.startswith("/"):
+            return _real(place_of(entry))
+    except ValueError:  # gs:// without a bucket
+        pass
+    raise SettingsError(
+        f"{setting} must list absolute paths and gs://bucket/prefix with commas between them, got {entry!r}: mend it "
+        "where Airflow's workers get their environment"
+    )
+
+
+def _real(place: Place) -> Place:
+    return place if isinstance(place, BucketPath) else Path(os.path.realpath(place))
+
+
+def _climbs(place: Place) -> bool:
+    """Whether the name of an object has `..` in it: nobody can say where every reader of it would look."""
+    return isinstance(place, BucketPath) and ".." in place.key.split("/")

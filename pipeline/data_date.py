@@ -1,0 +1,60 @@
+"""The data date of a run, and what stands for it in the address of a source: `{date}`, `{hour}` and so on."""
+
+import re
+from datetime import datetime
+
+_FORMATS = {"date": "%Y-%m-%d", "year": "%Y", "month": "%m", "day": "%d", "hour": "%H", "minute": "%M"}
+_PLACEHOLDER = re.compile("{(" + "|".join(_FORMATS) + ")}")
+_PLACEHOLDER_LIKE = re.compile(r"{([a-z_]+)}")
+PLACEHOLDERS = ", ".join(f"{{{name}}}" for name in _FORMATS)
+
+
+def is_dated(address: str) -> bool:
+    """Whether an address holds a placeholder."""
+    return _PLACEHOLDER.search(address) is not None
+
+
+def before_placeholder(address: str) -> str:
+    """An address up to its first placeholder: what of it can be looked at before there is a date."""
+    return _PLACEHOLDER.split(address, maxsplit=1)[0]
+
+
+def unknown_placeholder(address: str) -> str:
+    """What looks like a placeholder in an address and is none; empty where all of it is known."""
+    return next((found[0] for found in _PLACEHOLDER_LIKE.finditer(address) if found[1] not in _FORMATS), "")
+
+
+def fill(address: str, moment: datetime) -> str:
+    """An address with the parts of a data date in place of its placeholders."""
+    return _PLACEHOLDER.sub(lambda found: format(moment, _FORMATS[found[1]]), address)
+
+
+def needs_time(address: str) -> bool:
+    """Whether a day is not enough to fill an address."""
+    return not {"hour", "minute"}.isdisjoint(_PLACEHOLDER.findall(address))
+
+
+def written(moment: datetime, address: str) -> str:
+    """A data date as far as an address asks for it: all moments that it has the same images for give the same."""
+    asked = set(_PLACEHOLDER.findall(address))
+    if not asked & {"date", "day", "hour", "minute"}:
+        moment = moment.replace(day=1) if "month" in asked else moment.replace(month=1, day=1)
+    if not needs_time(address):
+        return moment.strftime("%Y-%m-%d")
+    return moment.strftime("%Y-%m-%dT%H:%M" if "minute" in asked else "%Y-%m-%dT%H:00")
+
+
+def check_data_date(text: str) -> str:
+    """A data date in one way of writing it: `2026-01-31` or `2026-01-31T07:00`. Raises ValueError."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError("must be a date such as 2026-01-31, or 2026-01-31T07:00") from None
+    if moment.tzinfo:
+        raise ValueError("must be a date such as 2026-01-31T07:00, in UTC, without a time zone")
+    return moment.strftime("%Y-%m-%d" if has_no_time(text) else "%Y-%m-%dT%H:%M")
+
+
+def has_no_time(text: str) -> bool:
+    """Whether a data date is a day alone."""
+    return len(text) <= len("2026-01-31")

@@ -1,0 +1,154 @@
+"""Where decoded images are kept for the epochs that follow: in memory, on the local disk, or nowhere."""
+
+import fcntl
+import hashlib
+import json
+import logging
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Literal
+
+import tensorflow as tf
+
+from pipeline.dataset import Dataset
+from pipeline.errors import BadInput
+from pipeline.input.options import CENTRE, BatchOptions
+from pipeline.input.shares import Server
+from pipeline.memory import available_memory
+
+Choice = Literal["auto", "memory", "disk", "off"]
+GIGABYTE = 10**9
+_USABLE = 0.5
+"""Share of what is free that the images may take: the training itself and others need the rest."""
+_FORM = 1
+"""Of what is kept: count it up where decoding or the order of an epoch changes, else what is old would be reused."""
+_MEAN_SHAPE = 4 / 3
+"""Longer over shorter side of photographs."""
+_log = logging.getLogger(__name__)
+
+
+def kept_bytes(dataset: Dataset, options: BatchOptions, servers: int = 1) -> int:
+    """About how many bytes the decoded images of one server take."""
+    seen = options.image_size**2 * 3
+    larger = seen if options.crop == "whole" else round(seen / CENTRE**2 * _MEAN_SHAPE)
+    return (dataset.splits["train"].examples * larger + dataset.splits["validation"].examples * seen) // servers
+
+
+@contextmanager
+def open_cache(
+    choice: Choice, folder: Path, dataset: Dataset, options: BatchOptions, server: Server, epochs: int
+) -> Iterator[BatchOptions]:
+    """The options with what `choice` means here, said in words; what is kept on disk is in `folder`.
+
+    Raises BadInput where memory or disk was asked for and the images do not fit.
+    """
+    if choice == "disk":
+        with _on_disk(folder, dataset, options, server) as path:
+            yield replace(options, cache=path)
+    else:
+        yield replace(options, cache=_in_memory_or_off(choice, dataset, options, server, epochs))
+
+
+def _in_memory_or_off(
+    choice: Choice, dataset: Dataset, options: BatchOptions, server: Server, epochs: int
+) -> Literal["memory", "off"]:
+    needed, usable = kept_bytes(dataset, options, server.count), int(available_memory() * _USABLE)
+    if choice == "memory" and needed > usable:
+        raise BadInput(_too_much("memory", needed, usable) + "set cache=disk or cache=off")
+    if choice == "memory" or (choice == "auto" and _helps(options, epochs) and needed <= usable):
+        _log.info("decoded images are kept in memory: about %.1f of %.1f GB", needed / GIGABYTE, usable / GIGABYTE)
+        return "memory"
+    if choice == "auto" and _helps(options, epochs):
+        _log.info(
+            "%simages are decoded in every epoch; cache=disk would keep them", _too_much("memory", needed, usable)
+        )
+    return "off"
+
+
+def _helps(options: BatchOptions, epochs: int) -> bool:
+    """Whether what is decoded once can be used again."""
+    return epochs > 1 and not options.balanced and options.crop != "random_resized"
+
+
+def _too_much(what: str, needed: int, usable: int) -> str:
+    return (
+        f"decoded images would take about {needed / GIGABYTE:.1f} GB, and {usable / GIGABYTE:.1f} GB of {what} can be "
+        "used for them: "
+    )
+
+
+@contextmanager
+def _on_disk(folder: Path, dataset: Dataset, options: BatchOptions, server: Server) -> Iterator[str]:
+    """The path that the files in `folder` begin with. One training at a time has them; what is complete is reused."""
+    own = folder / _key(dataset, options, server)
+    with ExitStack() as held:
+        with _turn(folder):
+            own.mkdir(exist_ok=True)
+            if not held.enter_context(_locked(own)):
+                raise BadInput(f"another training keeps the same images in {own}: set cache=off for one of them")
+            _sweep_others(folder, own)
+        for split in ("train", "validation"):
+            if not (own / f"images-{split}.index").exists():
+                _remove(own, split)
+        needed = 0 if (own / "images-train.index").exists() else kept_bytes(dataset, options, server.count)
+        usable = int(shutil.disk_usage(own).free * _USABLE)
+        if needed > usable:
+            raise BadInput(_too_much(f"disk below {folder}", needed, usable) + "set local_folder or cache=off")
+        _log.info("decoded images are kept in %s: about %.1f GB more", own, needed / GIGABYTE)
+        yield str(own / "images")
+
+
+def _key(dataset: Dataset, options: BatchOptions, server: Server) -> str:
+    """A name that differs where the kept images, or their order, would."""
+    content = [_FORM, tf.__version__, dataset.version, asdict(replace(options, cache="off")), asdict(server)]
+    return hashlib.blake2b(json.dumps(content).encode(), digest_size=8).hexdigest()
+
+
+@contextmanager
+def _turn(folder: Path) -> Iterator[None]:
+    """Trainings that begin at the same time go through the block one after another.
+
+    Else one could sweep the folder that another has just made and not locked yet.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[bool]:
+    """Whether nobody else has the folder; nobody else gets it within the block."""
+    descriptor = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)
+
+
+def _sweep_others(folder: Path, own: Path) -> None:
+    """Remove what trainings before this one have left for others than it: nothing else would ever."""
+    for other in folder.iterdir():
+        if other != own and other.is_dir():
+            with _locked(other) as alone:
+                if alone:
+                    shutil.rmtree(other, ignore_errors=True)
+
+
+def _remove(own: Path, split: str) -> None:
+    """Remove what a killed training left behind, half written: TensorFlow would refuse to begin again."""
+    for path in own.glob(f"images-{split}*"):
+        with suppress(FileNotFoundError):
+            path.unlink()

@@ -1,0 +1,39 @@
+"""Other colours for training images, on the device that trains: the input pipeline has no core to spare for them."""
+
+import tensorflow as tf
+
+_LUMA = (0.299, 0.587, 0.114)
+"""Shares of red, green and blue in the brightness that people see (ITU-R BT.601)."""
+
+
+def jittered(images: tf.Tensor, strength: float, seed: tf.Tensor) -> tf.Tensor:
+    """The images with brightness, contrast and saturation of each changed at random, cut off at 0 and 255.
+
+    Each of the three is multiplied by a number of its own from `1 - strength` to `1 + strength`.
+
+    :param images: uint8 or float, (batch, height, width, 3), RGB, 0 to 255; float32 of the same shape is returned
+    :param strength: 0 (nothing changes) to 1
+    :param seed: int64, (2,); what comes out follows from it alone
+    """
+    pixels = tf.cast(images, tf.float32)
+    # Philox by name: by default each kind of device has a generator of its own.
+    changes = tf.random.stateless_uniform(
+        [3, tf.shape(pixels)[0], 1, 1, 1], seed, -strength, strength, alg=tf.random.Algorithm.PHILOX
+    )
+    brightness, contrast, saturation = tf.unstack(changes)
+    pixels += brightness * pixels
+    pixels += contrast * (pixels - tf.reduce_mean(_grey(pixels), axis=[1, 2], keepdims=True))
+    pixels += saturation * (pixels - _grey(pixels))
+    return tf.clip_by_value(pixels, 0.0, 255.0)
+
+
+def seed_of_batch(seed: int, number: tf.Tensor) -> tf.Tensor:
+    """The seed (int64, (2,)) of the colours of a batch, by its number in the training, from 0.
+
+    Numbers count downwards from -1: those from 0 on are the seeds of windows and flips, and colours would go with them.
+    """
+    return tf.stack([tf.constant(seed, tf.int64), -1 - tf.cast(number, tf.int64)])
+
+
+def _grey(pixels: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_sum(pixels * _LUMA, axis=-1, keepdims=True)

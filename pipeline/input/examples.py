@@ -1,0 +1,107 @@
+"""The serialized examples of one server in the order of training."""
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+import tensorflow as tf
+
+from pipeline.dataset import Split
+from pipeline.input.shares import Piece
+from pipeline.parallel import cores
+from pipeline.records import RecordFormat
+from pipeline.shard_reader import ShardReader
+from pipeline.storage import Place
+
+CYCLE = 8
+"""Files read at once: enough to mix shards, and to hide the latency of one."""
+_READ_BYTES = 1 << 20
+
+
+class Shards:
+    """Opens pieces of shards, where they lie or as the local copies that `reader` hands out."""
+
+    def __init__(self, folder: Place, form: RecordFormat, reader: ShardReader | None) -> None:
+        self._folder, self._form, self._reader = folder, form, reader
+
+    def interleaved(self, pieces: Sequence[Piece], order: tf.Tensor) -> tf.data.Dataset:
+        """Records of several pieces at once, in turn, beginning with those whose indices (int64) `order` holds.
+
+        A file's records in a row would meet the same neighbours again in every epoch. Deterministic, since the first
+        file to answer would otherwise decide the order.
+        """
+        rows = _rows(pieces, order)
+        if self._reader:
+            # By one thread, which asks for a copy when one before it has ended: a parallel interleave waits for copies
+            # far beyond those it reads, with all of TensorFlow's threads, and reads nothing meanwhile.
+            return rows.interleave(self._copied(self._reader, self._reader.take), cycle_length=CYCLE)
+        return rows.interleave(self._in_place, cycle_length=CYCLE, num_parallel_calls=cores(), deterministic=True)
+
+    def in_turn(self, pieces: Sequence[Piece]) -> tf.data.Dataset:
+        """Records of one piece after another: those of all examples that come in a fixed order."""
+        opened = self._copied(self._reader, self._reader.take) if self._reader else self._in_place
+        return _rows(pieces).flat_map(opened)
+
+    def again(self, pieces: Sequence[Piece]) -> tf.data.Dataset:
+        """The same of pieces that were read before, or are read by another server."""
+        opened = self._copied(self._reader, self._reader.take_again) if self._reader else self._in_place
+        return _rows(pieces).flat_map(opened)
+
+    def _in_place(self, name: tf.Tensor, part: tf.Tensor) -> tf.data.Dataset:
+        return self._records(tf.strings.join([f"{self._folder}/", name]), part)
+
+    def _copied(self, reader: ShardReader, take: Callable[[str], object]) -> Callable[..., tf.data.Dataset]:
+        def path_of(name: bytes) -> bytes:
+            return str(take(name.decode())).encode()
+
+        def release(name: bytes) -> bool:
+            reader.release(name.decode())
+            return False
+
+        def opened(name: tf.Tensor, part: tf.Tensor) -> tf.data.Dataset:
+            path = tf.ensure_shape(tf.numpy_function(path_of, [name], tf.string), [])
+            # Behind the records something that yields none: it is asked for when they have been read.
+            end = tf.data.Dataset.from_tensors(name).filter(
+                lambda name: tf.ensure_shape(tf.numpy_function(release, [name], tf.bool), [])
+            )
+            return self._records(path, part).concatenate(end)
+
+        return opened
+
+    def _records(self, path: tf.Tensor, part: tf.Tensor) -> tf.data.Dataset:
+        compression = "GZIP" if self._form.compression == "gzip" else ""
+        records = tf.data.TFRecordDataset(path, compression_type=compression, buffer_size=_READ_BYTES)
+        return records.skip(part[0]).take(part[1])
+
+
+class Numbers(Shards):
+    """The numbers of examples (int64, scalar) in place of their records, in the same order; nothing is read.
+
+    They are counted from 0 through the pieces as listed, of whatever order they are read in.
+    """
+
+    def interleaved(self, pieces: Sequence[Piece], order: tf.Tensor) -> tf.data.Dataset:
+        firsts = accumulate((piece.examples for piece in pieces), initial=0)
+        numbered = [piece._replace(first=first) for piece, first in zip(pieces, firsts, strict=False)]
+        return super().interleaved(numbered, order)
+
+    def _in_place(self, name: tf.Tensor, part: tf.Tensor) -> tf.data.Dataset:
+        return tf.data.Dataset.range(part[0], part[0] + part[1])
+
+
+def _rows(pieces: Sequence[Piece], order: tf.Tensor | None = None) -> tf.data.Dataset:
+    """(name, (first, count)) of each piece, in the order of the list or of `order`."""
+    names = tf.constant([piece.name for piece in pieces], tf.string, [len(pieces)])
+    parts = tf.constant([piece[1:] for piece in pieces], tf.int64, [len(pieces), 2])
+    if order is None:
+        return tf.data.Dataset.from_tensor_slices((names, parts))
+    return tf.data.Dataset.from_tensor_slices((tf.gather(names, order), tf.gather(parts, order)))
+
+
+def shuffle_elements(split: Split, shuffle_bytes: int) -> int:
+    """How many encoded examples of average size fit into a buffer of `shuffle_bytes`; never more than there are."""
+    return max(1, min(split.examples, shuffle_bytes // average_bytes(split)))
+
+
+def average_bytes(split: Split) -> int:
+    """What an encoded example takes, at least one."""
+    return max(1, split.bytes // max(split.examples, 1))

@@ -1,0 +1,97 @@
+"""Who reads what, and when: the examples of a split shared among servers, and the order of an epoch. No TensorFlow.
+
+Shares are ranges of examples, not of files: ten shards on three servers would give one of them a third more to do than
+the others, which would wait for it in every epoch. At most two files of a server's share are read by a neighbour, too.
+"""
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import NamedTuple
+
+from pipeline.dataset import Dataset, Shard
+
+
+@dataclass(frozen=True)
+class Server:
+    """One of the training servers."""
+
+    index: int = 0
+    count: int = 1
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.index < self.count:
+            raise ValueError(f"server index must be from 0 to {self.count - 1}, got {self.index}")
+
+
+class Piece(NamedTuple):
+    """A range of a shard's examples."""
+
+    name: str
+    first: int
+    examples: int
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one server reads of a split in every epoch: each of its own examples once, and padding of weight zero.
+
+    All servers take `steps` batches: with collectives, one that ended before the others would leave them hanging.
+    """
+
+    pieces: tuple[Piece, ...]
+    padding: tuple[Piece, ...]
+    steps: int
+
+    @property
+    def examples(self) -> int:
+        """Its own ones."""
+        return sum(piece.examples for piece in self.pieces)
+
+
+def share_of(shards: Sequence[Shard], batch_size: int, server: Server) -> Share:
+    """The share of `server` in batches of `batch_size` examples a server."""
+    total = sum(shard.examples for shard in shards)
+    own = tuple(pieces_between(shards, *(total * n // server.count for n in (server.index, server.index + 1))))
+    steps = ceil(ceil(total / server.count) / batch_size)
+    missing = steps * batch_size - sum(piece.examples for piece in own)
+    # Copies of examples, not black squares: those would change what batch normalization sees.
+    whole = tuple(pieces_between(shards, 0, total))
+    return Share(own, tuple(repeated(own or whole, missing)), steps)
+
+
+def steps_per_epoch(dataset: Dataset, batch_size: int, servers: int = 1, split: str = "train") -> int:
+    """How many batches of `batch_size` examples each of the servers takes in an epoch."""
+    return share_of(dataset.splits[split].shards, batch_size, Server(0, servers)).steps
+
+
+def pieces_between(shards: Sequence[Shard], first: int, last: int) -> Iterator[Piece]:
+    """The examples `first` to `last` (exclusive) of all shards, one after another."""
+    before = 0
+    for shard in shards:
+        begin, end = max(first - before, 0), min(last - before, shard.examples)
+        if begin < end:
+            yield Piece(shard.name, begin, end - begin)
+        before += shard.examples
+
+
+def repeated(pieces: Sequence[Piece], examples: int) -> Iterator[Piece]:
+    """The first `examples` of all pieces, beginning again where there are fewer."""
+    while examples > 0:
+        for piece in pieces:
+            if examples > 0:
+                yield piece._replace(examples=min(piece.examples, examples))
+            examples -= piece.examples
+
+
+def epoch_order(pieces: Sequence[Piece], seed: int, epoch: int) -> list[int]:
+    """Indices of the pieces in the order of a salted hash of their names: the same anywhere, new each epoch."""
+    salt = f"{seed}/{epoch}/"
+    return sorted(range(len(pieces)), key=lambda index: hashlib.sha256((salt + pieces[index].name).encode()).digest())
+
+
+def order_of_need(share: Share, seed: int, epochs: range) -> Iterator[str]:
+    """The names of the shards as training reads them in these epochs."""
+    for epoch in epochs:
+        yield from (share.pieces[index].name for index in epoch_order(share.pieces, seed, epoch))

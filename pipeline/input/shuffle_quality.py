@@ -1,0 +1,282 @@
+"""How near the order of training is to a perfect shuffle, with the buffer that is set and with others.
+
+Two things suffer where it is far from one. Batches whose classes are not those of the whole pull the weights to and
+fro; and examples that meet the same batch-mates in every epoch teach less. Both are measured on the order itself: the
+stages of training, run on the numbers of examples in place of their records.
+"""
+
+import logging
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline import dataset as datasets
+from pipeline.config import Settings
+from pipeline.dataset import Dataset, Split
+from pipeline.errors import DatasetError, SettingsError
+from pipeline.input.examples import average_bytes, shuffle_elements
+from pipeline.input.images import order_of_training
+from pipeline.input.options import BatchOptions, batch_options
+from pipeline.progress import Advance, progress
+from pipeline.records import read_image
+from pipeline.storage import Place
+from pipeline.tfrecord import read_records
+
+Numbers = NDArray[np.int64]
+MOST_EXAMPLES = 1_000_000
+BUFFERS = (1, 256, 1024, 4096, 16_384)
+MEGABYTE = 1_000_000
+MEGABYTES = tuple(2**power for power in range(17))
+"""Buffers that the advice is chosen from: up to the largest that the setting allows."""
+ALIKE = 1.1
+"""Classes of a batch may be so many times as far from the whole as those of a perfect shuffle."""
+SELDOM = 1.5
+"""Batch-mates may meet again so many times as often as by chance."""
+_STRAYS = 2
+"""Standard deviations that chance is allowed."""
+_LEAST_PERMUTATIONS = 3
+_IDEAL_BATCHES = 1000
+"""Batches of random permutations that the ideal is taken from: those of one small epoch would tell it badly."""
+_log = logging.getLogger(__name__)
+
+
+# --- the measures -----------------------------------------------------------------------------------------------------
+
+
+def class_distance(labels: Numbers, batch_size: int) -> float:
+    """How far the classes of a batch are from those of all batches: half the sum of the differences of their shares.
+
+    From 0, the same shares, to 1, nothing in common; the mean over the batches.
+
+    :param labels: of the examples (from 0) in the order of training
+    """
+    shares = np.bincount(labels) / len(labels)
+    batches = np.arange(len(labels)) // batch_size
+    # By what is there: a table of all batches and classes would take gigabytes.
+    cells, counts = np.unique(batches * len(shares) + labels, return_counts=True)
+    of_batch, of_class = np.divmod(cells, len(shares))
+    sizes = np.bincount(batches)
+    # Shares add up to one, so that those above exceed by as much as the others fall short: half of the sum.
+    return float(np.maximum(counts / sizes[of_batch] - shares[of_class], 0).sum() / len(sizes))
+
+
+def shuffled_class_distances(labels: Numbers, batch_size: int, seed: int) -> NDArray[np.float64]:
+    """The same of perfect shuffles, each a random permutation: their mean is the ideal, their spread is chance."""
+    random = np.random.default_rng(seed)
+    permutations = max(_LEAST_PERMUTATIONS, -(-_IDEAL_BATCHES * batch_size // len(labels)))
+    return np.array([class_distance(random.permutation(labels), batch_size) for _ in range(permutations)])
+
+
+def meet_again(first: Numbers, second: Numbers, batch_size: int) -> float:
+    """How often batch-mates of one epoch are batch-mates in the next, too, times chance: a perfect shuffle has 1.
+
+    Chance is (B - 1) / (N - 1) in batches of B of N examples, and a little less where the last batch is not full.
+
+    :param first: numbers of the examples, from 0, in the order of an epoch; `second` in that of the next
+    """
+    in_first, in_second = (_batch_of_each(order, batch_size) for order in (first, second))
+    mates = _pairs(np.bincount(in_first))
+    _, together = np.unique(in_first * len(first) + in_second, return_counts=True)
+    # Each of the mates is one of all pairs, of which as many are mates in the next epoch.
+    return _pairs(together) * _pairs(np.array([len(first)])) / mates**2
+
+
+def _batch_of_each(order: Numbers, batch_size: int) -> Numbers:
+    batches = np.empty_like(order)
+    batches[order] = np.arange(len(order)) // batch_size
+    return batches
+
+
+def _pairs(counts: Numbers) -> float:
+    return float((counts * (counts - 1) // 2).sum())
+
+
+# --- of a data set ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Quality:
+    """What was measured with one buffer, over two epochs."""
+
+    examples: int
+    """That the buffer holds."""
+    megabytes: float
+    class_distance: float
+    meet_again: float
+    holds_all: bool
+    """Whether all examples are in the buffer: a perfect shuffle, whatever so few of them happen to measure."""
+
+
+def shuffle_quality(folder: Place, settings: Settings) -> dict[str, Any]:
+    """What `python -m pipeline shuffle-quality` says of the data set in `folder`; `in_words` makes a table of it.
+
+    `enough_megabytes` is the least buffer that is enough: 0 where none is needed, None where not even the largest is.
+
+    Raises DatasetError where `folder` holds no whole data set, or hardly an example; SettingsError where a batch has
+    one.
+    """
+    whole = datasets.load(folder)
+    _require_mates(folder, whole, settings.batch_size)
+    datasets.require_shards(folder, whole)
+    dataset = beginning_of(whole, MOST_EXAMPLES)
+    _say_what_is_left_out(settings, dataset, whole)
+    # Balancing looks at labels, and numbers have none.
+    options = replace(batch_options(settings), balanced=False)
+    labels = _labels(folder, dataset)
+    with progress("orders of training", 0, "orders") as advance:
+        return {"dataset": str(folder), **_qualities(folder, dataset, options, labels, advance)}
+
+
+def beginning_of(dataset: Dataset, most: int) -> Dataset:
+    """The data set with as many of its first training shards as hold up to `most` examples, and one at least."""
+    split = dataset.splits["train"]
+    ends = np.cumsum([shard.examples for shard in split.shards])
+    shards = split.shards[: max(1, int(np.searchsorted(ends, most, "right")))]
+    examples, size = sum(shard.examples for shard in shards), sum(shard.bytes for shard in shards)
+    return replace(dataset, splits={**dataset.splits, "train": Split(examples, size, split.classes, shards)})
+
+
+def _require_mates(folder: Place, dataset: Dataset, batch_size: int) -> None:
+    examples = dataset.splits["train"].examples
+    if examples < 2:
+        raise DatasetError(f"{folder} holds {examples} training examples: an order needs two at least")
+    if batch_size < 2:
+        raise SettingsError(f"batch_size must be at least 2 here, as one example has no batch-mates, got {batch_size}")
+
+
+def _say_what_is_left_out(settings: Settings, dataset: Dataset, whole: Dataset) -> None:
+    seen, there = (each.splits["train"] for each in (dataset, whole))
+    if seen.examples < there.examples:
+        _log.info(
+            "looking at the first %d of %d training shards: %d of %d examples",
+            *(len(seen.shards), len(there.shards), seen.examples, there.examples),
+        )
+    if settings.cache != "off" and not _is_decoded_anew(settings):
+        _log.info(
+            "where decoded images are kept, later epochs are shuffled as a whole, whatever the buffer: these are the "
+            "orders without (cache=off)"
+        )
+    if settings.balanced:
+        _log.info("balanced is left aside: this is the order before examples of rare classes are repeated")
+
+
+def _is_decoded_anew(settings: Settings) -> bool:
+    """Whether cache=auto would keep nothing, however much memory there is."""
+    return settings.cache == "auto" and settings.crop == "random_resized"
+
+
+def _labels(folder: Place, dataset: Dataset) -> Numbers:
+    """The label of each training example, from 0; of several, the first."""
+    split = dataset.splits["train"]
+    with progress("labels", split.examples, "examples", split.bytes) as advance:
+        found = (label for shard in split.shards for label in _labels_of(folder / shard.name, dataset, advance))
+        return np.fromiter(found, np.int64, split.examples)
+
+
+def _labels_of(path: Place, dataset: Dataset, advance: Advance) -> Iterator[int]:
+    for record in read_records(path):
+        advance(1, len(record))
+        try:
+            yield read_image(record, dataset.records).labels[0]
+        except ValueError as error:
+            raise DatasetError(f"{path}: a record {error}: see `python -m pipeline verify`") from error
+
+
+def _qualities(
+    folder: Place, dataset: Dataset, options: BatchOptions, labels: Numbers, advance: Advance
+) -> dict[str, Any]:
+    split = dataset.splits["train"]
+    ideals = shuffled_class_distances(labels, options.batch_size, options.seed)
+    ideal = float(ideals.mean())
+    # The few batches of a small data set stray further than that by chance, also where they are shuffled perfectly.
+    farthest = max(ALIKE * ideal, ideal + _STRAYS * float(ideals.std()))
+
+    @cache
+    def quality(elements: int) -> Quality:
+        found = _measured(folder, dataset, options, labels, elements)
+        advance(1)
+        return found
+
+    def is_enough(elements: int) -> bool:
+        return elements == split.examples or _is_near(quality(elements), farthest)
+
+    set_one = shuffle_elements(split, options.shuffle_bytes)
+    return {
+        "examples": split.examples,
+        "batch_size": options.batch_size,
+        "shuffle_megabytes": options.shuffle_bytes // MEGABYTE,
+        "shuffle_examples": set_one,
+        "ideal_class_distance": ideal,
+        "buffers": [asdict(quality(elements)) for elements in _rows(split, set_one)],
+        "enough_megabytes": _enough_megabytes(split, is_enough),
+    }
+
+
+def _rows(split: Split, set_one: int) -> list[int]:
+    return sorted({*(elements for elements in BUFFERS if elements < split.examples), set_one, split.examples})
+
+
+def _measured(folder: Place, dataset: Dataset, options: BatchOptions, labels: Numbers, elements: int) -> Quality:
+    split = dataset.splits["train"]
+    size = elements * average_bytes(split)
+    first, second = _two_epochs(folder, dataset, replace(options, shuffle_bytes=size))
+    distances = [class_distance(labels[order], options.batch_size) for order in (first, second)]
+    again = meet_again(first, second, options.batch_size)
+    return Quality(elements, size / MEGABYTE, sum(distances) / 2, again, elements == split.examples)
+
+
+def _two_epochs(folder: Place, dataset: Dataset, options: BatchOptions) -> Iterator[Numbers]:
+    numbers = order_of_training(folder, dataset, options, epochs=2)
+    # An epoch at a time: one by one they would take ten times as long to come over from TensorFlow.
+    yield from numbers.batch(dataset.splits["train"].examples).as_numpy_iterator()
+
+
+def _is_near(quality: Quality, farthest: float) -> bool:
+    return quality.class_distance <= farthest and quality.meet_again <= SELDOM
+
+
+def _enough_megabytes(split: Split, is_enough: Callable[[int], bool]) -> int | None:
+    if is_enough(1):
+        return 0
+    # A larger buffer shuffles better: halving the choice measures five of them in place of all.
+    index = bisect_left(MEGABYTES, True, key=lambda megabytes: is_enough(shuffle_elements(split, megabytes * MEGABYTE)))
+    return MEGABYTES[index] if index < len(MEGABYTES) else None
+
+
+# --- in words ---------------------------------------------------------------------------------------------------------
+
+
+def in_words(result: Mapping[str, Any]) -> str:
+    """The result as a table and a sentence."""
+    return "\n".join(
+        (
+            f"{result['examples']} training examples in batches of {result['batch_size']}",
+            "",
+            "         buffer       | classes: distance | meet again,",
+            f" examples          MB | (ideal {result['ideal_class_distance']:.3f})     | times chance",
+            *(_row(buffer, result) for buffer in result["buffers"]),
+            "",
+            _advice(result["enough_megabytes"]),
+        )
+    )
+
+
+def _row(buffer: Mapping[str, Any], result: Mapping[str, Any]) -> str:
+    notes = ["no buffer"] if buffer["examples"] == 1 else ["all"] if buffer["holds_all"] else []
+    if buffer["examples"] == result["shuffle_examples"]:
+        notes.append(f"shuffle_megabytes={result['shuffle_megabytes']}, as set")
+    figures = "{examples:9d} {megabytes:11.1f} | {class_distance:17.3f} | {meet_again:12.1f}".format_map(buffer)
+    return f"{figures}  {', '.join(notes)}".rstrip()
+
+
+def _advice(megabytes: int | None) -> str:
+    if megabytes is None:
+        return f"not even shuffle_megabytes={MEGABYTES[-1]} is enough: building the data set shuffles it"
+    return (
+        f"shuffle_megabytes={megabytes} is enough" if megabytes else "no buffer is needed: shuffle_megabytes=1 will do"
+    )

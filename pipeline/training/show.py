@@ -1,0 +1,202 @@
+"""A picture of what the model sees: a grid of images with their labels, made by the code that feeds the training."""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from math import ceil, isqrt
+from pathlib import Path
+from typing import NamedTuple
+
+import tensorflow as tf
+from PIL import Image, ImageDraw, ImageFont
+
+from pipeline import dataset as datasets
+from pipeline import storage
+from pipeline.config import Settings
+from pipeline.dataset import Dataset
+from pipeline.errors import DatasetError
+from pipeline.input.color import jittered, seed_of_batch
+from pipeline.input.damage import damage_named
+from pipeline.storage import Place
+from pipeline.training.inputs import open_inputs
+from pipeline.training.quiet import stderr_held_back
+
+TILE = 160
+"""Smaller images are shown at the least whole multiple of their size that is not below it, in pixels."""
+LARGEST_TILE = 512
+"""Larger ones are shrunk to it."""
+MARGIN = 12
+TITLE_HEIGHT = 66
+LABEL_HEIGHT = 26
+LEAST_WIDTH = 480
+"""Room for the title."""
+_PAPER, _INK, _FAINT = "white", "#1f2328", "#6e7781"
+FONTS = ("NotoSansCJK-Regular.ttc", "Arial Unicode.ttf", "DejaVuSans.ttf", "Arial.ttf")
+"""Taken where the system has them, the one with most scripts first. Pillow's own knows ASCII alone."""
+
+Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
+
+
+class Seen(NamedTuple):
+    """An image as the model sees it, and the id of its label."""
+
+    image: Image.Image
+    label: int
+
+
+def show(settings: Settings, folder: Place, path: Path | None, *, augmented: bool, count: int) -> Path:
+    """Write a PNG of up to `count` images of the data set in `folder`, and return its path.
+
+    :param path: where to; None is NAME-VERSION.png, or NAME-VERSION-augmented.png, in the current folder. A file that
+        stands there is replaced
+    :param augmented: the first training examples as training sees them, else the first validation examples as they
+        are evaluated
+
+    Raises DatasetError where there is no data set, or none that can be shown, or its shards are damaged; StorageError
+    where a bucket does not answer.
+    """
+    dataset = datasets.load(folder)
+    datasets.require_shards(folder, dataset)
+    _require_one_label(folder, dataset)
+    settings = _of_one_epoch(settings)
+    with stderr_held_back():  # TensorFlow complains of a missing GPU where it first looks for one
+        tf.config.list_physical_devices()
+    seen = _seen(settings, folder, dataset, augmented, count)
+    picture = draw_grid(seen, _names(dataset), _title(dataset), _subtitle(settings, augmented))
+    path = path or Path(f"{dataset.name}-{dataset.version}{'-augmented' if augmented else ''}.png")
+    with storage.write_whole(path) as file:
+        picture.save(file, "PNG")
+    return path
+
+
+# --- what is seen -----------------------------------------------------------------------------------------------------
+
+
+def _require_one_label(folder: Place, dataset: Dataset) -> None:
+    if dataset.records.multi_label:
+        raise DatasetError(f"{folder} has images of several labels: name a data set with one label an image")
+
+
+def _of_one_epoch(settings: Settings) -> Settings:
+    """The settings with nothing kept: what training has on disk stays as it is."""
+    return settings.model_copy(update={"cache": "off", "epochs": 1})
+
+
+def _seen(settings: Settings, folder: Place, dataset: Dataset, augmented: bool, count: int) -> list[Seen]:
+    with open_inputs(settings, folder, dataset, 0, lambda: False) as inputs:
+        batches = _colored(inputs.training, settings) if augmented else inputs.validation
+        try:
+            with damage_named(folder):
+                return list(islice(_examples(batches), count))
+        except tf.errors.OpError as error:
+            if inputs.readers.failure:
+                raise inputs.readers.failure from error
+            raise
+
+
+def _colored(batches: tf.data.Dataset, settings: Settings) -> tf.data.Dataset:
+    """The batches in the colours that the training steps give them."""
+
+    def colored(number: tf.Tensor, batch: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
+        images, labels, weights = batch
+        return jittered(images, settings.color_jitter, seed_of_batch(settings.seed, number)), labels, weights
+
+    return batches.enumerate().map(colored)
+
+
+def _examples(batches: Iterable[tuple[tf.Tensor, ...]]) -> Iterator[Seen]:
+    for images, labels, weights in batches:
+        pixels = tf.cast(tf.round(tf.cast(images, tf.float32)), tf.uint8).numpy()
+        for image, label, weight in zip(pixels, labels.numpy(), weights.numpy(), strict=True):
+            if weight:  # else a copy that fills up the batch
+                yield Seen(Image.fromarray(image), int(label))
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+def _names(dataset: Dataset) -> list[str]:
+    return [dataset.texts.get(label, label) for label in dataset.labels]
+
+
+def _title(dataset: Dataset) -> str:
+    return f"{dataset.name} {dataset.version}"
+
+
+def _subtitle(settings: Settings, augmented: bool) -> str:
+    if augmented:
+        jitter = [f"color jitter {settings.color_jitter:g}"] if settings.color_jitter else []
+        changes = [f"crop {settings.crop}", *(["flip"] if settings.flip else []), *jitter]
+    else:
+        changes = ["crop whole" if settings.crop == "whole" else "crop centre"]
+    split = "training" if augmented else "validation"
+    return f"{split}, {', '.join(changes)}, {settings.image_size} x {settings.image_size} pixels"
+
+
+# --- the picture ------------------------------------------------------------------------------------------------------
+
+
+def draw_grid(seen: Sequence[Seen], names: Sequence[str], title: str, subtitle: str) -> Image.Image:
+    """The images in rows, each above the id and the name of its label; as many columns as rows, or one more."""
+    side = shown_side(seen[0].image.width)
+    columns = isqrt(len(seen) - 1) + 1
+    width = max(columns * (side + MARGIN) + MARGIN, LEAST_WIDTH)
+    height = TITLE_HEIGHT + ceil(len(seen) / columns) * (side + LABEL_HEIGHT) + MARGIN
+    picture = Image.new("RGB", (width, height), _PAPER)
+    _write(picture, (MARGIN, MARGIN - 2), title, 20, _INK)
+    _write(picture, (MARGIN, MARGIN + 23), subtitle, 14, _FAINT)
+    for number, (image, label) in enumerate(seen):
+        row, column = divmod(number, columns)
+        left, top = MARGIN + column * (side + MARGIN), TITLE_HEIGHT + row * (side + LABEL_HEIGHT)
+        picture.paste(_scaled(image, side), (left, top))
+        _write_label(picture, (left, top + side + 3), side, label, names[label])
+    return picture
+
+
+def shown_side(image_size: int) -> int:
+    """The side of an image in the picture, in pixels: whole pixels of the model's, unless it is very large."""
+    return min(ceil(TILE / image_size) * image_size, LARGEST_TILE)
+
+
+def _scaled(image: Image.Image, side: int) -> Image.Image:
+    """Enlarged without smoothing: the pixels that the model sees are to be seen."""
+    enlarged = side >= image.width
+    return image.resize((side, side), Image.Resampling.NEAREST if enlarged else Image.Resampling.LANCZOS)
+
+
+def _write_label(picture: Image.Image, corner: tuple[int, int], width: int, label: int, name: str) -> None:
+    """The id, faint, then the name: a name in a script that the font does not know is still told from others."""
+    left, top = corner
+    after = _write(picture, corner, str(label), 14, _FAINT) + 6
+    _write(picture, (after, top), name, 14, _INK, left + width)
+
+
+def _write(
+    picture: Image.Image, corner: tuple[int, int], text: str, size: int, color: str, right: int | None = None
+) -> int:
+    """Write one line, cut where it would go beyond `right`, by default the margin; return where it ends."""
+    font = _font(size)
+    room = (picture.width - MARGIN if right is None else right) - corner[0]
+    line = shortened(text, room, font)
+    ImageDraw.Draw(picture).text(corner, line, color, font)
+    return corner[0] + ceil(font.getlength(line))
+
+
+def shortened(text: str, width: float, font: Font) -> str:
+    """The text as one line of at most `width` pixels: cut, with an ellipsis, where it is longer.
+
+    What cannot be printed becomes a question mark: a line break has no width, and half a surrogate pair no bytes.
+    """
+    line = "".join(letter if letter.isprintable() else "?" for letter in text)
+    if font.getlength(line) <= width:
+        return line
+    too_long = bisect_left(range(len(line)), True, key=lambda end: font.getlength(line[:end] + "…") > width)
+    return line[: max(too_long - 1, 0)].rstrip() + "…"
+
+
+def _font(size: int) -> Font:
+    for name in FONTS:
+        with suppress(OSError):  # the system has it not
+            return ImageFont.truetype(name, size)
+    return ImageFont.load_default(size)

@@ -1,0 +1,157 @@
+"""Start a backfill, show it date by date, tell what came of it."""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+
+import httpx
+
+from scripts.airflow.client import ACTIVE, FINISHED, Client, Json, time_of
+from scripts.airflow.dates import Backfill
+from scripts.airflow.errors import Failed, Interrupted, Refused
+from scripts.airflow.follow import GIVE_UP_LIMIT_S, give_up
+from scripts.airflow.progress import Display, Stage, say
+from scripts.airflow.remote import Running
+from scripts.airflow.signals import Signals
+from scripts.airflow.watch import LOCKED, Seen, once_free, watch
+
+_RANGE = ("from_date", "to_date")
+_BUSY: Mapping[int, str] = {**LOCKED, httpx.codes.CONFLICT: "Airflow has not closed an earlier backfill yet"}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a backfill found and did."""
+
+    since: datetime
+    """When it was started."""
+    runs: list[Json]
+    """Those that it made, or started again."""
+    skipped: list[Json]
+    """Those that it found, and left as they were."""
+    missing: list[date]
+    """Days without either: the schedule of the DAG has none there."""
+
+    @property
+    def failed(self) -> list[Json]:
+        """Runs that did not succeed."""
+        return [run for run in self.runs if run["state"] == "failed"]
+
+
+def carry_out(airflow: Running, client: Client, wanted: Backfill, display: Display, signals: Signals) -> Outcome:
+    """Start a backfill, or find it under way, and show it until all its runs have ended.
+
+    Raises Refused where another one is under way.
+    """
+    try:
+        backfill = _start(client, wanted, signals)
+        since = _made_at(backfill)
+        watch(airflow, lambda: _seen(_outcome(client, wanted, since).runs), display, signals)
+    except Interrupted:
+        _cancel(client, wanted)
+        raise
+    # Airflow itself looks for finished ones twice a minute, and refuses another one until then.
+    once_free(lambda: client.close_backfill(backfill["id"]), signals.pause)
+    return _outcome(client, wanted, since)
+
+
+def _start(client: Client, wanted: Backfill, signals: Signals) -> Json:
+    try:
+        # An answer that fails does not tell whether the backfill was made: each try looks first.
+        return once_free(lambda: _under_way(client, wanted) or _create(client, wanted), signals.pause, reasons=_BUSY)
+    except httpx.HTTPStatusError as error:
+        raise Failed(f"Airflow refused the backfill of {client.dag_id}: {error.response.text}") from error
+
+
+def _create(client: Client, wanted: Backfill) -> Json:
+    for backfill in client.open_backfills():
+        if _is_same(backfill, wanted, client.dag_id):
+            # It has ended, or its runs could not be made; Airflow closes neither at once, and makes no other till then.
+            client.close_backfill(backfill["id"])
+    return client.create_backfill(wanted.body(client.dag_id))
+
+
+def _under_way(client: Client, wanted: Backfill) -> Json | None:
+    """This very backfill, if it is running. Raises Refused where another one is."""
+    for backfill in client.open_backfills():
+        runs = _of_dates(client, *(datetime.fromisoformat(backfill[name]) for name in _RANGE))
+        if not any(run["state"] in ACTIVE for run in runs if _is_since(run, _made_at(backfill))):
+            continue  # nothing of it goes on
+        if not _is_same(backfill, wanted, client.dag_id):
+            raise Refused(
+                f"another backfill of {client.dag_id} is running, from {backfill['from_date']} to "
+                f"{backfill['to_date']}: wait for its end, or cancel it in Airflow's UI"
+            )
+        say("This backfill is running already: following it")
+        return backfill
+    return None
+
+
+def _is_same(backfill: Json, wanted: Backfill, dag_id: str) -> bool:
+    asked = wanted.body(dag_id)
+    times = all(time_of(backfill[name]) == time_of(asked[name]) for name in _RANGE)
+    return times and all(backfill[name] == asked[name] for name in ("dag_run_conf", "reprocess_behavior"))
+
+
+def _outcome(client: Client, wanted: Backfill, since: datetime) -> Outcome:
+    # A run by hand has the moment of its click for a date.
+    found = [run for run in _of_dates(client, wanted.begin, wanted.end) if run["run_type"] != "manual"]
+    runs = [run for run in found if _is_since(run, since)]
+    seen = {_moment_of(run).date() for run in found}
+    missing = [day for day in wanted.days if day not in seen]
+    return Outcome(since, runs, [run for run in found if run not in runs], missing)
+
+
+def _of_dates(client: Client, first: datetime, last: datetime) -> list[Json]:
+    return client.runs({"logical_date_gte": first.isoformat(), "logical_date_lte": last.isoformat()})
+
+
+def _made_at(backfill: Json) -> datetime:
+    return datetime.fromisoformat(backfill["created_at"])
+
+
+def _is_since(run: Json, since: datetime) -> bool:
+    # Airflow does not say which backfill a run belongs to; but each puts its runs into the queue, old ones anew.
+    queued = time_of(run["queued_at"])
+    return queued is not None and queued >= since
+
+
+def _seen(runs: list[Json]) -> Seen:
+    begun = [Stage(date_of(run), _text(run)) for run in runs if run["state"] != "queued"]
+    return Seen(begun, all(run["state"] in FINISHED for run in runs))
+
+
+def _text(run: Json) -> str:
+    begin, end = time_of(run["start_date"]), time_of(run["end_date"])
+    if run["state"] not in FINISHED or begin is None or end is None:
+        return str(run["state"])
+    return f"{'done' if run['state'] == 'success' else 'failed'}, {(end - begin).total_seconds():.0f} s"
+
+
+def date_of(run: Json) -> str:
+    """The date that a run stands for, with its time where that is not midnight."""
+    moment = _moment_of(run)
+    return moment.strftime("%Y-%m-%d" if (moment.hour, moment.minute) == (0, 0) else "%Y-%m-%dT%H:%M")
+
+
+def _moment_of(run: Json) -> datetime:
+    return datetime.fromisoformat(run["logical_date"])
+
+
+def _cancel(client: Client, wanted: Backfill) -> None:
+    """Let nothing of the backfill go on."""
+    try:
+        for backfill in once_free(client.open_backfills, time.sleep, GIVE_UP_LIMIT_S):
+            if _is_same(backfill, wanted, client.dag_id):
+                _cancel_one(client, wanted, backfill)
+    except httpx.HTTPError as error:
+        say(f"The backfill could not be cancelled: {error}")
+
+
+def _cancel_one(client: Client, wanted: Backfill, backfill: Json) -> None:
+    once_free(lambda: client.close_backfill(backfill["id"]), time.sleep, GIVE_UP_LIMIT_S)
+    say("The backfill is cancelled")
+    for run in _outcome(client, wanted, _made_at(backfill)).runs:
+        if run["state"] in ACTIVE:
+            give_up(client, run["dag_run_id"])

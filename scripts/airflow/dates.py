@@ -1,0 +1,94 @@
+"""Which dates to backfill, with which settings: checked before anything starts."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any
+
+from pipeline.data_date import PLACEHOLDERS, is_dated
+from scripts.airflow.errors import Refused
+from scripts.airflow.request import Conf
+from scripts.airflow.schedules import usual_settings
+
+MAX_DATES = 1000
+_REPROCESS = {"": "failed", "failed": "failed", "all": "completed"}
+
+
+@dataclass(frozen=True)
+class Backfill:
+    """One data set for each date from `first` to `last`, both included."""
+
+    first: date
+    last: date
+    reprocess: str
+    """Which dates run again: "failed", or "completed" for all that are not under way."""
+    conf: Conf
+    at_once: int = 2
+    """Runs at the same time. SQLite has one writer: more of them mostly wait for each other's lock."""
+
+    @property
+    def begin(self) -> datetime:
+        """The first moment of the first date."""
+        return datetime.combine(self.first, time.min, UTC)
+
+    @property
+    def end(self) -> datetime:
+        """The last moment of the last date: its midnight would leave out the later hours of that day."""
+        return datetime.combine(self.last, time.max, UTC)
+
+    @property
+    def days(self) -> list[date]:
+        """All dates."""
+        return [self.first + timedelta(days=number) for number in range((self.last - self.first).days + 1)]
+
+    def body(self, dag_id: str) -> dict[str, Any]:
+        """What Airflow is asked for."""
+        return {
+            "dag_id": dag_id,
+            "from_date": self.begin.isoformat(),
+            "to_date": self.end.isoformat(),
+            "dag_run_conf": self.conf,
+            "reprocess_behavior": self.reprocess,
+            "max_active_runs": self.at_once,
+        }
+
+
+def read_backfill(first: str, last: str, reprocess: str, conf: Conf, today: date) -> Backfill:
+    """FROM, TO, REPROCESS and the settings. Raises Refused for what would start no run, or too many."""
+    begin, end = _date("FROM", first), _date("TO", last)
+    if begin > end:
+        raise Refused(f"FROM={begin} is after TO={end}: give the earlier date first")
+    if end >= today:
+        raise Refused(f"TO must be before today ({today} in UTC), whose images are still to come, got {end}")
+    if reprocess not in _REPROCESS:
+        raise Refused(f"REPROCESS must be failed or all, got {reprocess!r}")
+    wanted = Backfill(begin, end, _REPROCESS[reprocess], conf)
+    if (count := len(wanted.days)) > MAX_DATES:
+        raise Refused(f"FROM={begin} TO={end} are {count} dates: give at most {MAX_DATES} at a time")
+    return wanted
+
+
+def today() -> date:
+    """The date in UTC, in which the runs have theirs."""
+    return datetime.now(UTC).date()
+
+
+def _date(name: str, text: str) -> date:
+    try:
+        return date.fromisoformat(text)
+    except ValueError:
+        raise Refused(f"{name} must be a date such as 2026-01-31, got {text!r}") from None
+
+
+def require_dated(conf: Conf, environ: Mapping[str, str]) -> None:
+    """Raise Refused where all dates would have the same images."""
+    if conf.get("data_date"):
+        raise Refused(f"data_date={conf['data_date']!r} in PARAMS: leave it out, each run takes its own date")
+    source = conf.get("source_uri") or usual_settings(environ.get("TENFOLD_SETTINGS", "")).source_uri
+    if not source:
+        raise Refused("SOURCE is needed: the folder of images with {date} in it, such as SOURCE=/data/{date}")
+    if not is_dated(source):
+        raise Refused(
+            f"SOURCE={source} has the same images for every date: write the part that differs as one of "
+            f"{PLACEHOLDERS}, such as SOURCE={source}/{{date}}"
+        )

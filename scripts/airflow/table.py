@@ -1,0 +1,63 @@
+"""What came of a backfill, a line a date."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from scripts.airflow.backfill import Outcome, date_of
+from scripts.airflow.client import Client, Json, time_of
+from scripts.airflow.follow import COMMIT, failure_of, returned
+
+
+class Row(NamedTuple):
+    """One date."""
+
+    date: str
+    images: str
+    version: str
+    outcome: str
+
+
+_HEAD = Row("date", "images", "version", "outcome")
+
+
+def report(client: Client, outcome: Outcome) -> list[str]:
+    """All dates with what each has made, how many there were, and why those that failed did."""
+    rows = [
+        row_of(run, returned(client, run["dag_run_id"], COMMIT), outcome) for run in (*outcome.runs, *outcome.skipped)
+    ]
+    failures = [f"{date_of(run)}: {failure_of(client, run['dag_run_id'])}" for run in outcome.failed]
+    return [*aligned([_HEAD, *sorted(rows)]), summary(outcome), *failures]
+
+
+def row_of(run: Json, made: Json, outcome: Outcome) -> Row:
+    """One date, by its run and what the task `upload.commit` of it returned."""
+    images = str(sum(made["examples"].values())) if made else ""
+    return Row(date_of(run), images, made.get("version", ""), _word(run, made, outcome))
+
+
+def _word(run: Json, made: Json, outcome: Outcome) -> str:
+    if run in outcome.skipped:
+        ended = time_of(run["end_date"])
+        return "skipped: made earlier" if ended and ended < outcome.since else "skipped: a run of it was under way"
+    if run["state"] == "failed":
+        return "failed"
+    return "complete already" if made.get("already_complete") else "new"
+
+
+def aligned(rows: Sequence[Row]) -> list[str]:
+    """Rows as lines with columns of equal width; numbers stand on the right."""
+    date, images, version, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
+    return [f"{row.date:<{date}}  {row.images:>{images}}  {row.version:<{version}}  {row.outcome}" for row in rows]
+
+
+def summary(outcome: Outcome) -> str:
+    """How many dates were run, failed and were skipped."""
+    run, failed = len(outcome.runs), len(outcome.failed)
+    skipped, missing = len(outcome.skipped), len(outcome.missing)
+    parts = {
+        f"{run} of {run + skipped + missing} dates run": True,
+        f"{failed} of them failed (the same command runs what failed again)": failed,
+        f"{skipped} skipped (REPROCESS=all runs all again)": skipped,
+        f"{missing} without a run in the schedule of the DAG": missing,
+    }
+    return ", ".join(words for words, told in parts.items() if told)

@@ -1,0 +1,76 @@
+"""The file .env of Compose, with a log-in and secrets of its own: `python3 -m scripts.compose.env`.
+
+Runs on the host, which need not have an environment, so it uses the standard library only. A file that is there stays
+as it is. Prints the address and the log-in.
+"""
+
+import secrets
+from pathlib import Path
+
+from scripts.airflow.keys import USER, new_keys, write_private
+
+ROOT = Path(__file__).resolve().parents[2]
+_TEMPLATE = """\
+# Made at the first start and kept: the database knows these secrets. Never commit it.
+
+# cpu trains on the CPU, gpu on NVIDIA GPUs; ,gcs adds a bucket to try out.
+COMPOSE_PROFILES=cpu
+# Your images: a folder of this machine that others may read, /data in the containers.
+DATA_FOLDER=./data
+# Port of the UI, on 127.0.0.1 only.
+TENFOLD_PORT=8080
+# Workers that make shards, and how many tasks each works on at once.
+TENFOLD_WORKERS=2
+TENFOLD_WORKER_TASKS=2
+# Trainings at once.
+TENFOLD_GPUS=1
+# What a form may reach: prefixes with a comma between them, gs://bucket/prefix too, and packages of models.
+TENFOLD_ALLOWED_SOURCES=/data,/workspace/samples
+TENFOLD_ALLOWED_WORKSPACES=/workspace
+TENFOLD_ALLOWED_PUBLISH=/workspace
+TENFOLD_ALLOWED_MODELS=
+
+TENFOLD_AIRFLOW_PASSWORD={password}
+POSTGRES_PASSWORD={postgres}
+REDIS_PASSWORD={redis}
+AIRFLOW_FERNET_KEY={fernet}
+AIRFLOW_JWT_SECRET={jwt}
+AIRFLOW_SESSION_KEY={session}
+"""
+
+
+def main() -> None:
+    """Make the file where it is missing, and say what is in it."""
+    file = ROOT / ".env"
+    if not file.exists():
+        write_private(file, new_settings())
+        (ROOT / "data").mkdir(exist_ok=True)  # or Docker makes it, owned by root
+    settings = read(file)
+    print(
+        f"Airflow: http://127.0.0.1:{settings['TENFOLD_PORT']}   user: {USER}   "
+        f"password: {settings['TENFOLD_AIRFLOW_PASSWORD']}"
+    )
+
+
+def new_settings() -> str:
+    """The text of a new file, with secrets that nobody has seen."""
+    keys = new_keys()
+    return _TEMPLATE.format(
+        password=keys.password,
+        fernet=keys.fernet,
+        jwt=keys.jwt,
+        session=keys.session,
+        # They become part of an address, where base64 would need quoting.
+        postgres=secrets.token_hex(32),
+        redis=secrets.token_hex(32),
+    )
+
+
+def read(file: Path) -> dict[str, str]:
+    """The settings of a file, by name."""
+    lines = (line.partition("=") for line in file.read_text().splitlines() if line and not line.startswith("#"))
+    return {name: value for name, _, value in lines}
+
+
+if __name__ == "__main__":
+    main()

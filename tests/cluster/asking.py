@@ -1,0 +1,33 @@
+"""What the tests ask of the API server."""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import httpx
+
+from scripts.airflow.client import Client, Json
+from tests.waiting import until
+
+POLL_S = 0.5
+
+
+def comes(condition: Callable[[], object], seconds: float = 180) -> None:
+    """Wait for a condition; one answer that fails on a busy machine must not fail the test."""
+    until(lambda: _answer(condition), seconds, POLL_S)
+
+
+def _answer(condition: Callable[[], object]) -> object:
+    with suppress(httpx.TransportError):
+        return condition()
+    return None
+
+
+def tasks(client: Client, run_id: str, task_id: str) -> list[Json]:
+    """The instances of a task in a run, as often as it was mapped."""
+    return [each for each in client.task_instances(run_id) if each["task_id"] == task_id]
+
+
+def task(client: Client, run_id: str, task_id: str, map_index: int = -1) -> Json:
+    """One instance of a task in a run."""
+    [found] = [each for each in tasks(client, run_id, task_id) if each["map_index"] == map_index]
+    return found

@@ -1,0 +1,64 @@
+"""One cluster for all tests of this folder: its start takes half a minute."""
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scripts.airflow.client import Client
+from scripts.airflow.settings import ROOT, Layout
+from tests.cluster.cluster import Cluster, celery, started
+from tests.cluster.servers import database, key_prefix, silent
+from tests.fake_gcs import FakeGcs
+
+BUCKET = "bucket"
+SETTINGS = {"dataset_name": "dated", "window": 30, "epochs": 1, "image_size": 32, "batch_size": 8}
+"""Defaults of all DAGs. `retrain` has no others, since the news of a data set starts it."""
+
+
+@pytest.fixture(scope="package")
+def bucket() -> Iterator[FakeGcs]:
+    """A fake Cloud Storage that the workers reach, and this process too."""
+    with FakeGcs() as server, pytest.MonkeyPatch.context() as patch:
+        server.create_bucket(BUCKET)
+        patch.setenv("STORAGE_EMULATOR_HOST", server.url)
+        patch.setenv("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
+        yield server
+
+
+@pytest.fixture(scope="package")
+def cluster(bucket: FakeGcs, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Airflow on PostgreSQL and Redis with two CPU workers and one for the GPU queue."""
+    if reasons := silent():
+        # CI has both: a skip there would hide that nothing was tested.
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"needs PostgreSQL and Redis: {reasons}")
+    folder: Path = tmp_path_factory.mktemp("cluster")
+    (folder / "settings.json").write_text(json.dumps(SETTINGS))
+    layout = Layout(folder / "home", folder / "workspace", ROOT / "dags")
+    with database() as address, key_prefix() as prefix:
+        environ = {**celery(address, prefix), "TENFOLD_SETTINGS": str(folder / "settings.json")}
+        with started(layout, environ) as cluster:
+            yield cluster
+
+
+@pytest.fixture(scope="package")
+def image_training(cluster: Cluster) -> Iterator[Client]:
+    """The DAG, awake."""
+    with cluster.client("image_training") as client:
+        yield client
+
+
+@pytest.fixture(scope="package")
+def image_dataset(cluster: Cluster) -> Iterator[Client]:
+    """The DAG, awake."""
+    with cluster.client("image_dataset") as client:
+        yield client
+
+
+@pytest.fixture(scope="package")
+def retrain(cluster: Cluster) -> Iterator[Client]:
+    """The DAG, awake."""
+    with cluster.client("retrain") as client:
+        yield client

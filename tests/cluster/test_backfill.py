@@ -1,0 +1,108 @@
+"""A backfill of thirty dates on PostgreSQL: thirty data sets, one training; and what another one does."""
+
+import time
+from datetime import date, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from pipeline.config import settings_from
+from pipeline.dataset import load
+from pipeline.window import newest_dataset
+from scripts.airflow.client import Client
+from tests.cluster.asking import comes
+from tests.cluster.cluster import Cluster
+from tests.cluster.conftest import SETTINGS
+from tests.conftest import jpeg
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
+
+DATES = [date(2026, 1, 1) + timedelta(days) for days in range(30)]
+BEGIN = f"{DATES[0]}T00:00:00Z"
+IMAGES = 4
+RUNS_AT_ONCE = 6
+LIMIT_S = 900
+
+
+def add_images(source: Path, day: date, numbers: range) -> None:
+    """Images of two classes; no other date and number has the same ones."""
+    for label, first in (("cats", 0), ("dogs", 500)):
+        folder = source / day.isoformat() / label
+        folder.mkdir(parents=True, exist_ok=True)
+        for number in numbers:
+            (folder / f"{number}.jpg").write_bytes(jpeg(1000 * day.toordinal() + first + number))
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    source = tmp_path_factory.mktemp("dated")
+    for day in DATES:
+        add_images(source, day, range(IMAGES))
+    return source
+
+
+class Made(NamedTuple):
+    """All that was published, and trained on it."""
+
+    files: dict[Path, tuple[int, int]]
+    """Size and time of the last change of every file of the data set name."""
+    datasets: set[Path]
+    trainings: set[Path]
+
+
+def made(workspace: Path) -> Made:
+    folder = workspace / "datasets" / "dated"
+    files = {path: path.stat() for path in folder.rglob("*") if path.is_file()}
+    return Made(
+        {path: (stat.st_size, stat.st_mtime_ns) for path, stat in files.items()},
+        set(folder.glob("*/dataset.json")),
+        set((workspace / "runs" / "retrain-dated").glob("*/result.json")),
+    )
+
+
+def backfill(image_dataset: Client, retrain: Client, source: Path) -> None:
+    """Every date once more, whatever became of it before; and the training behind them."""
+    begin = time.monotonic()
+    started = image_dataset.create_backfill(
+        {
+            "dag_id": image_dataset.dag_id,
+            "from_date": BEGIN,
+            "to_date": f"{DATES[-1]}T23:59:59Z",
+            "dag_run_conf": {"source_uri": f"{source}/{{date}}", "num_shards": 1, "shards_per_task": 100},
+            "reprocess_behavior": "completed",
+            "max_active_runs": RUNS_AT_ONCE,
+        }
+    )
+    comes(lambda: not image_dataset.active_runs(), LIMIT_S)
+    published = time.monotonic()
+    image_dataset.close_backfill(started["id"])
+    # In this order: news of a data set become a run, so that none is missed between the two looks.
+    comes(lambda: not retrain.has_events() and not retrain.active_runs(), LIMIT_S)
+    runs = image_dataset.runs({"logical_date_gte": BEGIN})
+    assert [run["state"] for run in runs] == ["success"] * len(DATES)
+    print(f"{len(DATES)} dates in {published - begin:.0f} s, then {time.monotonic() - published:.0f} s for retrain")
+
+
+def test_thirty_dates_make_thirty_data_sets_and_one_training(
+    cluster: Cluster, image_dataset: Client, retrain: Client, source: Path
+):
+    workspace = cluster.workspace
+    backfill(image_dataset, retrain, source)
+    first = made(workspace)
+    assert (len(first.datasets), len(first.trainings)) == (len(DATES), 1)
+
+    backfill(image_dataset, retrain, source)
+    assert made(workspace) == first
+
+    for day in (DATES[3], DATES[20]):
+        add_images(source, day, range(IMAGES, IMAGES + 1))
+    backfill(image_dataset, retrain, source)
+    third = made(workspace)
+    assert (len(third.datasets - first.datasets), len(third.trainings - first.trainings)) == (2, 1)
+    assert first.datasets | first.trainings <= third.datasets | third.trainings
+    kept = [path for path in first.files if "partitions" not in path.parts]
+    assert {path: third.files[path] for path in kept} == {path: first.files[path] for path in kept}
+    newest = load(newest_dataset(settings_from({**SETTINGS, "workspace": str(workspace)})))
+    assert sum(split.examples for split in newest.splits.values()) == 2 * (len(DATES) * IMAGES + 2)
+    assert {run["state"] for run in retrain.runs({})} == {"success"}

@@ -1,0 +1,153 @@
+"""The DAG on Celery: two workers for the CPU's tasks and one for the GPU's, killed as when their machine dies."""
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.config import settings_from
+from pipeline.extract import take_snapshot
+from pipeline.monitor import last_row, read
+from pipeline.plan_files import load_plan, make_plan
+from pipeline.ranges import load_range
+from pipeline.raw import from_line
+from pipeline.results import load_result
+from pipeline.runs import training_folder
+from pipeline.storage import place_of
+from pipeline.verify import verify
+from scripts.airflow.client import FINISHED, Client, Json, time_of
+from tests.cluster.asking import comes, task, tasks
+from tests.cluster.cluster import CPU, CPU_WORKERS, GPU, GPU_WORKER, Cluster
+from tests.conftest import MakeImages, jpeg
+from tests.fake_gcs import FakeGcs
+from tests.listening import addresses
+from tests.waiting import until
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),  # the client of the bucket leaves some
+]
+
+SHARDS = {"dataset_name": "undated", "shards_per_task": 3}
+BEGUN = ("running", "success")
+
+
+@pytest.fixture
+def source(make_images: MakeImages) -> Path:
+    source = make_images({"cats": 60, "dogs": 60})
+    (source / "cats" / "broken.jpg").write_bytes(jpeg(1)[:50])
+    return source
+
+
+def wait_for_success(client: Client, run_id: str) -> None:
+    comes(lambda: client.state(run_id) in FINISHED)
+    states = {(each["task_id"], each["map_index"]): each["state"] for each in client.task_instances(run_id)}
+    assert client.state(run_id) == "success", states
+
+
+def wait_for_retry(client: Client, run_id: str, task_id: str, map_index: int = -1) -> Json:
+    """The second try of a task, once it has begun."""
+    comes(lambda: (each := task(client, run_id, task_id, map_index))["try_number"] == 2 and each["state"] in BEGUN)
+    return task(client, run_id, task_id, map_index)
+
+
+def seconds_since(killed: datetime, again: Json) -> float:
+    start = time_of(again["start_date"])
+    assert start is not None
+    return (start - killed).total_seconds()
+
+
+def assert_nothing_lost_or_doubled(committed: Json, source: Path) -> None:
+    assert verify(place_of(committed["dataset"])) == {"ok": True, "records": 120, "problems": []}
+    assert sum(committed["examples"].values()) + committed["rejected"] == len(list(source.rglob("*.jpg")))
+
+
+def test_the_whole_chain_runs_on_the_workers_of_its_queues(cluster: Cluster, image_training: Client, source: Path):
+    run_id = image_training.trigger({"source_uri": str(source), **SHARDS})
+    wait_for_success(image_training, run_id)
+    writing = tasks(image_training, run_id, "shard.write")
+    assert len(writing) >= 4
+    assert {each["queue"] for each in writing} == {CPU}
+    assert {each["hostname"] for each in writing} <= set(CPU_WORKERS)
+    training = task(image_training, run_id, "train")
+    assert (training["queue"], training["hostname"]) == (GPU, GPU_WORKER)
+    assert_nothing_lost_or_doubled(image_training.xcom(run_id, "upload.commit"), source)
+    assert addresses(cluster.processes()) == {"127.0.0.1"}
+
+
+def last_image_of(settings: dict[str, Any], number: int) -> str:
+    """The image that one range of shards ends with. Another workspace gives the same plan."""
+    apart = settings_from({**settings, "workspace": "gs://bucket/apart"}).dated()
+    ranges = load_plan(make_plan(apart, take_snapshot(apart))).ranges
+    with place_of(ranges[number]).open("rb") as file:
+        return from_line(file.readlines()[-1]).key
+
+
+def test_a_cpu_worker_that_dies_while_it_writes_shards(
+    cluster: Cluster, image_dataset: Client, source: Path, bucket: FakeGcs
+):
+    """No disk is shared here: source and workspace are a bucket. The task hangs in the last shard of its range, for the
+    bucket does not answer, and is killed there: for sure in the middle, however fast the machine."""
+    bucket.put_folder("bucket", "raw/", source)
+    settings = {"source_uri": "gs://bucket/raw", **SHARDS}
+    number = 1
+    stalled = bucket.fail("stall", on="download", matches=re.escape(last_image_of(settings, number)), times=None)
+    run_id = image_dataset.trigger({**settings, "workspace": "gs://bucket/work"})
+    comes(lambda: stalled.fired)
+    plan_file = place_of(image_dataset.xcom(run_id, "shard.plan")[number])
+    first, *_, last = load_range(plan_file).shards
+    comes(lambda: load_result(plan_file, first.name))
+    # A task that the worker has taken and not yet begun would not be missed by its heartbeats.
+    comes(lambda: all(each["start_date"] for each in tasks(image_dataset, run_id, "shard.write")))
+    written = generations(bucket)
+    assert load_result(plan_file, last.name) is None
+
+    worker = task(image_dataset, run_id, "shard.write", number)["hostname"]
+    killed = datetime.now(UTC)
+    cluster.kill(worker)
+    stalled.release()
+    again = wait_for_retry(image_dataset, run_id, "shard.write", number)
+    print(f"shard.write: retried {seconds_since(killed, again):.1f} s after its worker was killed")
+    assert seconds_since(killed, again) < 60
+    assert {again["hostname"]} == set(CPU_WORKERS) - {worker}
+    wait_for_success(image_dataset, run_id)
+    assert_nothing_lost_or_doubled(image_dataset.xcom(run_id, "upload.commit"), source)
+    assert {name: generations(bucket)[name] for name in written} == written
+    cluster.add_worker(worker, CPU, 2)
+
+
+def generations(bucket: FakeGcs) -> dict[str, int]:
+    """Every shard that is there; one that was written again would have another generation."""
+    return {name: bucket.generation("bucket", name) for name in bucket.names("bucket") if "/train-" in name}
+
+
+def test_the_gpu_worker_that_dies_while_it_trains(cluster: Cluster, image_training: Client, source: Path):
+    epochs = 12
+    run_id = image_training.trigger({"source_uri": str(source), **SHARDS, "epochs": epochs})
+    comes(lambda: image_training.xcom(run_id, "upload.commit"))
+    folder = training_folder(
+        settings_from(image_training.xcom(run_id, "extract")["settings"]),
+        run_id,
+        image_training.xcom(run_id, "upload.commit")["version"],
+    )
+    until((folder / "checkpoints" / "checkpoint").exists)  # TensorFlow's file that names the last one
+    killed = datetime.now(UTC)
+    cluster.kill(GPU_WORKER)
+    before = last_row(folder / "record", "epochs")
+    assert before is not None
+    assert before["step"] < epochs
+
+    cluster.add_worker("gpu-2", GPU, 1)
+    again = wait_for_retry(image_training, run_id, "train")
+    print(f"train: retried {seconds_since(killed, again):.1f} s after its worker was killed in epoch {before['step']}")
+    assert seconds_since(killed, again) < 60
+    assert again["hostname"] == "gpu-2"
+    wait_for_success(image_training, run_id)
+    assert image_training.xcom(run_id, "train")["epochs"] == epochs
+    record = read(folder / "record", "epochs")
+    assert record["step"].tolist() == list(range(1, epochs + 1))
+    # What was trained before the kill was not trained again.
+    assert record["time"].iloc[0] < killed.timestamp() < record["time"].iloc[-1]

@@ -1,0 +1,56 @@
+"""As much of Comet's server as an experiment needs."""
+
+import gzip
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
+
+
+@contextmanager
+def comet_server(accepts: bool) -> Iterator[tuple[str, dict[str, bytes]]]:
+    """A server on loopback; what COMET_URL_OVERRIDE must say, and what it was sent, by path. It may refuse the key."""
+    received: dict[str, bytes] = {}
+    handler = type("Handler", (_Handler,), {"received": received, "accepts": accepts})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}/clientlib/", received
+        server.shutdown()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    received: dict[str, bytes]
+    accepts: bool
+    answers: ClassVar = {
+        "/clientlib/isAlive/ver": {"version": "3.4.0"},
+        "/clientlib/logger/add/run": {
+            "focusLink": "http://127.0.0.1/workspace/project/",
+            "fullProjectName": "workspace/project",
+            "projectId": "1",
+            "projectName": "project",
+            "runId": "1",
+            "upload_api_asset_url_prefix": "http://127.0.0.1/",
+            "upload_api_image_url_prefix": "http://127.0.0.1/",
+            "upload_web_asset_url_prefix": "http://127.0.0.1/",
+            "upload_web_image_url_prefix": "http://127.0.0.1/",
+            "workspaceName": "workspace",
+        },
+    }
+
+    def do_POST(self) -> None:
+        path = self.path.split("?")[0]
+        sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        if self.headers.get("Content-Encoding") == "gzip":
+            sent = gzip.decompress(sent)
+        self.received[path] = self.received.get(path, b"") + sent
+        refusal = {"code": 403, "sdk_error_code": 90212, "msg": "no such key"}
+        self.send_response(200 if self.accepts else 403)
+        self.end_headers()
+        self.wfile.write(json.dumps(self.answers.get(path, {}) if self.accepts else refusal).encode())
+
+    do_GET = do_PUT = do_POST
+
+    def log_message(self, *arguments: object) -> None:
+        pass

@@ -1,0 +1,172 @@
+"""What holds for every DAG: its form, its schedule, its words and its retries."""
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dags.form import form, settings_of_all, settings_of_dataset, settings_of_training
+from pipeline.config import Settings, settings_of_command_line
+from tests.conftest import MakeImages
+from tests.dags.conftest import RunDag
+
+pytestmark = pytest.mark.filterwarnings("default")  # Airflow warns itself of much
+
+ALL = ["image_training", "image_dataset", "retrain"]
+DATED = ["image_training", "image_dataset"]
+
+
+def test_these_are_all_and_airflow_reads_no_other_file(dags: dict[str, Any]):
+    assert sorted(dags) == sorted(ALL)
+    folder = Path(__file__).parents[2] / "dags"
+    ignored = {line for line in (folder / ".airflowignore").read_text().splitlines() if not line.startswith("#")}
+    assert {path.name for path in folder.glob("*.py")} - ignored == {f"{dag_id}.py" for dag_id in ALL}
+
+
+@pytest.mark.parametrize(
+    ("environ", "queue", "config"),
+    [
+        ({}, "default", {}),
+        (
+            {"TENFOLD_GPU_QUEUE": "gpu", "TENFOLD_GPU_POD_TEMPLATE": "/etc/gpu.yaml"},
+            "gpu",
+            {"pod_template_file": "/etc/gpu.yaml"},
+        ),
+    ],
+)
+def test_the_administrator_says_where_training_runs(
+    monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], queue: str, config: dict[str, str]
+):
+    from airflow.sdk import DAG
+
+    from dags.stages import train_and_report
+
+    for name in ("TENFOLD_GPU_QUEUE", "TENFOLD_GPU_POD_TEMPLATE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    with DAG("training") as dag:
+        train_and_report({}, "")
+    assert (dag.get_task("train").queue, dag.get_task("train").executor_config) == (queue, config)
+
+
+def test_every_setting_is_in_the_forms_it_belongs_to():
+    settings = set(Settings.model_fields) - {"dataset"}
+    assert set(settings_of_all()) == settings - {"window"}
+    assert set(settings_of_dataset()) | set(settings_of_training()) == settings
+    assert {"source_uri", "check", "on_drift", "ask_hours", "user_project"} <= set(settings_of_dataset())
+    assert {"model", "weights", "comet_project", "read_shards", "window"} <= set(settings_of_training())
+    assert set(settings_of_dataset()).isdisjoint({"model", "epochs", "weights", "sample_hz", "window"})
+    assert set(settings_of_training()).isdisjoint({"source_uri", "check", "on_drift", "num_shards", "data_date"})
+
+
+@pytest.mark.parametrize("dag_id", ALL)
+def test_a_form_shows_its_settings_with_their_words(dags: dict[str, Any], dag_id: str):
+    params = dags[dag_id].params
+    for name in params:
+        param = params.get_param(name)
+        assert param.description, name
+        assert param.schema["title"], name
+    unfolded = [name for name in params if "section" not in params.get_param(name).schema]
+    assert unfolded == list(params)[:7]  # what people set first; all in sections would fold the whole form
+    params.validate()  # its defaults run untouched
+
+
+def test_a_file_of_settings_gives_the_forms_defaults(tmp_path: Path):
+    (tmp_path / "settings.toml").write_text('source_uri = "/data/{date}"\nepochs = 7\n')
+    params = form(settings_of_command_line(tmp_path / "settings.toml", []), settings_of_all(), ["epochs"])
+    assert (params["source_uri"].value, params["epochs"].value, params["seed"].value) == ("/data/{date}", 7, 0)
+    assert next(iter(params)) == "epochs"
+
+
+@pytest.mark.parametrize("dag_id", DATED)
+def test_tasks_share_the_words_of_the_form_and_not_its_values(dags: dict[str, Any], dag_id: str):
+    of_dag, of_task = (each.params.get_param("seed") for each in (dags[dag_id], dags[dag_id].get_task("extract")))
+    assert of_dag is not of_task
+    assert of_dag.schema is of_task.schema
+
+
+@pytest.mark.parametrize("dag_id", DATED)
+def test_the_schedule_is_off_and_dates_can_be_backfilled(dags: dict[str, Any], dag_id: str):
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    dag = DagSerialization.from_dict(DagSerialization.to_dict(dags[dag_id]))
+    assert dag.catchup is False
+    assert dag.next_dagrun_info(last_automated_run_info=None) is None
+    assert "backfills only" in dag.timetable.summary
+    days = dag.iter_dagrun_infos_between(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 3, tzinfo=UTC))
+    # The day that an interval begins with is the data date, and the run waits for its end.
+    assert [(day.logical_date.day, day.run_after.day) for day in days] == [(1, 2), (2, 3), (3, 4)]
+
+
+def test_a_schedule_from_the_environment(monkeypatch: pytest.MonkeyPatch):
+    from dags.schedule import FIRST, schedule_from
+
+    monkeypatch.setenv("SOME_SCHEDULE", "0 * * * *")
+    assert schedule_from("SOME_SCHEDULE")["start_date"] == FIRST
+    assert schedule_from("SOME_SCHEDULE")["catchup"] is False
+    monkeypatch.setenv("TENFOLD_START_DATE", "2026-02-01")
+    monkeypatch.setenv("TENFOLD_CATCHUP", "true")
+    assert schedule_from("SOME_SCHEDULE")["start_date"] == datetime(2026, 2, 1, tzinfo=UTC)
+    assert schedule_from("SOME_SCHEDULE")["catchup"] is True
+    assert schedule_from("OTHER_SCHEDULE")["catchup"] is False  # off stays off
+
+
+@pytest.mark.parametrize("dag_id", ALL)
+def test_every_task_says_what_it_does_costs_and_what_its_failure_means(dags: dict[str, Any], dag_id: str):
+    dag = dags[dag_id]
+    assert "**Cost**" in dag.doc_md
+    assert "backfill" in dag.doc_md.lower()
+    for task in dag.tasks:
+        assert "*Cost*" in task.doc_md, task.task_id
+        assert "*A failure*" in task.doc_md, task.task_id
+        assert not any(line.startswith("    ") for line in task.doc_md.splitlines())  # it would be shown as code
+
+
+@pytest.mark.parametrize("dag_id", ALL)
+def test_every_task_is_retried_by_the_kind_of_its_error(dags: dict[str, Any], dag_id: str):
+    from airflow.sdk import RetryAction
+
+    from pipeline.errors import GateError, Preempted, SettingsError
+
+    for task in dags[dag_id].tasks:
+        assert task.retries == 2
+        assert task.retry_policy.evaluate(SettingsError(), 1, 2).action == RetryAction.FAIL
+        assert task.retry_policy.evaluate(GateError(), 1, 2).action == RetryAction.FAIL
+        assert task.retry_policy.evaluate(Preempted(), 1, 2).action == RetryAction.RETRY
+        assert task.retry_policy.evaluate(OSError(), 1, 2).action == RetryAction.DEFAULT
+
+
+@pytest.mark.parametrize("dag_id", ALL)
+def test_no_task_runs_for_ever(dags: dict[str, Any], dag_id: str):
+    for task in dags[dag_id].tasks:
+        # A question has a time of its own, ask_hours; so has a sensor that gives its worker back between two looks.
+        limit = task.execution_timeout or timedelta(seconds=getattr(task, "timeout", 0))
+        assert limit > timedelta(0) or task.task_id == "upload.approve", task.task_id
+
+
+def test_only_training_takes_a_slot_of_the_gpus(dags: dict[str, Any]):
+    pools = {(dag_id, task.task_id): task.pool for dag_id in ALL for task in dags[dag_id].tasks}
+    assert {task for task, pool in pools.items() if pool == "gpu"} == {
+        ("image_training", "train"),
+        ("retrain", "train"),
+    }
+
+
+def test_a_form_left_as_it_was_takes_the_sample_images(
+    run_dag: RunDag, make_images: MakeImages, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("TENFOLD_SAMPLES", str(make_images({"cats": 8, "dogs": 8})))
+    ran = run_dag("image_dataset", {})
+    assert ran.state == "success"
+    assert "/datasets/samples/" in ran.returned("upload.commit")["dataset"]
+
+
+def test_a_late_run_is_named(caplog: pytest.LogCaptureFixture):
+    import asyncio
+
+    from dags.notify import tell_late
+
+    asyncio.run(tell_late(24.0, {"dag_run": {"dag_run_id": "scheduled__1", "dag_id": "image_dataset"}}))
+    assert "run scheduled__1 of image_dataset has not ended 24 hours after" in caplog.text

@@ -1,0 +1,191 @@
+"""Under a real scheduler: the data gate with a person in it, who is told of what, and tasks that are cleared."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from pipeline.dataset import COMMIT
+from scripts.airflow.client import FINISHED, Client, Json, Login
+from scripts.airflow.embedded import Embedded, prepare
+from scripts.airflow.failure import error_text
+from scripts.airflow.follow import wait_until_ready
+from scripts.airflow.settings import ROOT, Layout
+from scripts.airflow.signals import Signals
+from tests.conftest import MakeImages, jpeg
+from tests.waiting import until
+
+pytestmark = pytest.mark.long
+TASK = "upload.approve"
+
+
+@pytest.fixture(scope="module")
+def airflow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Embedded]:
+    folder = tmp_path_factory.mktemp("airflow")
+    (folder / "home").mkdir()
+    settings = {
+        "TENFOLD_NOTIFIERS": "tests.dags.notifier.ToFile",
+        "TENFOLD_TEST_NOTES": str(folder / "notes"),
+        "TENFOLD_DEADLINE_HOURS": "0.001",
+    }
+    embedded = prepare(
+        Layout(folder / "home", folder / "workspace", ROOT / "dags"), background=False, settings=settings
+    )
+    try:
+        with Signals() as signals, closing(_client(embedded)) as client:
+            since = datetime.now(UTC)
+            embedded.start(signals)
+            wait_until_ready(embedded, client, since, signals)
+        yield embedded
+    finally:
+        embedded.stop()
+
+
+@pytest.fixture
+def client(airflow: Embedded) -> Iterator[Client]:
+    with closing(_client(airflow)) as client:
+        yield client
+
+
+@pytest.fixture
+def notes(airflow: Embedded) -> Path:
+    """What the administrator's notifier wrote."""
+    return airflow.layout.home.parent / "notes"
+
+
+@pytest.fixture
+def leaking(make_images: MakeImages, tmp_path: Path) -> Json:
+    """Settings of a run whose validation images are in training too."""
+    source = make_images({"train/a": 6, "train/b": 6, "val/a": 2, "val/b": 1})
+    shutil.copy(source / "train/a/000.jpg", source / "val/b/copied.jpg")
+    return {"source_uri": str(source), "workspace": str(tmp_path / "workspace"), "on_leak": "ask"}
+
+
+def _client(embedded: Embedded) -> Client:
+    return Client(embedded.url, embedded.keys.password, "image_dataset")
+
+
+def _http(airflow: Embedded) -> httpx.Client:
+    login = Login(airflow.url, airflow.keys.password)
+    return httpx.Client(base_url=airflow.url, auth=login, timeout=60, trust_env=False)
+
+
+def _ask(airflow: Embedded, method: str, run_id: str, body: Json | None = None) -> Json:
+    """What Airflow's page *Required Actions* reads and sends."""
+    path = f"/api/v2/dags/image_dataset/dagRuns/{run_id}/taskInstances/{TASK}/-1/hitlDetails"
+    with _http(airflow) as http:
+        answer: Json = http.request(method, path, json=body).raise_for_status().json()
+        return answer
+
+
+def _task(client: Client, run_id: str) -> Json:
+    return next(each for each in client.task_instances(run_id) if each["task_id"] == TASK)
+
+
+def _wait_for_question(airflow: Embedded, client: Client, run_id: str) -> None:
+    """Until it can be answered by a program: Airflow takes an answer for a failure that comes within the second before
+    its scheduler has heard that the task left its worker, and asks again."""
+
+    def asks() -> bool:
+        key = f"TaskInstanceKey(dag_id='image_dataset', task_id='{TASK}', run_id='{run_id}'"
+        heard = f"state success for task instance {key}" in airflow.log("scheduler").read_text(errors="replace")
+        return heard and bool(_task(client, run_id)["state"] == "awaiting_input")
+
+    until(lambda: _looked(asks), seconds=180)
+
+
+def _clear(airflow: Embedded, run_id: str, task_id: str) -> None:
+    """What a person does in the UI: this task and all that follow it are run again."""
+    body = {
+        "dag_run_id": run_id,
+        "task_ids": [task_id],
+        "include_downstream": True,
+        "only_failed": False,
+        "dry_run": False,
+    }
+    with _http(airflow) as http:
+        cleared = http.post("/api/v2/dags/image_dataset/clearTaskInstances", json=body).raise_for_status().json()
+    assert cleared["total_entries"] > 0
+
+
+def _ended(client: Client, run_id: str) -> str:
+    until(lambda: _looked(lambda: client.state(run_id) in FINISHED), seconds=180)
+    return client.state(run_id)
+
+
+def _looked(look: Callable[[], bool]) -> bool:
+    """False where the server did not answer in time: on SQLite it waits while a task writes."""
+    try:
+        return look()
+    except httpx.HTTPError:
+        return False
+
+
+def _committed(conf: Json) -> list[Path]:
+    return list(Path(conf["workspace"]).glob(f"datasets/*/*/{COMMIT}"))
+
+
+def test_a_run_waits_for_the_answer_and_goes_on_with_it(airflow: Embedded, client: Client, leaking: Json, notes: Path):
+    run_id = client.trigger(leaking)
+    _wait_for_question(airflow, client, run_id)
+    question = _ask(airflow, "GET", run_id)
+    assert "1 of 4 (25%) validation and test images are in training too" in question["body"]
+    assert "max_leaked_fraction=0.01" in question["body"]
+    assert question["options"] == ["Approve", "Reject"]
+    assert _committed(leaking) == []
+    assert question["subject"] == "Publish this data set of 'images'?"
+    assert leaking["source_uri"] in question["body"]
+    assert f"notify {run_id}\n" in notes.read_text()  # somebody is told that there is a question
+    until(lambda: f"async_notify {run_id}\n" in notes.read_text())  # and that the run is late
+
+    _ask(airflow, "PATCH", run_id, {"chosen_options": ["Approve"], "params_input": {}})
+    assert _ended(client, run_id) == "success"
+    assert len(_committed(leaking)) == 1
+
+    again = client.trigger(leaking)  # the same images: answered once is enough
+    assert _ended(client, again) == "success"
+
+
+@pytest.mark.parametrize(
+    ("answer", "hours", "words"),
+    [("Reject", 24.0, "stopped by the answer 'Reject'"), (None, 0.001, "nobody answered within ask_hours=0.001")],
+)
+def test_without_a_yes_nothing_is_published(
+    airflow: Embedded, client: Client, leaking: Json, notes: Path, answer: str | None, hours: float, words: str
+):
+    run_id = client.trigger({**leaking, "ask_hours": hours})
+    if answer:
+        _wait_for_question(airflow, client, run_id)
+        _ask(airflow, "PATCH", run_id, {"chosen_options": [answer], "params_input": {}})
+    assert _ended(client, run_id) == "failed"
+    said: Any = error_text(client.log(run_id, _task(client, run_id)))
+    assert words in said
+    assert "1 of 4 (25%) validation and test images are in training too" in said
+    assert _task(client, run_id)["try_number"] == 1  # a retry would only ask again
+    assert _committed(leaking) == []
+    until(lambda: notes.read_text().splitlines().count(f"notify {run_id}") == 2)  # of the question, and of the failure
+
+
+def test_any_task_may_be_cleared(airflow: Embedded, client: Client, make_images: MakeImages, tmp_path: Path):
+    source = make_images({"cats": 12, "dogs": 12})
+    conf = {"source_uri": str(source), "workspace": str(tmp_path / "workspace"), "shards_per_task": 4}
+    run_id = client.trigger(conf)
+    assert _ended(client, run_id) == "success"
+    folder = Path(conf["workspace"]) / "datasets"
+    published = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+    assert len(published) > 13
+
+    for task_id in ("upload.commit", "upload.copy", "shard.write", "shard.plan", "extract"):
+        _clear(airflow, run_id, task_id)
+        assert _ended(client, run_id) == "success", task_id
+        assert {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()} == published, task_id
+
+    (source / "cats" / "one-more.jpg").write_bytes(jpeg(999))  # the run finds other images than the first time
+    _clear(airflow, run_id, "extract")
+    assert _ended(client, run_id) == "success"
+    assert len(_committed(conf)) == 2

@@ -1,0 +1,132 @@
+"""docker-compose.yml and the Dockerfile as they are read, without an engine."""
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+DOCKERFILE = (ROOT / "docker/Dockerfile").read_text()
+OF_KUBERNETES = {"TENFOLD_GPU_POD_TEMPLATE"}
+OURS = ("tenfold-airflow", "tenfold-training", "tenfold-training-cuda")
+ONCE = ("init", "check")
+"""These end; all others stay."""
+WORKERS = ("worker", "cpu-trainer", "gpu-worker")
+FORMS_REACH = ("SOURCES", "WORKSPACES", "PUBLISH", "MODELS")
+
+
+def environment(service: str) -> dict[str, str]:
+    return SERVICES[service].get("environment", {})
+
+
+@pytest.mark.parametrize("name", sorted(set(SERVICES) - set(ONCE)))
+def test_what_stays_is_watched_started_again_and_bounded(name: str):
+    service = SERVICES[name]
+    assert service["healthcheck"]["test"]
+    assert service["restart"] == "unless-stopped"
+    assert service["mem_limit"]
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_nothing_starts_before_what_it_needs_is_well(name: str):
+    conditions = {dependency["condition"] for dependency in SERVICES[name].get("depends_on", {}).values()}
+    assert conditions <= {"service_healthy", "service_completed_successfully"}
+    assert conditions or name in ("postgres", "redis", "gcs")
+
+
+def test_only_the_ui_is_published_and_only_to_this_machine():
+    published = {name: service["ports"] for name, service in SERVICES.items() if "ports" in service}
+    assert list(published) == ["api-server"]
+    assert all(port.startswith("127.0.0.1:") for port in published["api-server"])
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_no_server_runs_as_root(name: str):
+    service = SERVICES[name]
+    # The image of Postgres begins as root, which its volume needs, and leaves that for a user of its own.
+    assert service["image"] in OURS or service.get("user") or service["image"].startswith("postgres:")
+    assert "no-new-privileges:true" in service["security_opt"]
+
+
+@pytest.mark.parametrize("target", ["airflow", "training"])
+def test_our_images_end_as_a_user_without_rights(target: str):
+    stage = re.split(r"^FROM ", DOCKERFILE, flags=re.MULTILINE)
+    [of_target] = [text for text in stage if text.splitlines()[0].endswith(f" AS {target}")]
+    assert of_target.rstrip().endswith("USER tenfold")
+
+
+def test_secrets_come_from_outside_and_must_be_there():
+    secret = re.compile("PASSWORD$|SECRET|KEY$|AUTH$|CONN$|BROKER_URL|BACKEND")
+    values = {
+        value
+        for name in SERVICES
+        for key, value in environment(name).items()
+        if secret.search(key) and not key.startswith("COMET")
+    }
+    assert len(values) == 8
+    for value in values:
+        assert re.search(r"\$\{[A-Z_]+:\?[^}]*\}", value), value
+
+
+@pytest.mark.parametrize("name", [*WORKERS, "gcs"])
+def test_what_runs_the_work_of_others_holds_neither_database_nor_key(name: str):
+    held = " ".join(map(str, [*environment(name), *environment(name).values()]))
+    assert not re.search("POSTGRES|FERNET|JWT|SESSION|TENFOLD_AIRFLOW_PASSWORD", held)
+
+
+@pytest.mark.parametrize("name", WORKERS)
+def test_images_of_the_user_cannot_be_written(name: str):
+    assert next(mount for mount in SERVICES[name]["volumes"] if ":/data" in mount).endswith(":/data:ro")
+
+
+@pytest.mark.parametrize("name", WORKERS)
+def test_the_limits_of_forms_are_on_and_no_model_of_a_package_is_allowed(name: str):
+    limits = {limit: environment(name)[f"TENFOLD_ALLOWED_{limit}"] for limit in FORMS_REACH}
+    assert all("${" in value and "-" in value for value in limits.values())
+    assert limits["MODELS"] == "${TENFOLD_ALLOWED_MODELS-}"  # set and empty: none
+
+
+def test_a_message_is_not_delivered_again_while_the_longest_training_runs():
+    longest_s = 7 * 24 * 3600
+    assert int(environment("worker")["AIRFLOW__CELERY_BROKER_TRANSPORT_OPTIONS__VISIBILITY_TIMEOUT"]) > longest_s
+
+
+def test_a_task_taken_by_a_dead_worker_is_queued_anew_and_one_that_waits_never_fails():
+    scheduler = environment("scheduler")
+    assert int(scheduler["AIRFLOW__SCHEDULER__TASK_QUEUED_TIMEOUT"]) <= 60
+    longest_wait = int(scheduler["AIRFLOW__SCHEDULER__NUM_STUCK_IN_QUEUED_RETRIES"]) * 60
+    assert longest_wait > 30 * 24 * 3600
+
+
+@pytest.mark.parametrize("name", [*WORKERS, "dag-processor"])
+def test_every_variable_that_the_code_reads_arrives(name: str):
+    code = [path.read_text() for folder in ("dags", "pipeline") for path in (ROOT / folder).rglob("*.py")]
+    read = {found for text in code for found in re.findall(r'"(TENFOLD_[A-Z_]+)"', text)}
+    assert "TENFOLD_WORKSPACE" in read
+    assert read - OF_KUBERNETES <= set(environment(name))
+
+
+def test_cpu_and_gpu_train_from_one_queue_and_one_of_them_at_a_time():
+    trainers = [SERVICES["cpu-trainer"], SERVICES["gpu-worker"]]
+    assert [trainer["profiles"] for trainer in trainers] == [["cpu"], ["gpu"]]
+    assert all("--queues gpu" in trainer["command"] for trainer in trainers)
+    assert "--queues default" in SERVICES["worker"]["command"]
+
+
+@pytest.mark.parametrize("path", [".env", "data/a.jpg"])
+def test_secrets_and_images_never_get_into_the_repository(path: str):
+    assert subprocess.run(["git", "check-ignore", "-q", path], cwd=ROOT, check=False).returncode == 0
+
+
+def test_only_named_folders_get_into_an_image():
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    rules = [line for line in lines if line and not line.startswith("#")]
+    assert rules[0] == "*"
+    assert {rule for rule in rules if rule.startswith("!")} == {
+        f"!{name}" for name in ("dags", "docker/*.txt", "pipeline", "plugins", "requirements.txt", "scripts")
+    }

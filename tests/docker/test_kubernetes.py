@@ -1,0 +1,70 @@
+"""The pod templates, against the schema of one version of Kubernetes and what Airflow's executor asks of them."""
+
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+VERSION = "1.34"
+TEMPLATES = sorted((ROOT / "docker" / "kubernetes").glob("*.yaml"))
+GPU = "nvidia.com/gpu"
+
+
+@pytest.fixture(params=TEMPLATES, ids=lambda path: path.stem)
+def pod(request: pytest.FixtureRequest) -> Any:
+    return yaml.safe_load(request.param.read_text())
+
+
+def test_these_are_all():
+    assert [path.stem for path in TEMPLATES] == ["gpu_pod_template", "pod_template"]
+
+
+def test_kubernetes_knows_every_field(pod: Any):
+    assert kubernetes_validate.validate(pod, VERSION, strict=True) == VERSION
+
+
+@pytest.mark.parametrize(("field", "value"), [("restartPolice", "Never"), ("volumes", "none"), ("containers", None)])
+def test_a_wrong_field_is_found(pod: Any, field: str, value: Any):
+    pod["spec"][field] = value
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(pod, VERSION, strict=True)
+
+
+def test_the_executor_finds_its_container(pod: Any):
+    """It merges its own container into the first one, reads the log of `base`, and takes name and image as given."""
+    container, *others = pod["spec"]["containers"]
+    assert (container["name"], others) == ("base", [])
+    assert container["image"]
+    assert pod["metadata"]["name"]
+    assert not {"command", "args"} & set(container)  # the executor's own would come behind the template's command
+    assert pod["spec"]["restartPolicy"] == "Never"
+
+
+def test_a_pod_has_no_rights_that_it_does_not_need(pod: Any):
+    spec, [container] = pod["spec"], pod["spec"]["containers"]
+    assert spec["securityContext"]["runAsNonRoot"]
+    assert spec["automountServiceAccountToken"] is False
+    assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+
+
+def test_every_mounted_volume_is_there(pod: Any):
+    [container] = pod["spec"]["containers"]
+    assert {mount["name"] for mount in container["volumeMounts"]} == {each["name"] for each in pod["spec"]["volumes"]}
+
+
+def test_secrets_come_from_secret_objects(pod: Any):
+    [container] = pod["spec"]["containers"]
+    secret = [each for each in container["env"] if any(word in each["name"] for word in ("KEY", "PASSWORD", "TOKEN"))]
+    assert all("secretKeyRef" in each["valueFrom"] for each in secret)
+
+
+def test_only_a_training_asks_for_a_gpu():
+    limits = {
+        path.stem: yaml.safe_load(path.read_text())["spec"]["containers"][0]["resources"]["limits"]
+        for path in TEMPLATES
+    }
+    assert limits["gpu_pod_template"][GPU] == "1"
+    assert GPU not in limits["pod_template"]

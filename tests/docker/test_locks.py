@@ -1,0 +1,88 @@
+"""What is installed into the images: pinned, the same as everywhere, and enough."""
+
+import ast
+import re
+import runpy
+import sys
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LOCKS = ["requirements-airflow.txt", "requirements-cuda.txt", "requirements-uv.txt"]
+OURS = {"dags", "pipeline", "plugins", "scripts", "tests"}
+ONLY_TRAINING = ("pipeline/training/", "pipeline/input/", "pipeline/monitor/comet.py", "pipeline/monitor/gpu.py")
+
+
+def pins(lock: Path) -> dict[str, str]:
+    """Version of each package."""
+    return dict(re.findall(r"^([a-z0-9.-]+)==([^ ;]+)", lock.read_text(), flags=re.MULTILINE))
+
+
+@pytest.mark.parametrize("name", LOCKS)
+def test_every_package_has_its_hashes(name: str):
+    entries = re.split(r"\n(?! )", (ROOT / "docker" / name).read_text().strip())
+    assert entries
+    assert all("==" in entry and "--hash=sha256:" in entry for entry in entries)
+
+
+@pytest.mark.parametrize("name", LOCKS[:2])
+def test_versions_are_those_of_every_other_environment(name: str):
+    usual, ours = pins(ROOT / "requirements.txt"), pins(ROOT / "docker" / name)
+    shared = usual.keys() & ours.keys()
+    assert len(shared) > 20
+    assert {package: ours[package] for package in shared} == {package: usual[package] for package in shared}
+
+
+def test_the_light_image_is_without_tensorflow():
+    light = pins(ROOT / "docker/requirements-airflow.txt").keys()
+    assert light < pins(ROOT / "requirements.txt").keys()
+    assert light.isdisjoint(("tensorflow", "keras", "comet-ml", "h5py", "nvidia-ml-py"))
+
+
+def test_the_light_image_has_all_that_its_code_imports():
+    """Imports inside functions too, which only a run would meet."""
+    installed = pins(ROOT / "docker/requirements-airflow.txt").keys()
+    distributions = packages_distributions()
+    imported = dict(imports_of_the_light_image())
+    assert "airflow" in imported
+    assert "scipy" in imported  # inside a function
+    missing = {
+        f"{module} in {place}"
+        for module, place in imported.items()
+        if installed.isdisjoint(re.sub(r"[-_.]+", "-", name).lower() for name in distributions[module])
+    }
+    assert not missing
+
+
+def imports_of_the_light_image() -> Iterator[tuple[str, str]]:
+    """Foreign modules, each with a file that imports it."""
+    for folder in ("dags", "pipeline", "plugins", "scripts"):
+        for path in (ROOT / folder).rglob("*.py"):
+            place = path.relative_to(ROOT).as_posix()
+            if not place.startswith(ONLY_TRAINING):
+                for module in imports_of(path):
+                    if module not in sys.stdlib_module_names and module not in OURS:
+                        yield module, place
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (name.name.partition(".")[0] for name in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
+
+
+def test_everything_is_installed_from_a_lock():
+    text = (ROOT / "docker/Dockerfile").read_text().replace("\\\n", "")
+    installs = re.findall(r"pip install .*", text)
+    assert len(installs) == 3
+    assert all("--require-hashes" in install for install in installs)
+
+
+def test_the_images_are_installed_by_the_uv_of_make_env():
+    uv = runpy.run_path(str(ROOT / "scripts/make-env"))["UV"]
+    assert uv == f"uv=={pins(ROOT / 'docker/requirements-uv.txt')['uv']}"

@@ -1,0 +1,378 @@
+import fcntl
+import logging
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from pipeline.dataset import Dataset, load
+from pipeline.errors import BadInput
+from pipeline.input import BatchOptions, Server, training_batches, validation_batches
+from pipeline.input.cache import kept_bytes, open_cache
+from tests.published import publish
+
+ROOT = Path(__file__).resolve().parents[2]
+SIDE = 8
+BATCH = 8
+TRAIN, VALIDATION = 56, 16
+"""Of each as many as fill whole batches: padding is read from the shards, and tests take those away."""
+OPTIONS = BatchOptions(image_size=SIDE, batch_size=BATCH, seed=5, crop="random", shuffle_bytes=2000)
+STEPS = TRAIN // BATCH
+MANY = 10**12
+"""More examples than any memory or disk holds."""
+
+Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One-coloured images in three classes and six shards: the red of an image is its number."""
+    root = tmp_path_factory.mktemp("published")
+    for number in range(TRAIN + VALIDATION):
+        split = "train" if number < TRAIN else "val"
+        path = root / "source" / split / "abc"[number % 3] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (SIDE + number % 5, SIDE + 3), (number, 0, 0)).save(path)
+    return Path(str(publish(root / "source", root / "workspace", num_shards=6, max_leaked_fraction=1)))
+
+
+@pytest.fixture(scope="module")
+def dataset(published: Path) -> Dataset:
+    found = load(published)
+    assert [found.splits[name].examples for name in ("train", "validation")] == [TRAIN, VALIDATION]
+    return found
+
+
+def with_examples(dataset: Dataset, train: int) -> Dataset:
+    return replace(dataset, splits={**dataset.splits, "train": replace(dataset.splits["train"], examples=train)})
+
+
+# --- what is chosen ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("crop", "servers", "expected"),
+    [
+        # The whole image as the model sees it, or a window a seventh larger of a photograph a third longer than high.
+        ("whole", 1, 100 * 300 + 20 * 300),
+        ("random", 1, 100 * 522 + 20 * 300),
+        ("random", 2, (100 * 522 + 20 * 300) // 2),
+    ],
+)
+def test_what_the_images_would_take(dataset: Dataset, crop: Any, servers: int, expected: int):
+    splits = {
+        name: replace(dataset.splits[name], examples=examples)
+        for name, examples in {"train": 100, "validation": 20}.items()
+    }
+    options = BatchOptions(image_size=10, batch_size=1, crop=crop)
+    assert kept_bytes(replace(dataset, splits=splits), options, servers) == expected
+
+
+CHOICES = {
+    # choice, other options, epochs, training examples -> where they are kept
+    "they fit": ("auto", {}, 2, TRAIN, "memory"),
+    "squeezed, they fit": ("auto", {"crop": "whole"}, 2, TRAIN, "memory"),
+    "they do not fit": ("auto", {}, 2, MANY, "off"),
+    "nothing comes again": ("auto", {}, 1, TRAIN, "off"),
+    "read whole each time": ("auto", {"crop": "random_resized"}, 2, TRAIN, "off"),
+    "others in each epoch": ("auto", {"balanced": True}, 2, TRAIN, "off"),
+    "asked for": ("memory", {}, 1, TRAIN, "memory"),
+    "not wanted": ("off", {}, 2, TRAIN, "off"),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_where_images_are_kept(dataset: Dataset, tmp_path: Path, name: str):
+    choice, values, epochs, train, where = CHOICES[name]
+    options = replace(OPTIONS, **values)
+    with open_cache(choice, tmp_path / "kept", with_examples(dataset, train), options, Server(), epochs) as found:
+        assert found == replace(options, cache=where)
+    assert not (tmp_path / "kept").exists()
+
+
+WORDS = {
+    "memory": ("auto", TRAIN, r"decoded images are kept in memory: about 0\.0 of \d+\.\d GB"),
+    "too many": (
+        "auto",
+        MANY,
+        r"decoded images would take about \d+\.\d GB, and \d+\.\d GB of memory can be used for them: images are "
+        r"decoded in every epoch; cache=disk would keep them",
+    ),
+    "off": ("off", TRAIN, ""),
+    "disk": ("disk", TRAIN, r"decoded images are kept in .*/kept/[0-9a-f]{16}: about 0\.0 GB more"),
+}
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_it_says_where_they_are_kept(dataset: Dataset, tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str):
+    choice, train, words = WORDS[name]
+    caplog.set_level(logging.INFO)
+    with open_cache(choice, tmp_path / "kept", with_examples(dataset, train), OPTIONS, Server(), 2):
+        pass
+    said = "".join(record.getMessage() for record in caplog.records)
+    assert re.fullmatch(words, said)
+
+
+@pytest.mark.parametrize(
+    ("choice", "words"),
+    [
+        (
+            "memory",
+            r"^decoded images would take about \d+\.\d GB, and \d+\.\d GB of memory can be used for them: set "
+            r"cache=disk or cache=off$",
+        ),
+        (
+            "disk",
+            r"^decoded images would take about \d+\.\d GB, and \d+\.\d GB of disk below .*/kept can be used for them: "
+            r"set local_folder or cache=off$",
+        ),
+    ],
+)
+def test_what_was_asked_for_and_does_not_fit_is_refused(dataset: Dataset, tmp_path: Path, choice: Any, words: str):
+    with (
+        pytest.raises(BadInput, match=words),
+        open_cache(choice, tmp_path / "kept", with_examples(dataset, MANY), OPTIONS, Server(), 2),
+    ):
+        pass
+
+
+# --- what comes out of it ---------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def disk(folder: Path, dataset: Dataset, options: BatchOptions = OPTIONS) -> Iterator[BatchOptions]:
+    with open_cache("disk", folder, dataset, options, Server(), 3) as found:
+        yield found
+
+
+def trained(published: Path, options: BatchOptions, *, epochs: int = 3, start: int = 0) -> list[Arrays]:
+    return list(training_batches(published, options, epochs=epochs, start=start).as_numpy_iterator())
+
+
+def validated(published: Path, options: BatchOptions) -> list[Arrays]:
+    return list(validation_batches(published, options).as_numpy_iterator())
+
+
+def assert_equal(one: list[Arrays], other: list[Arrays]) -> None:
+    for ours, theirs in zip(one, other, strict=True):
+        for mine, yours in zip(ours, theirs, strict=True):
+            assert np.array_equal(mine, yours)
+
+
+def reds(batches: list[Arrays]) -> list[int]:
+    return [int(image[SIDE // 2, SIDE // 2, 0]) for images, _, _ in batches for image in images]
+
+
+@contextmanager
+def without_shards(published: Path) -> Iterator[None]:
+    """No shard can be read meanwhile, so that nothing can be decoded."""
+    hidden = [(path, path.with_name(f"hidden-{path.name}")) for path in published.glob("*.tfrecord")]
+    for path, name in hidden:
+        path.rename(name)
+    try:
+        yield
+    finally:
+        for path, name in hidden:
+            name.rename(path)
+
+
+@pytest.fixture(scope="module")
+def in_memory(published: Path) -> list[Arrays]:
+    """Three epochs."""
+    return trained(published, replace(OPTIONS, cache="memory"))
+
+
+def test_each_epoch_has_every_image_once_in_an_order_of_its_own(in_memory: list[Arrays]):
+    orders = [reds(in_memory[STEPS * epoch : STEPS * (epoch + 1)]) for epoch in range(3)]
+    assert [Counter(order) for order in orders] == [Counter(range(TRAIN))] * 3
+    assert len({tuple(order) for order in orders}) == 3
+
+
+def test_labels_stay_with_their_images(in_memory: list[Arrays]):
+    labels = [int(label) for _, labels, _ in in_memory for label in labels]
+    assert labels == [red % 3 for red in reds(in_memory)]
+
+
+def test_the_first_epoch_is_that_without_a_cache(published: Path, in_memory: list[Arrays]):
+    assert reds(trained(published, OPTIONS, epochs=1)) == reds(in_memory[:STEPS])
+
+
+def test_memory_and_disk_give_the_same_batches(
+    published: Path, dataset: Dataset, tmp_path: Path, in_memory: list[Arrays]
+):
+    kept_in_memory = validated(published, replace(OPTIONS, cache="memory"))
+    with disk(tmp_path, dataset) as options:
+        assert_equal(trained(published, options), in_memory)
+        assert_equal(validated(published, options), kept_in_memory)
+    assert_equal(validated(published, OPTIONS), kept_in_memory)
+
+
+def test_the_second_use_of_a_disk_decodes_nothing(
+    published: Path, dataset: Dataset, tmp_path: Path, in_memory: list[Arrays]
+):
+    with disk(tmp_path, dataset) as options:
+        trained(published, options, epochs=1)
+        validation = validated(published, options)
+    with without_shards(published), disk(tmp_path, dataset) as options:
+        assert_equal(trained(published, options), in_memory)
+        assert_equal(validated(published, options), validation)
+
+
+@pytest.mark.parametrize("choice", ["memory", "disk"])
+def test_the_second_epoch_decodes_nothing(
+    published: Path, dataset: Dataset, tmp_path: Path, in_memory: list[Arrays], choice: Any
+):
+    with open_cache(choice, tmp_path, dataset, OPTIONS, Server(), 3) as options:
+        batches = training_batches(published, options, epochs=3).as_numpy_iterator()
+        first = [next(batches) for _ in range(STEPS)]
+        with without_shards(published):
+            assert_equal([*first, *batches], in_memory)
+
+
+@pytest.mark.parametrize("choice", ["memory", "disk"])
+@pytest.mark.parametrize("start", [3, STEPS, STEPS + 3])
+def test_a_training_goes_on_where_it_was(
+    published: Path, dataset: Dataset, tmp_path: Path, in_memory: list[Arrays], choice: Any, start: int
+):
+    with open_cache(choice, tmp_path, dataset, OPTIONS, Server(), 3) as options:
+        assert_equal(trained(published, options, start=start), in_memory[start:])
+
+
+BREAK_OFF = """
+import os, sys
+from pathlib import Path
+from tests.input.test_cache import OPTIONS, disk, load, training_batches, validation_batches
+
+published, kept, split = sys.argv[1:]
+with disk(Path(kept), load(Path(published))) as options:
+    batches = (training_batches if split == "train" else validation_batches)(published, options).as_numpy_iterator()
+    next(batches)
+    os._exit(9)
+"""
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+def test_a_first_pass_that_was_killed_begins_again(
+    published: Path, dataset: Dataset, tmp_path: Path, in_memory: list[Arrays], split: str
+):
+    killed = subprocess.run([sys.executable, "-c", BREAK_OFF, str(published), str(tmp_path), split], cwd=ROOT)
+    assert killed.returncode == 9
+    # As it is left behind: TensorFlow itself would refuse to go on from here.
+    assert list(tmp_path.glob(f"*/images-{split}*.lockfile"))
+    assert not list(tmp_path.glob(f"*/images-{split}.index"))
+    with disk(tmp_path, dataset) as options:
+        assert_equal(trained(published, options), in_memory)
+        assert_equal(validated(published, options), validated(published, OPTIONS))
+    assert not list(tmp_path.glob("*/*.lockfile"))
+
+
+# --- who has it -------------------------------------------------------------------------------------------------------
+
+HOLD = (
+    "import fcntl, sys; file = open(sys.argv[1]); fcntl.flock(file, fcntl.LOCK_EX); print('held', flush=True); input()"
+)
+
+
+@contextmanager
+def held_by_another_process(folder: Path) -> Iterator[None]:
+    command = [sys.executable, "-c", HOLD, str(folder / ".lock")]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as holder:
+        assert holder.stdout
+        assert holder.stdout.readline() == b"held\n"
+        yield
+        holder.communicate(b"\n")
+
+
+def folder_of(options: BatchOptions) -> Path:
+    return Path(options.cache).parent
+
+
+def test_what_another_process_holds_is_refused(dataset: Dataset, tmp_path: Path):
+    with disk(tmp_path, dataset) as options:
+        own = folder_of(options)
+    with held_by_another_process(own):
+        with (
+            pytest.raises(BadInput, match=f"^another training keeps the same images in {own}: set cache=off for one"),
+            disk(tmp_path, dataset),
+        ):
+            pass
+        assert own.exists()
+    with disk(tmp_path, dataset):
+        pass
+
+
+def test_what_other_trainings_left_is_swept_unless_they_run(dataset: Dataset, tmp_path: Path):
+    running, ended = (tmp_path / name for name in ("running", "ended"))
+    for left in (running, ended):
+        left.mkdir()
+        for name in (".lock", "images-train.index", "images-train.data-00000-of-00001"):
+            (left / name).touch()
+    with held_by_another_process(running), disk(tmp_path, dataset) as options:
+        assert set(tmp_path.iterdir()) == {running, folder_of(options)}
+        assert (running / "images-train.index").exists()
+    with disk(tmp_path, dataset) as options:
+        assert list(tmp_path.iterdir()) == [folder_of(options)]
+
+
+def test_trainings_that_begin_together_do_not_sweep_one_another(dataset: Dataset, tmp_path: Path):
+    """In threads: a lock belongs to its descriptor, as it would to another process."""
+    together = threading.Barrier(4, timeout=20)
+
+    def train(number: int) -> None:
+        for begun in range(20):
+            together.wait()
+            with disk(tmp_path, dataset, replace(OPTIONS, seed=100 * begun + number)) as options:
+                together.wait()
+                assert is_held(folder_of(options))
+                together.wait()
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(train, range(4))) == [None] * 4
+
+
+def is_held(folder: Path) -> bool:
+    descriptor = os.open(folder / ".lock", os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+OTHERS = {
+    "seed": {"seed": 6},
+    "size": {"image_size": 9},
+    "crop": {"crop": "whole"},
+    "buffer": {"shuffle_bytes": 2001},
+    "batches": {"batch_size": 7},
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_options_keep_other_images(dataset: Dataset, tmp_path: Path, name: str):
+    with disk(tmp_path, dataset) as options, disk(tmp_path, dataset, replace(OPTIONS, **OTHERS[name])) as others:
+        assert folder_of(options) != folder_of(others)
+
+
+def test_another_version_and_another_server_keep_other_images(dataset: Dataset, tmp_path: Path):
+    version = replace(dataset, version="another")
+    with (
+        disk(tmp_path, dataset) as options,
+        disk(tmp_path, version) as of_version,
+        open_cache("disk", tmp_path, dataset, OPTIONS, Server(1, 2), 3) as of_server,
+    ):
+        assert len({folder_of(each) for each in (options, of_version, of_server)}) == 3

@@ -1,0 +1,141 @@
+"""Colours are changed by a seed alone, and a training sees the same ones again where it goes on."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from pipeline.config import settings_from
+from pipeline.input.color import jittered, seed_of_batch
+from pipeline.runs import load_result
+from pipeline.train import prepare_run
+from pipeline.training.checkpoint import Checkpoints
+from pipeline.training.job import run_job
+from pipeline.training.loop import Sums
+from pipeline.training.steps import Steps
+from tests.published import publish_case
+
+Jitter = Callable[[tf.Tensor, float, tf.Tensor], tf.Tensor]
+
+
+def in_a_map(images: tf.Tensor, strength: float, seed: tf.Tensor) -> tf.Tensor:
+    batches = tf.data.Dataset.from_tensors(images).map(lambda batch: jittered(batch, strength, seed))
+    return next(iter(batches))
+
+
+@pytest.fixture(params=[jittered, tf.function(jittered), in_a_map], ids=["eager", "function", "map"])
+def jitter(request: pytest.FixtureRequest) -> Jitter:
+    """The function in each way that it is called."""
+    return request.param
+
+
+def seed(number: int) -> tf.Tensor:
+    return seed_of_batch(3, tf.constant(number))
+
+
+@pytest.fixture
+def noise() -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 256, (4, 9, 7, 3), np.uint8)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.float32, np.float16])
+def test_shape_type_and_range(jitter: Jitter, noise: np.ndarray, kind: type):
+    seen = jitter(tf.constant(noise.astype(kind)), 1.0, seed(0)).numpy()
+    assert (seen.shape, seen.dtype) == (noise.shape, np.float32)
+    assert (seen.min(), seen.max()) == (0, 255)
+    assert np.abs(seen - noise).mean() > 10
+
+
+def test_strength_zero_changes_nothing(jitter: Jitter, noise: np.ndarray):
+    assert np.array_equal(jitter(noise, 0.0, seed(0)), noise.astype(np.float32))
+
+
+def test_it_follows_from_the_seed_alone(jitter: Jitter, noise: np.ndarray):
+    first = jitter(noise, 0.4, seed(0)).numpy()
+    assert np.array_equal(jitter(noise, 0.4, seed(0)), first)
+    assert np.allclose(jittered(noise, 0.4, seed(0)), first, atol=1e-3)  # whichever way it is called
+    assert not np.allclose(jitter(noise, 0.4, seed(1)), first, atol=1)
+    assert not np.allclose(jitter(noise, 0.4, seed_of_batch(4, tf.constant(0))), first, atol=1)
+
+
+def test_every_image_is_changed_in_its_own_way(noise: np.ndarray):
+    same = np.repeat(noise[:1], 4, axis=0)
+    seen = jittered(same, 0.4, seed(0)).numpy()
+    assert all(np.abs(seen[0] - other).mean() > 1 for other in seen[1:])
+
+
+def test_grey_stays_grey():
+    grey = np.repeat(np.random.default_rng(0).integers(0, 256, (8, 9, 7, 1), np.uint8), 3, axis=-1)
+    seen = jittered(grey, 1.0, seed(0)).numpy()
+    assert np.ptp(seen, axis=-1).max() == 0
+
+
+def test_changes_are_no_larger_than_asked_for():
+    """Of one colour, and grey: contrast and saturation have nothing to change, and what is left is brightness."""
+    factors = jittered(np.full((1000, 2, 2, 3), 100, np.uint8), 0.2, seed(0)).numpy()[:, 0, 0, 0] / 100
+    assert 0.8 <= factors.min() < 0.81
+    assert 1.19 < factors.max() <= 1.2001
+
+
+def test_contrast_and_saturation_change_too():
+    black, white, red = (np.full((50, 2, 1, 3), colour, np.uint8) for colour in (0, 100, (100, 0, 0)))
+    stripes = jittered(np.concatenate([black, white], axis=2), 0.3, seed(0)).numpy()
+    assert np.ptp((stripes[:, :, 1] - stripes[:, :, 0]) / stripes.mean(axis=2)) > 0.3
+    reds = jittered(red, 0.3, seed(0)).numpy()[:, 0, 0]
+    assert np.ptp((reds[:, 0] - reds[:, 1]) / reds.sum(axis=-1)) > 0.1
+
+
+def test_colours_do_not_go_with_the_windows():
+    """The input draws its windows and flips with the seed of the settings and the number of the batch."""
+    windows = {(3, number) for number in range(100)}
+    assert windows.isdisjoint({tuple(seed(number).numpy().tolist()) for number in range(100)})
+
+
+def trained(folder: Path, steps: int, color_jitter: float = 0.4, seed: int = 3) -> list[float]:
+    """The losses of so many steps, from the checkpoint in `folder` on, and one on what is evaluated."""
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    with strategy.scope():
+        logits = keras.layers.Dense(2, kernel_initializer=keras.initializers.GlorotUniform(seed=0))
+        scaled = keras.layers.Rescaling(1 / 255)
+        inputs = keras.Input((9, 7, 3))
+        model = keras.Model(inputs, logits(keras.layers.Flatten()(scaled(inputs))))
+        optimizer = keras.optimizers.Adam(1e-3)
+        checkpoints = Checkpoints(folder, model, optimizer)
+    checkpoints.restore()
+    compiled = Steps(strategy, model, optimizer, color_jitter, seed)
+    images = tf.constant(np.random.default_rng(0).integers(0, 256, (4, 9, 7, 3), np.uint8))
+    batch = images, tf.constant([0, 1, 0, 1]), tf.ones(4)
+    losses = [float(compiled.train(*batch)[0]) for _ in range(steps)]
+    assert compiled.train.experimental_get_tracing_count() == 1
+    checkpoints.save(0, int(optimizer.iterations), Sums(), keeps=False)
+    return [*losses, float(compiled.evaluate(*batch)[0])]
+
+
+def test_a_training_goes_on_with_the_colours_that_it_would_have_had(tmp_path: Path):
+    whole = trained(tmp_path / "whole", 5)
+    first, second = trained(tmp_path / "parts", 2), trained(tmp_path / "parts", 3)
+    assert np.allclose(first[:2] + second, whole, rtol=1e-6)
+    assert not np.allclose(trained(tmp_path / "other", 1, seed=4)[0], whole[0], rtol=1e-4)
+    assert not np.allclose(trained(tmp_path / "plain", 1, color_jitter=0.0)[0], whole[0], rtol=1e-4)
+
+
+def test_what_is_evaluated_keeps_its_colours(tmp_path: Path):
+    assert trained(tmp_path / "colours", 1, color_jitter=1e-9)[1] == trained(tmp_path / "plain", 1, color_jitter=0.0)[1]
+
+
+def loss_of_a_job(workspace: Path, dataset: Path, color_jitter: float) -> float:
+    values = {"workspace": str(workspace), "image_size": 32, "batch_size": 4, "epochs": 1}
+    run = prepare_run(settings_from({**values, "color_jitter": color_jitter}), dataset, "some run")
+    run_job(run, lambda: False)
+    result = load_result(run.folder)
+    assert result is not None
+    return result["metrics"]["loss"]
+
+
+def test_a_job_trains_with_it(tmp_path: Path):
+    dataset, _ = publish_case("keep", tmp_path)
+    plain, coloured = (loss_of_a_job(tmp_path, dataset, strength) for strength in (0.0, 1.0))
+    assert abs(coloured / plain - 1) > 0.01

@@ -1,0 +1,196 @@
+"""Every function that is mapped over examples, eagerly and within `Dataset.map`."""
+
+import gzip
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from pipeline import tfrecord
+from pipeline.input import decode
+from pipeline.input.decode import Stored
+from pipeline.input.options import BatchOptions
+from pipeline.quality.examine import UsableImage
+from pipeline.records import ImageEncoder, RecordFormat
+
+RAW = RecordFormat(pixels="raw")
+
+
+@pytest.fixture(params=["eagerly", "mapped"])
+def run(request: pytest.FixtureRequest) -> Callable[..., Any]:
+    """Calls a function with tensors of its arguments, directly or within a map."""
+
+    def eagerly(function: Callable[..., Any], *arguments: Any) -> Any:
+        return function(*map(tf.convert_to_tensor, arguments))
+
+    def mapped(function: Callable[..., Any], *arguments: Any) -> Any:
+        return next(iter(tf.data.Dataset.from_tensors(tuple(map(tf.convert_to_tensor, arguments))).map(function)))
+
+    return eagerly if request.param == "eagerly" else mapped
+
+
+def file_of(image: Image.Image, form: str) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, form, quality=95)
+    return buffer.getvalue()
+
+
+def record_of(encoded: bytes, form: str, image: Image.Image, records: RecordFormat) -> bytes:
+    usable = UsableImage(encoded, form, image.height, image.width, (), "JPEG", None, None)
+    return ImageEncoder(records, list("abcdef"), {}).encode(usable, ("f",), b"name") + encoded
+
+
+def gradient(width: int, height: int) -> Image.Image:
+    """Red grows to the right, green downwards: a pixel tells where it was."""
+    red, green = np.meshgrid(np.linspace(0, 255, width), np.linspace(0, 255, height))
+    return Image.fromarray(np.stack([red, green, np.zeros_like(red)], -1).astype(np.uint8))
+
+
+def seen(content: bytes, size: tuple[int, int], window: list[int], form: RecordFormat, target: list[int]) -> Callable:
+    def look(content: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
+        width, height = (tf.constant(side) for side in size)
+        return decode.pixels_of(Stored(content, height, width, tf.constant(0)), window, form, tf.constant(target))
+
+    return look
+
+
+@pytest.mark.parametrize("form", [RecordFormat(), RecordFormat(feature_keys="plain", label_offset=1)])
+def test_parsing(run: Callable[..., Any], form: RecordFormat):
+    image = gradient(30, 20)
+    record = record_of(file_of(image, "PNG"), "PNG", image, form)
+    stored = run(lambda each: decode.parse(each, form), record)
+    assert (int(stored.height), int(stored.width), int(stored.label)) == (20, 30, 5)
+    assert stored.content.numpy() == file_of(image, "PNG")
+    assert int(run(lambda each: decode.parse_label(each, form), record)) == 5
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "RAW"])
+@pytest.mark.parametrize("window", [[0, 0, 200, 300], [10, 20, 64, 64], [40, 0, 160, 200], [199, 299, 1, 1]])
+@pytest.mark.parametrize("target", [[64, 64], [50, 75]])
+def test_a_window_is_what_lies_in_it(run: Callable[..., Any], kind: str, window: list[int], target: list[int]):
+    image = gradient(300, 200)
+    content = image.tobytes() if kind == "RAW" else file_of(image, kind)
+    form = RAW if kind == "RAW" else RecordFormat()
+    pixels = run(seen(content, image.size, window, form, target), content, window).numpy()
+    top, left, height, width = window
+    expected = image.resize(target[::-1], Image.Resampling.BILINEAR, (left, top, left + width, top + height))
+    assert (pixels.shape, pixels.dtype) == ((*target, 3), np.uint8)
+    assert np.abs(pixels.astype(int) - np.asarray(expected)).mean() < 3
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "RAW"])
+def test_a_window_of_the_right_size_is_not_resampled(run: Callable[..., Any], kind: str):
+    image = Image.effect_noise((90, 80), 90).convert("RGB")
+    content = image.tobytes() if kind == "RAW" else file_of(image, kind)
+    form = RAW if kind == "RAW" else RecordFormat()
+    window = [16, 16, 64, 64]
+    pixels = run(seen(content, image.size, window, form, [64, 64]), content, window).numpy()
+    decoded = np.asarray(image if kind == "RAW" else Image.open(io.BytesIO(content)))[16:80, 16:80]
+    most = 12 if kind == "JPEG" else 0  # TensorFlow's decoder rounds more than Pillow's
+    assert np.abs(pixels.astype(int) - decoded).max() <= most
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "RAW"])
+def test_a_large_image_is_averaged_not_thinned_out(run: Callable[..., Any], kind: str):
+    """Columns of 0 and 255 in turn: thinned out, some columns would be black and some white."""
+    stripes = Image.fromarray(np.tile(np.uint8([[0, 255]]), (640, 320)).repeat(3).reshape(640, 640, 3))
+    content = stripes.tobytes() if kind == "RAW" else file_of(stripes, kind)
+    form = RAW if kind == "RAW" else RecordFormat()
+    pixels = run(seen(content, stripes.size, [0, 0, 640, 640], form, [32, 32]), content, [0, 0, 640, 640]).numpy()
+    assert 110 < pixels[4:-4, 4:-4].mean() < 145
+    assert pixels[4:-4, 4:-4].std() < 10
+
+
+def test_jpegs_are_decoded_at_the_smallest_scale_that_is_enough(monkeypatch: pytest.MonkeyPatch):
+    scales: list[int] = []
+    monkeypatch.setattr(
+        decode, "_at_scale", lambda _, window, scale: (scales.append(scale), tf.zeros((9, 9, 3), tf.uint8))[1]
+    )
+    for side in (64, 127, 128, 256, 511, 512, 5120):
+        decode._decode_jpeg(tf.constant(b""), tf.constant([0, 0, side, side]), tf.constant([64, 64]))
+    assert scales == [1, 1, 2, 4, 4, 8, 8]
+
+
+@pytest.mark.parametrize("crop", ["random", "random_resized", "whole"])
+@pytest.mark.parametrize("size", [(300, 200), (31, 500), (40, 36), (36, 40), (1, 1)])
+def test_windows_lie_within_the_image_and_everywhere_in_it(run: Callable[..., Any], crop: Any, size: tuple[int, int]):
+    width, height = size
+    options = BatchOptions(image_size=32, batch_size=1, crop=crop, min_crop_area=0.3)
+    stored = Stored(tf.constant(b""), tf.constant(height), tf.constant(width), tf.constant(0))
+    numbers = np.random.default_rng(0).random((100, 5), np.float32)
+    numbers[0], numbers[1] = 0, np.nextafter(np.float32(1), np.float32(0))
+    windows = np.array([run(lambda each: decode.random_window(stored, crop, options, each), each) for each in numbers])
+    tops, lefts, heights, widths = windows.T
+    assert (windows[:, :2] >= 0).all()
+    assert (windows[:, 2:] >= 1).all()
+    assert ((tops + heights <= height) & (lefts + widths <= width)).all()
+    assert (tops.min(), lefts.min()) == (0, 0)
+    assert ((tops + heights).max(), (lefts + widths).max()) == (height, width)
+
+
+def window_of(width: int, height: int, crop: Any, image_size: int) -> list[int]:
+    stored = Stored(tf.constant(b""), tf.constant(height), tf.constant(width), tf.constant(0))
+    return decode.centre_window(stored, crop, image_size).numpy().tolist()
+
+
+@pytest.mark.parametrize(
+    ("size", "crop", "window"),
+    [
+        ((341, 256), "random", [16, 58, 224, 224]),  # prepared for it: not resampled
+        ((224, 224), "random", [0, 0, 224, 224]),
+        ((280, 300), "random_resized", [38, 28, 224, 224]),
+        ((800, 400), "random", [25, 225, 350, 350]),  # 7/8 of the shorter side
+        ((100, 64), "random", [4, 22, 56, 56]),  # smaller than the model's: enlarged
+        ((800, 400), "whole", [0, 0, 400, 800]),
+    ],
+)
+def test_the_middle_is_evaluated(size: tuple[int, int], crop: Any, window: list[int]):
+    assert window_of(*size, crop, 224) == window
+
+
+@pytest.mark.parametrize(
+    ("size", "crop", "window", "kept"),
+    [
+        ((341, 256), "random", [0, 0, 256, 341], [256, 341]),
+        ((800, 400), "random", [0, 0, 400, 800], [256, 512]),
+        (
+            (3000, 100),
+            "random",
+            [0, 1400, 100, 200],
+            [255, 510],
+        ),  # no more than twice as long as high; 7/8 of 100 is 88
+        ((800, 400), "whole", [0, 0, 400, 800], [224, 224]),
+    ],
+)
+def test_what_is_kept_of_an_image(size: tuple[int, int], crop: Any, window: list[int], kept: list[int]):
+    width, height = size
+    stored = Stored(tf.constant(b""), tf.constant(height), tf.constant(width), tf.constant(0))
+    assert [each.numpy().tolist() for each in decode.kept_part(stored, crop, 224)] == [window, kept]
+
+
+@pytest.mark.parametrize(("number", "mirrored"), [(0.0, True), (0.49, True), (0.5, False), (0.99, False)])
+def test_mirroring(run: Callable[..., Any], number: float, mirrored: bool):
+    image = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
+    result = run(decode.flipped, image, np.array([0.1, 0.1, 0.1, 0.1, number], np.float32)).numpy()
+    assert (result == (image[:, ::-1] if mirrored else image)).all()
+
+
+@pytest.mark.parametrize("form", [RAW, RecordFormat(pixels="raw", feature_keys="plain", compression="gzip")])
+def test_pixels_are_read_as_they_are(run: Callable[..., Any], tmp_path: Path, form: RecordFormat):
+    pixels = np.random.default_rng(0).integers(0, 256, (64, 48, 3), np.uint8)
+    record = record_of(pixels.tobytes(), "RAW", Image.fromarray(pixels), form)
+    path = tmp_path / f"some{form.ending}"
+    path.write_bytes((gzip.compress if form.ending.endswith("gz") else bytes)(tfrecord.frame(record)))
+    [read] = tf.data.TFRecordDataset(str(path), "GZIP" if form.compression == "gzip" else "")
+
+    def look(serialized: tf.Tensor) -> tf.Tensor:
+        return decode.pixels_of(
+            decode.parse(serialized, form), tf.constant([0, 0, 64, 48]), form, tf.constant([64, 48])
+        )
+
+    assert (run(look, read).numpy() == pixels).all()

@@ -1,0 +1,30 @@
+"""`python -m scripts.airflow` as a terminal runs it."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+
+
+class Commands:
+    """Commands in an environment of their own."""
+
+    def __init__(self, environ: Mapping[str, str]) -> None:
+        self._environ = {**os.environ, **environ}
+
+    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+        """Start a command in a group of its own, as a terminal does."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "scripts.airflow", *arguments],
+            env=self._environ,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            process_group=0,
+        )
+
+    def command(self, *arguments: str) -> tuple[int, str]:
+        """Exit code and output of a command."""
+        with self.start(*arguments) as process:
+            output = process.communicate()[0]
+        return process.returncode, output

@@ -1,0 +1,225 @@
+"""A backfill over a real HTTP connection, from a server whose database is locked now and then."""
+
+import io
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, date, datetime
+from http.server import ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import httpx
+import pytest
+
+from scripts.airflow import client as asking
+from scripts.airflow import watch as watching
+from scripts.airflow.backfill import Outcome, carry_out
+from scripts.airflow.client import Client
+from scripts.airflow.dates import read_backfill
+from scripts.airflow.errors import Failed, Interrupted, Refused
+from scripts.airflow.follow import end_forgotten_runs
+from scripts.airflow.progress import Lines
+from scripts.airflow.signals import Signals
+from tests.scripts.answering import Alive, Answering
+
+WANTED = read_backfill("2026-01-01", "2026-01-02", "", {"seed": 1}, date(2026, 1, 9))
+
+
+class Server(ThreadingHTTPServer):
+    """Makes a backfill of two runs, which end when they have been looked at often enough."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.creations: list[int] = []
+        """Answers to come; then all is well."""
+        self.made_though_it_failed = False
+        self.backfills: list[dict[str, Any]] = []
+        self.runs: dict[int, dict[str, Any]] = {}
+        self.days = [1, 2]
+        self.looks_to_the_end = 3
+
+    def create(self, body: dict[str, Any]) -> tuple[int, Any]:
+        code = self.creations.pop(0) if self.creations else 200
+        if code == 200 or self.made_though_it_failed:
+            self.make(body)
+        return code, self.backfills[-1] if code == 200 else {"detail": "Database is locked."}
+
+    def make(self, body: dict[str, Any]) -> None:
+        now = datetime.now(UTC).isoformat()
+        self.backfills.append({**body, "id": len(self.backfills), "created_at": now, "completed_at": None})
+        for day in self.days:
+            self.runs[day] = {
+                "dag_id": "dag",
+                "dag_run_id": f"run{day}",
+                "logical_date": f"2026-01-0{day}T00:00:00Z",
+                "run_type": "backfill",
+                "queued_at": now,
+                "start_date": now,
+                "end_date": None,
+                "state": "queued",
+            }
+
+    def look(self) -> list[dict[str, Any]]:
+        self.looks_to_the_end -= bool(self.runs)
+        self.move("queued", "running")
+        if self.looks_to_the_end <= 0:
+            self.move("running", "success")
+        return list(self.runs.values())
+
+    def move(self, before: str, after: str) -> None:
+        for run in self.runs.values():
+            if run["state"] == before:
+                run |= {"state": after, "end_date": datetime.now(UTC).isoformat()}
+
+
+class Handler(Answering):
+    server: Server
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.answer(*((200, {"access_token": "t"}) if self.path == "/auth/token" else self.server.create(body)))
+
+    def do_GET(self) -> None:
+        if self.path.startswith("/api/v2/backfills"):
+            self.answer(200, {"backfills": self.server.backfills})
+        else:
+            runs = self.server.look()
+            asked = parse_qs(urlsplit(self.path).query)
+            begin, count = (int(asked[name][0]) for name in ("offset", "limit"))
+            self.answer(200, {"dag_runs": runs[begin : begin + count], "total_entries": len(runs)})
+
+    def do_PUT(self) -> None:
+        self.server.backfills[int(self.path.split("/")[-2])]["completed_at"] = "2026-02-01T00:00:00Z"
+        self.server.move("queued", "failed")
+        self.answer(200, {})
+
+    def do_PATCH(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.runs[int(self.path[-1])]["state"] = body["state"]
+        self.answer(200, {})
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    monkeypatch.setattr(watching, "POLL_S", 0.01)
+    server = Server()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def client_of(server: Server, dag_id: str = "dag") -> Client:
+    return Client(f"http://127.0.0.1:{server.server_port}", "password", dag_id)
+
+
+def backfill(server: Server, signals: Signals) -> Outcome:
+    with closing(client_of(server)) as client:
+        return carry_out(Alive(), client, WANTED, Lines(io.StringIO()), signals)  # type: ignore[arg-type]
+
+
+def test_a_locked_database_is_waited_for_and_told_once(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    server.creations = [500, 503, 503]
+    outcome = backfill(server, Signals())
+    assert [run["state"] for run in outcome.runs] == ["success", "success"]
+    assert len(server.backfills) == 1
+    assert capsys.readouterr().out.count("locked by another writer: trying again") == 1
+
+
+def test_what_was_made_though_the_answer_failed_is_not_made_twice(server: Server) -> None:
+    server.creations, server.made_though_it_failed = [503], True
+    outcome = backfill(server, Signals())
+    assert [run["dag_run_id"] for run in outcome.runs] == ["run1", "run2"]
+    assert len(server.backfills) == 1
+
+
+def test_one_whose_runs_could_not_be_made_is_closed_and_made_anew(server: Server) -> None:
+    server.days = []
+    server.make(WANTED.body("dag"))
+    server.days = [1, 2]
+    assert [run["state"] for run in backfill(server, Signals()).runs] == ["success", "success"]
+    assert [made["completed_at"] is not None for made in server.backfills] == [True, True]
+
+
+def test_the_same_backfill_under_way_is_followed(server: Server) -> None:
+    server.make(WANTED.body("dag"))
+    outcome = backfill(server, Signals())
+    assert [run["dag_run_id"] for run in outcome.runs] == ["run1", "run2"]
+    assert len(server.backfills) == 1
+
+
+def test_a_finished_backfill_is_closed_since_another_one_is_refused_until_then(server: Server) -> None:
+    backfill(server, Signals())
+    assert server.backfills[0]["completed_at"]
+
+
+def test_one_that_has_ended_but_is_not_closed_is_waited_for(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    server.make({**WANTED.body("dag"), "dag_run_conf": {"seed": 2}})
+    server.move("queued", "success")
+    server.creations = [409, 409]
+    backfill(server, Signals())
+    assert len(server.backfills) == 2
+    assert capsys.readouterr().out.count("Airflow has not closed an earlier backfill yet") == 1
+
+
+def test_more_dates_than_one_answer_holds(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "_PAGE", 1)
+    assert [run["dag_run_id"] for run in backfill(server, Signals()).runs] == ["run1", "run2"]
+
+
+def test_another_backfill_under_way_is_left_alone(server: Server) -> None:
+    server.make({**WANTED.body("dag"), "dag_run_conf": {"seed": 2}})
+    with pytest.raises(Refused, match=r"another backfill of dag is running, from 2026-01-01.* wait for its end"):
+        backfill(server, Signals())
+    assert server.backfills[0]["completed_at"] is None
+
+
+def test_a_refusal_is_told_in_the_words_of_airflow(server: Server) -> None:
+    server.creations = [422]
+    with pytest.raises(Failed, match=r"refused the backfill of dag: .*Database is locked"):
+        backfill(server, Signals())
+
+
+def test_an_interruption_ends_the_backfill_and_its_runs(server: Server) -> None:
+    class Interrupting(Signals):
+        def check(self) -> None:
+            if server.runs:
+                raise Interrupted(2)
+
+    server.looks_to_the_end = 1000
+    with pytest.raises(Interrupted):
+        backfill(server, Interrupting())
+    assert server.backfills[0]["completed_at"]
+    assert [run["state"] for run in server.runs.values()] == ["failed", "failed"]
+
+
+def test_what_a_killed_command_left_is_ended_by_the_next_one_of_any_dag(server: Server) -> None:
+    server.make(WANTED.body("dag"))
+    with closing(client_of(server, "another")) as client:
+        end_forgotten_runs(client)
+    assert server.backfills[0]["completed_at"]
+    assert [run["state"] for run in server.runs.values()] == ["failed", "failed"]
+
+
+def test_runs_of_earlier_and_days_without_a_run_are_told_apart(server: Server) -> None:
+    server.days = [1]
+    server.make(WANTED.body("dag"))
+    server.move("queued", "success")
+    server.backfills, server.days = [], []
+    outcome = backfill(server, Signals())
+    assert (outcome.runs, [run["dag_run_id"] for run in outcome.skipped]) == ([], ["run1"])
+    assert outcome.missing == [date(2026, 1, 2)]
+
+
+def test_a_database_that_stays_locked_is_given_up() -> None:
+    request = httpx.Request("GET", "http://test")
+
+    def locked() -> None:
+        httpx.Response(503, request=request).raise_for_status()
+
+    with pytest.raises(httpx.HTTPStatusError):
+        watching.once_free(locked, lambda _: None, limit_s=0.01)

@@ -1,0 +1,99 @@
+"""`backfill` in the real Airflow of `up`, with the real DAGs on tiny images."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import jpeg
+from tests.scripts.commands import Commands
+
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
+
+
+class Up(Commands):
+    """Commands at work on an Airflow and a workspace of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        settings = folder / "settings.toml"
+        settings.write_text("epochs = 1\nimage_size = 32\nbatch_size = 4\n")
+        super().__init__(
+            {
+                "TENFOLD_HOME": str(folder / "home"),
+                "TENFOLD_WORKSPACE": str(folder / "workspace"),
+                "TENFOLD_SETTINGS": str(settings),
+                "TENFOLD_RETRAIN_POLL_SECONDS": "2",
+            }
+        )
+
+    def backfill(self, source: Path, *arguments: str) -> tuple[int, str]:
+        """A backfill of the first three dates of 2026."""
+        return self.command(*_three_dates(source), *arguments)
+
+    def add_date(self, source: Path, day: int) -> None:
+        """Eight images of one date."""
+        for number in range(8):
+            folder = source / f"2026-01-{day:02}" / ("cats" if number % 2 else "dogs")
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / f"{number}.jpg").write_bytes(jpeg(100 * day + number))
+
+
+def _three_dates(source: Path) -> list[str]:
+    return ["backfill", "--from", "2026-01-01", "--to", "2026-01-03", "--source", f"{source}/{{date}}"]
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
+    up = Up(tmp_path_factory.mktemp("up"))
+    code, output = up.command("up")
+    try:
+        assert code == 0, output
+        yield up
+    finally:
+        up.command("down")
+
+
+def test_a_date_that_fails_is_named_and_alone_run_again(up: Up) -> None:
+    source = up.folder / "images"
+    for day in (1, 2):
+        up.add_date(source, day)
+    code, output = up.backfill(source)
+    assert code == 1, output
+    assert "3 of 3 dates run, 1 of them failed" in output
+    assert "2026-01-03: extract failed: SettingsError: source_uri must be a folder or list that exists" in output
+    assert output.count("  new\n") == 2
+    assert "Model:" in output
+
+    up.add_date(source, 3)
+    code, output = up.backfill(source)
+    assert code == 0, output
+    assert "1 of 3 dates run, 2 skipped" in output
+    assert output.count("skipped: made earlier") == 2
+    assert "Model:" in output
+
+    code, output = up.backfill(source, "--reprocess", "all")
+    assert code == 0, output
+    assert output.count("complete already") == 3
+    assert "were trained with the same settings before" in output
+
+
+def test_an_interrupted_backfill_leaves_nothing_that_goes_on(up: Up) -> None:
+    source, other_name = up.folder / "others", ("--reprocess", "all", "--params", '{"dataset_name": "others"}')
+    for day in (1, 2, 3):
+        up.add_date(source, day)
+    with up.start(*_three_dates(source), *other_name) as process:
+        assert process.stdout is not None
+        assert any("2026-01-01     running" in line for line in process.stdout)
+        os.killpg(process.pid, signal.SIGINT)
+        output = process.communicate()[0]
+    assert process.returncode == 130, output
+    assert "The backfill is cancelled" in output
+    # Another one may start at once, and finds no run under way.
+    code, output = up.backfill(source, *other_name)
+    assert code == 0, output
+    assert "3 of 3 dates run" in output
+    assert "No training: new data sets of ['others']: this DAG serves 'images'" in output
+    assert "under way" not in output

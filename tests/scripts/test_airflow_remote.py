@@ -1,0 +1,27 @@
+"""An Airflow that is named by its address."""
+
+from pathlib import Path
+
+import pytest
+
+from scripts.airflow.errors import Refused
+from scripts.airflow.remote import Remote, remote_from
+from scripts.airflow.settings import Layout
+
+LAYOUT = Layout(Path("/home"), Path("/workspace"), Path("/dags"))
+URL, PASSWORD = "TENFOLD_AIRFLOW_URL", "TENFOLD_AIRFLOW_PASSWORD"
+
+
+@pytest.mark.parametrize("environ", [{}, {URL: ""}, {PASSWORD: "p"}])
+def test_without_an_address_there_is_none(environ: dict[str, str]):
+    assert remote_from(environ, LAYOUT) is None
+
+
+def test_the_address_is_taken_without_its_slash():
+    assert remote_from({URL: "http://a:1/", PASSWORD: "p"}, LAYOUT) == Remote(LAYOUT, "http://a:1", "p")
+
+
+@pytest.mark.parametrize("environ", [{URL: "http://a:1"}, {URL: "http://a:1", PASSWORD: ""}])
+def test_an_address_without_password_is_refused(environ: dict[str, str]):
+    with pytest.raises(Refused, match="set TENFOLD_AIRFLOW_PASSWORD"):
+        remote_from(environ, LAYOUT)

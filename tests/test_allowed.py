@@ -1,0 +1,364 @@
+"""What the administrator allows, and nothing else, is reached: by every field, and by every kind of source."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.allowed import MODELS, PUBLISH, SOURCES, WORKSPACES, require_allowed
+from pipeline.config import Settings, settings_from
+from pipeline.errors import SettingsError, SourceError
+from pipeline.extract import take_snapshot
+from pipeline.find_source import images_of
+from pipeline.partitions import newest_partitions
+from pipeline.preflight import preflight
+from pipeline.sources import Found, Listed, Skipped
+from pipeline.sources.folder import LEADS_OUTSIDE
+from pipeline.storage import place_of
+from pipeline.train import prepare_run, trained
+from tests.conftest import MakeImages, jpeg
+from tests.fake_gcs import FakeGcs
+from tests.sources.examples import imagenet, stanford_cars, write_annotations, write_images
+
+ALLOW = Callable[..., None]
+
+
+@pytest.fixture
+def allow(monkeypatch: pytest.MonkeyPatch) -> ALLOW:
+    def allow(setting: str, *prefixes: object) -> None:
+        monkeypatch.setenv(setting, ",".join(map(str, prefixes)))
+
+    return allow
+
+
+def refused(**values: Any) -> str:
+    """The sentence of the refusal; empty where there is none."""
+    try:
+        require_allowed(settings_from(values))
+    except SettingsError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "uri", "allowed"),
+    [
+        ("/data", "/data", True),
+        ("/data/", "/data/a/b", True),
+        ("/data", "/database", False),
+        ("/data", "/data/../etc", False),
+        ("/data", "/", False),
+        ("/", "/etc", True),
+        ("/", "gs://bucket/a", False),
+        (" /other , /data ,", "/data/a", True),
+        ("", "/data", False),
+        (" , ", "/data", False),
+        ("gs://bucket/photos", "gs://bucket/photos/2026", True),
+        ("gs://bucket/photos/", "gs://bucket/photos", True),
+        ("gs://bucket/photos", "gs://bucket/photos2", False),
+        ("gs://bucket/photos", "gs://bucket", False),
+        ("gs://bucket/photos", "gs://bucket/photos/../secret", False),
+        ("gs://bucket", "gs://bucket/any/thing", True),
+        ("gs://bucket", "gs://bucket/../other", False),
+        ("gs://bucket", "gs://bucket2/a", False),
+        ("gs://bucket", "/bucket", False),
+        ("/data", "/data/\0", False),
+    ],
+)
+def test_a_prefix_is_a_folder_and_what_lies_below_it(prefixes: str, uri: str, allowed: bool, allow: ALLOW):
+    allow(SOURCES, prefixes)
+    assert (refused(source_uri=uri) == "") is allowed
+
+
+def test_links_are_followed_on_both_sides(tmp_path: Path, allow: ALLOW):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "alias").symlink_to("real")
+    (tmp_path / "real" / "way_out").symlink_to("/etc")
+    (tmp_path / "real" / "loop").symlink_to("loop")
+    allow(SOURCES, tmp_path / "alias")
+    assert not refused(source_uri=str(tmp_path / "real" / "a"))
+    assert not refused(source_uri=str(tmp_path / "alias" / "loop"))
+    assert "source_uri" in refused(source_uri=str(tmp_path / "alias" / "way_out" / "passwd"))
+
+
+@pytest.mark.parametrize(
+    ("field", "settings"),
+    [
+        ("source_uri", [SOURCES]),
+        ("label_map", [SOURCES]),
+        ("weights", [SOURCES]),
+        ("workspace", [WORKSPACES]),
+        ("local_folder", [WORKSPACES]),
+        ("publish_uri", [PUBLISH]),
+        ("dataset", [WORKSPACES, PUBLISH]),
+    ],
+)
+def test_each_field_has_its_setting_and_an_unset_one_allows_all(field: str, settings: list[str], allow: ALLOW):
+    value = {field: "/etc/a.keras"}
+    assert not refused(**value)
+    for other in {SOURCES, WORKSPACES, PUBLISH} - set(settings):
+        allow(other)
+    assert not refused(**value)
+    for setting in settings:
+        allow(setting, "/data", "gs://photos/a")
+    assert refused(**value).startswith(
+        f"{field} '/etc/a.keras' is outside of what {settings[0]} allows (/data, gs://ph"
+    )
+    assert all(f"{setting} allows (/data, gs://photos/a" in refused(**value) for setting in settings)
+
+
+def test_a_data_set_may_lie_where_one_is_published(allow: ALLOW):
+    allow(WORKSPACES, "/w")
+    allow(PUBLISH, "gs://published")
+    assert not refused(dataset="/w/datasets/a", workspace="/w")
+    assert not refused(dataset="gs://published/a", workspace="/w")
+    assert refused(dataset="/data/a", workspace="/w")
+
+
+def test_the_administrators_own_workspace_and_local_folder_are_allowed(allow: ALLOW, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("TENFOLD_WORKSPACE", "/srv/tenfold")
+    allow(WORKSPACES)
+    assert not refused()
+    assert not refused(workspace="/srv/tenfold/team")
+    assert "TENFOLD_ALLOWED_WORKSPACES allows (/srv/tenfold, " in refused(workspace="/srv/other")
+
+
+@pytest.mark.parametrize("entry", ["data", "~/data", "gs://", "gs:///photos", "s3://photos"])
+def test_an_entry_that_allows_nothing_by_mistake_is_refused(entry: str, allow: ALLOW):
+    allow(SOURCES, "/data", entry)
+    assert refused(source_uri="/data").startswith(f"{SOURCES} must list absolute paths and gs://bucket/prefix")
+
+
+@pytest.mark.parametrize(
+    ("packages", "model", "allowed"),
+    [
+        ("", "small_cnn", True),
+        ("", "MobileNetV2", True),
+        ("", "os:kill", False),
+        ("mine", "mine:make", True),
+        ("mine", "mine.vision.models:make", True),
+        ("mine.vision", "mine.vision:make", True),
+        ("mine.vision", "mine:make", False),
+        ("mine.vision", "mine.vision2:make", False),
+        ("mine.vision", "mine.other:make", False),
+        (" other , mine ", "mine:make", True),
+        ("mine.", "mine2:make", False),
+    ],
+)
+def test_a_package_is_allowed_by_its_parts(packages: str, model: str, allowed: bool, allow: ALLOW):
+    assert not refused(model=model)
+    allow(MODELS, packages)
+    words = refused(model=model)
+    assert (words == "") is allowed
+    assert allowed or f"model {model!r} is outside of what {MODELS} allows ({packages or 'nothing'})" in words
+
+
+def test_a_package_that_is_not_allowed_is_not_imported(
+    settings: Settings, tmp_path: Path, allow: ALLOW, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "not_allowed.py").write_text(f"open({str(tmp_path / 'it_ran')!r}, 'w').close()")
+    allow(MODELS, "mine")
+    settings = settings.model_copy(update={"model": "not_allowed:make"})
+    assert MODELS in sentence(settings)
+    with pytest.raises(SettingsError, match=MODELS):
+        prepare_run(settings, tmp_path / "nothing", "run")
+    assert not (tmp_path / "it_ran").exists()
+
+
+def sentence(settings: Settings) -> str:
+    with pytest.raises(SettingsError) as caught:
+        preflight(settings)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("field", ["source_uri", "label_map", "weights"])
+def test_a_refusal_does_not_tell_whether_the_file_is_there(
+    field: str, settings: Settings, tmp_path: Path, allow: ALLOW
+):
+    """Both end in h5, or Settings would refuse them as weights."""
+    (tmp_path / "here.h5").touch()
+    allow(SOURCES, settings.source_uri)
+    here, gone = (
+        sentence(settings.model_copy(update={field: str(tmp_path / name)})) for name in ("here.h5", "gone.h5")
+    )
+    assert here.replace("here.h5", "gone.h5") == gone
+    assert SOURCES in here
+
+
+def test_a_bucket_that_is_not_allowed_is_not_asked(settings: Settings, gcs: FakeGcs, allow: ALLOW):
+    allow(SOURCES, settings.source_uri)
+    allow(PUBLISH, "gs://bucket/published")
+    for field in ("source_uri", "publish_uri"):
+        assert field in sentence(settings.model_copy(update={field: "gs://bucket/other"}))
+    assert not gcs.requests
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        take_snapshot,
+        lambda settings: newest_partitions(settings, 1),
+        lambda settings: trained(settings, Path("/nothing"), "run"),
+        lambda settings: prepare_run(settings, Path("/nothing"), "run"),
+    ],
+    ids=["extract", "window", "trained before", "train"],
+)
+def test_whatever_reads_first_asks_before(first: Callable[[Settings], Any], settings: Settings, allow: ALLOW):
+    allow(WORKSPACES, "/w")
+    with pytest.raises(SettingsError, match=r"workspace '.*' is outside of what TENFOLD_ALLOWED_WORKSPACES"):
+        first(settings)
+    assert not Path(settings.workspace).exists()
+
+
+def test_training_refuses_a_data_set_that_no_field_named(settings: Settings, allow: ALLOW):
+    """That of an asset's event, for one."""
+    allow(WORKSPACES, settings.workspace)
+    allow(PUBLISH)
+    with pytest.raises(SettingsError, match=r"dataset '/etc' is outside of what TENFOLD_ALLOWED_WORKSPACES"):
+        prepare_run(settings, place_of("/etc"), "run")
+
+
+# --- what a source holds ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    """A folder with an image that nobody allowed."""
+    write_images(tmp_path, "outside/a.jpg")
+    return tmp_path / "outside"
+
+
+def found_in(place: Path) -> list[Found]:
+    return list(images_of(Settings(source_uri=str(place))))
+
+
+@pytest.mark.parametrize("name", ["a.jpg", "gone.jpg"])
+@pytest.mark.parametrize("row", ["{outside}/{name}", "../outside/{name}", "file://{outside}/{name}", "link/{name}"])
+def test_a_row_that_leads_outside_stops_the_run(row: str, name: str, outside: Path, tmp_path: Path, allow: ALLOW):
+    write_images(tmp_path, "source/b.jpg")
+    (tmp_path / "source" / "link").symlink_to(outside)
+    place = tmp_path / "source" / "list.csv"
+    place.write_text(f"path,label\nb.jpg,cat\n{row.format(outside=outside, name=name)},dog\n")
+    assert sum(isinstance(item, Listed) for item in found_in(place)) == 2
+    allow(SOURCES, tmp_path / "source")
+    with pytest.raises(
+        SourceError, match=rf"names '.*{name}', which is outside of what TENFOLD_ALLOWED_SOURCES allows"
+    ):
+        found_in(place)
+    allow(SOURCES, tmp_path / "source", outside)
+    assert sum(isinstance(item, Listed) for item in found_in(place)) == 2
+
+
+@pytest.mark.parametrize("row", ["gs://bucket/other/a.jpg", "../other/a.jpg", "gs://bucket/raw/../other/a.jpg"])
+def test_an_object_outside_is_not_asked_for(row: str, tmp_path: Path, gcs: FakeGcs, allow: ALLOW):
+    gcs.put("bucket", "other/a.jpg", jpeg(1))
+    gcs.put("bucket", "raw/list.csv", f"path,label\n{row},dog\n".encode())
+    allow(SOURCES, "gs://bucket/raw")
+    asked = gcs.fail("stall", "get", "other", times=None, seconds=0)  # counts
+    with pytest.raises(SourceError, match="which is outside of what TENFOLD_ALLOWED_SOURCES allows"):
+        list(images_of(Settings(source_uri="gs://bucket/raw/list.csv")))
+    assert asked.fired == 0
+
+
+def test_a_list_that_is_a_link_to_outside_is_refused(outside: Path, tmp_path: Path, allow: ALLOW):
+    (outside / "list.csv").write_text("path,label\na.jpg,cat\n")
+    (tmp_path / "source").mkdir()
+    (tmp_path / "source" / "list.csv").symlink_to(outside / "list.csv")
+    allow(SOURCES, tmp_path / "source")
+    assert "source_uri" in refused(source_uri=str(tmp_path / "source" / "list.csv"))
+
+
+def test_links_of_a_folder_that_lead_outside_are_skipped_and_counted(
+    outside: Path, make_images: MakeImages, allow: ALLOW
+):
+    source = make_images({"train/cats": 1, "train/dogs": 1})
+    (source / "train" / "dogs" / "within.jpg").symlink_to(source / "train" / "cats" / "000.jpg")
+    (source / "train" / "dogs" / "out.jpg").symlink_to(outside / "a.jpg")
+    (source / "train" / "dogs" / "gone.jpg").symlink_to(outside / "gone.jpg")  # no word that nothing is there
+    (source / "train" / "eels").symlink_to(outside)
+    (source / "test").symlink_to(outside.parent)  # another split, if it were looked into
+    allow(SOURCES, source)
+    found = found_in(source)
+    assert [item.key for item in found if isinstance(item, Listed)] == [
+        "train/cats/000.jpg",
+        "train/dogs/000.jpg",
+        "train/dogs/within.jpg",
+    ]
+    assert {item.key: item.reason for item in found if isinstance(item, Skipped)} == dict.fromkeys(
+        ["test", "train/dogs/gone.jpg", "train/dogs/out.jpg", "train/eels"], LEADS_OUTSIDE
+    )
+
+
+@pytest.mark.parametrize("held", ["cats/a.jpg", "a.jpg"])
+def test_whether_a_linked_folder_holds_folders_is_not_told(held: str, outside: Path, tmp_path: Path, allow: ALLOW):
+    """Looked into, the first one would be a split beside a class, which is refused."""
+    write_images(outside, held)
+    write_images(tmp_path, "source/car/b.jpg")
+    (tmp_path / "source" / "train").symlink_to(outside)
+    allow(SOURCES, tmp_path / "source")
+    found = found_in(tmp_path / "source")
+    assert [item.key for item in found] == ["car/b.jpg", "train"]
+    assert found[-1] == Skipped("train", LEADS_OUTSIDE)
+
+
+def moved(path: Path, folder: Path) -> None:
+    """Leave a link where `path` was."""
+    folder.mkdir(exist_ok=True)
+    path.symlink_to(path.rename(folder / path.name))
+
+
+@pytest.mark.parametrize("name", ["imagenet_2012_validation_synset_labels.txt", "imagenet_metadata.txt"])
+def test_imagenets_lists_are_not_read_through_a_link_to_outside(name: str, outside: Path, tmp_path: Path, allow: ALLOW):
+    place = imagenet(tmp_path / "source")
+    moved(place / name, outside)
+    assert found_in(place)
+    allow(SOURCES, place)
+    with pytest.raises(SourceError, match=rf"names '.*{name}', which is outside of what TENFOLD_ALLOWED_SOURCES"):
+        found_in(place)
+
+
+def test_imagenets_folders_are_not_read_through_a_link_to_outside(outside: Path, tmp_path: Path, allow: ALLOW):
+    place = imagenet(tmp_path / "source")
+    moved(place / "val", outside)
+    moved(place / "train" / "n01443537", outside)
+    allow(SOURCES, place)
+    found = found_in(place)
+    assert [item.key for item in found if isinstance(item, Listed)] == ["train/n01440764/n01440764_1.JPEG"]
+    assert {Skipped("val", LEADS_OUTSIDE), Skipped("train/n01443537", LEADS_OUTSIDE)} <= {
+        item for item in found if isinstance(item, Skipped)
+    }
+    moved(place / "train", outside)
+    with pytest.raises(SourceError, match="is not what source_kind 'imagenet' looks for"):
+        list(images_of(Settings(source_uri=str(place), source_kind="imagenet")))
+
+
+def test_annotations_of_cars_name_no_image_outside(outside: Path, tmp_path: Path, allow: ALLOW):
+    place = stanford_cars(tmp_path / "source")
+    write_annotations(place / "devkit/cars_train_annos.mat", [(1, 1, 24, 16, 1, "../../outside/a.jpg")])
+    assert any(isinstance(item, Listed) for item in found_in(place))
+    allow(SOURCES, place)
+    with pytest.raises(
+        SourceError, match=r"names '.*outside/a\.jpg', which is outside of what TENFOLD_ALLOWED_SOURCES"
+    ):
+        found_in(place)
+
+
+def test_cars_annotations_are_not_read_through_a_link_to_outside(outside: Path, tmp_path: Path, allow: ALLOW):
+    place = stanford_cars(tmp_path / "source")
+    moved(place / "devkit", outside)
+    allow(SOURCES, place)
+    with pytest.raises(
+        SourceError, match=r"names '.*cars_meta\.mat', which is outside of what TENFOLD_ALLOWED_SOURCES"
+    ):
+        found_in(place)
+
+
+def test_a_row_that_names_no_file_is_still_listed_as_missing(tmp_path: Path, allow: ALLOW):
+    """Not refused: it leads nowhere."""
+    (tmp_path / "list.jsonl").write_text('{"path": "zero\\u0000byte", "label": "cat"}\n')
+    os.mkfifo(tmp_path / "pipe")
+    allow(SOURCES, tmp_path)
+    assert [item.size for item in found_in(tmp_path / "list.jsonl") if isinstance(item, Listed)] == [-1]

@@ -1,0 +1,20 @@
+"""What the tests of training share."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.build import build
+from pipeline.config import settings_from
+from tests.conftest import jpeg
+
+
+@pytest.fixture(scope="package")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data set of 40 images in two classes; nobody changes it."""
+    root = tmp_path_factory.mktemp("published")
+    for number in range(40):
+        path = root / "source" / "ab"[number % 2] / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(jpeg(number))
+    return Path(build(settings_from({"source_uri": str(root / "source"), "workspace": str(root / "w")}))["dataset"])

@@ -1,0 +1,62 @@
+"""What a training reads, whatever its tries before it were given."""
+
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from pipeline.config import Settings, settings_from
+from pipeline.dataset import load
+from pipeline.input import cache
+from pipeline.training.inputs import open_inputs
+
+
+def never() -> bool:
+    return False
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return settings_from({"image_size": 32, "batch_size": 8, "epochs": 3, "local_folder": str(tmp_path)})
+
+
+def batches_of(
+    settings: Settings, published: Path, start: int, kept_before: bool | None
+) -> tuple[bool, list[tuple[tf.Tensor, ...]]]:
+    with open_inputs(settings, published, load(published), start, never, kept_before) as inputs:
+        return inputs.keeps, [*inputs.training]
+
+
+def assert_equal(batches: list[tuple[tf.Tensor, ...]], others: list[tuple[tf.Tensor, ...]]) -> None:
+    for one, other in zip(batches, others, strict=True):
+        assert all(np.array_equal(*pair) for pair in zip(one, other, strict=True))
+
+
+def test_less_memory_changes_no_order_in_mid_training(
+    settings: Settings, published: Path, monkeypatch: pytest.MonkeyPatch
+):
+    kept, whole = batches_of(settings, published, 0, None)
+    assert kept
+    monkeypatch.setattr(cache, "available_memory", lambda: 0)
+    kept, rest = batches_of(settings, published, len(whole) - 2, True)
+    assert kept
+    assert_equal(rest, whole[-2:])
+
+
+def test_more_memory_changes_no_order_either(settings: Settings, published: Path, monkeypatch: pytest.MonkeyPatch):
+    with monkeypatch.context() as patched:
+        patched.setattr(cache, "available_memory", lambda: 0)
+        kept, whole = batches_of(settings, published, 0, None)
+    assert not kept
+    kept, rest = batches_of(settings, published, len(whole) - 2, False)
+    assert not kept
+    assert_equal(rest, whole[-2:])
+
+
+def test_what_was_asked_for_wins(settings: Settings, published: Path):
+    told = settings.model_copy(update={"cache": "off"})
+    with open_inputs(told, published, load(published), 0, never, kept_before=True) as inputs:
+        assert not inputs.keeps
+        assert len([*islice(inputs.training, 1)]) == 1

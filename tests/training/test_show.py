@@ -1,0 +1,260 @@
+"""The picture holds what the model sees: its pixels are looked at."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageFont
+
+from pipeline.__main__ import main
+from pipeline.config import Settings, settings_from
+from pipeline.errors import DatasetError
+from pipeline.input import training_batches, validation_batches
+from pipeline.input.color import jittered, seed_of_batch
+from pipeline.input.options import batch_options
+from pipeline.storage import BucketPath
+from pipeline.training import show as shown
+from pipeline.training.show import LABEL_HEIGHT, MARGIN, TITLE_HEIGHT, Seen, draw_grid, shortened, show, shown_side
+from tests.fake_gcs import FakeGcs
+from tests.published import publish, publish_case
+
+ROOT = Path(__file__).resolve().parents[2]
+SIZE = 32
+WHITE = (255, 255, 255)
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A data set of 40 images in two halves, of a colour each; their names are what people call folders."""
+    root = tmp_path_factory.mktemp("published")
+    for number in range(40):
+        path = root / "source" / ("Chrysanthème 菊", "a name that is far too long " * 4)[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        image = Image.new("RGB", (50, 40), (5 * number, 100, 0))
+        image.paste((0, 100, 5 * number), (25, 0, 50, 40))
+        image.save(path)
+    return publish(root / "source", root / "w", num_shards=2, dataset_name="flowers")
+
+
+def settings_of(**values: object) -> Settings:
+    return settings_from({"image_size": SIZE, "batch_size": 8, **values})
+
+
+def tile(picture: Image.Image, number: int, columns: int, side: int = shown_side(SIZE)) -> Image.Image:
+    row, column = divmod(number, columns)
+    left, top = MARGIN + column * (side + MARGIN), TITLE_HEIGHT + row * (side + LABEL_HEIGHT)
+    return picture.crop((left, top, left + side, top + side))
+
+
+def label_of(picture: Image.Image, number: int, columns: int, side: int = shown_side(SIZE)) -> Image.Image:
+    """The strip below an image, the margin to its right included."""
+    row, column = divmod(number, columns)
+    left, top = MARGIN + column * (side + MARGIN), TITLE_HEIGHT + row * (side + LABEL_HEIGHT) + side
+    return picture.crop((left, top, left + side + MARGIN, top + LABEL_HEIGHT))
+
+
+def is_blank(image: Image.Image) -> bool:
+    return image.getcolors() == [(image.width * image.height, WHITE)]
+
+
+def assert_shows(path: Path, images: Sequence[np.ndarray], columns: int) -> None:
+    """That the picture has these images, pixel for pixel, each with a label, and no more."""
+    with Image.open(path) as picture:
+        picture.load()
+    for number, image in enumerate(images):
+        seen = np.asarray(tile(picture, number, columns).resize((SIZE, SIZE), Image.Resampling.NEAREST))
+        assert np.abs(seen.astype(float) - image).max() <= 0.51
+        assert not is_blank(label_of(picture, number, columns))
+    assert len(images) == columns**2 or is_blank(tile(picture, len(images), columns))
+
+
+def validated(folder: Path, settings: Settings) -> list[np.ndarray]:
+    batches = validation_batches(folder, batch_options(settings))
+    return [
+        image
+        for images, _, weights in batches
+        for image, weight in zip(images.numpy(), weights.numpy(), strict=True)
+        if weight
+    ]
+
+
+def test_it_shows_validation_images_as_they_are_evaluated(published: Path, tmp_path: Path):
+    settings = settings_of()
+    images = validated(published, settings)
+    path = show(settings, published, tmp_path / "a.png", augmented=False, count=4)
+    assert len(images) > 4
+    assert_shows(path, images[:4], 2)
+
+
+def test_where_there_are_fewer_all_are_shown_and_no_padding(published: Path, tmp_path: Path):
+    settings = settings_of(batch_size=5)
+    images = validated(published, settings)
+    path = show(settings, published, tmp_path / "a.png", augmented=False, count=256)
+    assert_shows(path, images, int(np.ceil(np.sqrt(len(images)))))
+
+
+@pytest.mark.parametrize("color_jitter", [0.0, 0.5])
+def test_it_shows_the_first_training_images_as_training_sees_them(published: Path, tmp_path: Path, color_jitter: float):
+    settings = settings_of(color_jitter=color_jitter, crop="random", seed=3)
+    path = show(settings, published, tmp_path / "a.png", augmented=True, count=16)
+    batches = training_batches(published, batch_options(settings)).take(2)
+    images = [jittered(batch[0], color_jitter, seed_of_batch(3, step)).numpy() for step, batch in enumerate(batches)]
+    assert_shows(path, np.concatenate(images), 4)
+
+
+@pytest.mark.parametrize("cache", ["auto", "memory", "disk"])
+def test_what_training_keeps_is_left_alone(published: Path, tmp_path: Path, cache: str):
+    settings = settings_of(cache=cache, local_folder=str(tmp_path / "local"))
+    path = show(settings, published, tmp_path / "a.png", augmented=True, count=4)
+    other = show(settings_of(cache="off"), published, tmp_path / "b.png", augmented=True, count=4)
+    assert path.read_bytes() == other.read_bytes()
+    assert not (tmp_path / "local").exists()
+
+
+def test_from_a_bucket_it_is_the_same_picture(gcs: FakeGcs, published: Path, tmp_path: Path):
+    gcs.put_folder("bucket", "published/", published)
+    settings = settings_of(local_folder=str(tmp_path / "local"))
+    remote = show(settings, BucketPath("bucket", "published"), tmp_path / "a.png", augmented=True, count=9)
+    local = show(settings, published, tmp_path / "b.png", augmented=True, count=9)
+    assert remote.read_bytes() == local.read_bytes()
+
+
+def one_coloured(side: int, *colours: tuple[int, int, int]) -> list[Seen]:
+    return [Seen(Image.new("RGB", (side, side), colour), label) for label, colour in enumerate(colours)]
+
+
+@pytest.mark.parametrize("side", [32, 96, 160, 224, 600])
+def test_images_stand_in_rows_and_no_label_in_another(side: int):
+    colours = [(200, 0, 0), (0, 200, 0), (0, 0, 200)]
+    picture = draw_grid(one_coloured(side, *colours), ["W" * 200, "b", "c"], "T" * 500, "s" * 500)
+    for number, colour in enumerate(colours):
+        image = tile(picture, number, 2, shown_side(side))
+        assert image.getcolors() == [(image.width * image.height, colour)]
+    assert is_blank(tile(picture, 3, 2, shown_side(side)))
+    strip = label_of(picture, 0, 2, shown_side(side))
+    assert is_blank(strip.crop((strip.width - MARGIN, 0, *strip.size)))
+    assert not is_blank(strip)
+    assert is_blank(picture.crop((picture.width - MARGIN, 0, *picture.size)))  # the title is cut, too
+
+
+def test_labels_are_those_of_their_images():
+    seen = one_coloured(32, (1, 1, 1), (2, 2, 2))
+    picture = draw_grid([seen[0], seen[1], seen[0]], ["daisy", "rose"], "title", "subtitle")
+    strips = [label_of(picture, number, 2).tobytes() for number in range(3)]
+    assert strips[0] == strips[2] != strips[1]
+    renamed = draw_grid([seen[0], seen[1], seen[0]], ["daisy", "tulip"], "title", "subtitle")
+    assert label_of(renamed, 0, 2).tobytes() == strips[0]
+    assert label_of(renamed, 1, 2).tobytes() != strips[1]
+
+
+@pytest.mark.parametrize("fonts", [(), ("no such font.ttf",), shown.FONTS])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "漢字",
+        "Chrysanthème 菊 🌼",
+        "two\nlines\tand \0",
+        "\udcff\ud800",
+        "שלום",
+        "e\u0301",
+        "W" * 100_000,
+        "漢" * 99,
+    ],
+)
+def test_any_name_can_be_drawn(monkeypatch: pytest.MonkeyPatch, fonts: tuple[str, ...], name: str):
+    monkeypatch.setattr(shown, "FONTS", fonts)  # what other systems have
+    picture = draw_grid(one_coloured(32, (1, 1, 1)), [name], name, name)
+    assert not is_blank(label_of(picture, 0, 1))
+
+
+@pytest.mark.parametrize("width", [0, 10, 50, 51, 52, 53, 200])
+def test_a_name_is_cut_where_the_room_ends(width: int):
+    font = ImageFont.load_default(14)
+    name = "sunflowers of a late summer"
+    line = shortened(name, width, font)
+    if line != name:
+        assert line.endswith("…")
+        assert name.startswith(line[:-1])
+        assert width < font.getlength("…") or font.getlength(line) <= width
+        longer = name[: len(line)] + "…"
+        assert name[len(line) - 1] == " " or font.getlength(longer) > width
+    else:
+        assert font.getlength(name) <= width
+
+
+def test_several_labels_are_refused(tmp_path: Path):
+    dataset, _ = publish_case("boxes", tmp_path)
+    with pytest.raises(DatasetError, match="several labels"):
+        show(settings_of(), dataset, tmp_path / "a.png", augmented=False, count=4)
+
+
+@pytest.mark.parametrize(
+    ("values", "augmented", "words"),
+    [
+        ({}, True, "training, crop random, flip, 32 x 32 pixels"),
+        ({"flip": False, "color_jitter": 0.4}, True, "training, crop random, color jitter 0.4, 32 x 32 pixels"),
+        ({"image_size": 40}, False, "validation, crop centre, 40 x 40 pixels"),
+        ({"crop": "whole", "color_jitter": 0.4}, False, "validation, crop whole, 32 x 32 pixels"),
+    ],
+)
+def test_the_title_says_what_is_seen(
+    published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, values: dict, augmented: bool, words: str
+):
+    titles: list[tuple[str, str]] = []
+    # Words in a picture cannot be read back.
+    monkeypatch.setattr(shown, "draw_grid", lambda *given: titles.append(given[2:]) or draw_grid(*given))
+    show(settings_of(**values), published, tmp_path / "a.png", augmented=augmented, count=1)
+    assert titles == [(f"flowers {published.name}", words)]
+
+
+def test_a_damaged_shard_is_named_and_no_picture_left(published: Path, tmp_path: Path):
+    dataset = publish(published.parents[3] / "source", tmp_path / "w")
+    shard = next(path for path in sorted(dataset.glob("validation-*")) if path.stat().st_size)
+    content = bytearray(shard.read_bytes())
+    content[40] ^= 1
+    shard.write_bytes(content)
+    with pytest.raises(DatasetError, match=rf"{shard.name}: the record at byte 0 is damaged"):
+        show(settings_of(), dataset, tmp_path / "a.png", augmented=False, count=4)
+    assert not list(tmp_path.glob("a.png*"))
+
+
+def test_the_command_writes_into_the_current_folder_and_replaces(published: Path, tmp_path: Path):
+    path = tmp_path / f"flowers-{published.name}-augmented.png"
+    path.write_bytes(b"of yesterday")
+    command = [sys.executable, "-m", "pipeline", "show", str(published), "--augmented", "--count", "3", "--json"]
+    done = subprocess.run(
+        [*command, "--set", "image_size=40"],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        check=True,
+    )
+    assert json.loads(done.stdout) == {"picture": path.name}
+    assert done.stderr == b"loading TensorFlow\n"
+    with Image.open(path) as picture:
+        assert picture.format == "PNG"
+    assert [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nowhere"], "nowhere is no folder"),
+        (["{published}", "--count", "0"], "--count must be from 1 to 256, got 0"),
+        (["{published}", "--to", "a.jpg"], "--to must be a local file that ends in .png, got 'a.jpg'"),
+        (["{published}", "--to", "gs://bucket/a.png"], "--to must be a local file"),
+        (["{published}", "--set", "image_size=1"], "image_size must be greater than or equal to 32, got '1'"),
+    ],
+)
+def test_what_cannot_be_is_said_in_one_sentence(
+    published: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+):
+    assert main(["show", *(argument.format(published=published) for argument in arguments)]) == 1
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
