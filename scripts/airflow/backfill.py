@@ -14,8 +14,9 @@ from scripts.airflow.follow import GIVE_UP_LIMIT_S, give_up
 from scripts.airflow.progress import Display, Stage, say
 from scripts.airflow.remote import Running
 from scripts.airflow.signals import Signals
-from scripts.airflow.watch import LOCKED, Seen, once_free, watch
+from scripts.airflow.watch import LOCKED, POLL_S, Seen, once_free, watch
 
+_LAST_LOOKS = 4
 _RANGE = ("from_date", "to_date")
 _BUSY: Mapping[int, str] = {**LOCKED, httpx.codes.CONFLICT: "Airflow has not closed an earlier backfill yet"}
 
@@ -152,6 +153,9 @@ def _cancel(client: Client, wanted: Backfill) -> None:
 def _cancel_one(client: Client, wanted: Backfill, backfill: Json) -> None:
     once_free(lambda: client.close_backfill(backfill["id"]), time.sleep, GIVE_UP_LIMIT_S)
     say("The backfill is cancelled")
-    for run in _outcome(client, wanted, _made_at(backfill)).runs:
-        if run["state"] in ACTIVE:
-            give_up(client, run["dag_run_id"])
+    for look in range(_LAST_LOOKS):
+        # A scheduler that read a run before it was failed may still write it down as running: one look misses that.
+        time.sleep(POLL_S if look else 0)
+        for run in _outcome(client, wanted, _made_at(backfill)).runs:
+            if run["state"] in ACTIVE:
+                give_up(client, run["dag_run_id"])

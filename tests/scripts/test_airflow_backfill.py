@@ -13,6 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx
 import pytest
 
+from scripts.airflow import backfill as backfilling
 from scripts.airflow import client as asking
 from scripts.airflow import watch as watching
 from scripts.airflow.backfill import Outcome, carry_out
@@ -39,6 +40,8 @@ class Server(ThreadingHTTPServer):
         self.runs: dict[int, dict[str, Any]] = {}
         self.days = [1, 2]
         self.looks_to_the_end = 3
+        self.starts_late = False
+        """Whether the scheduler has read the runs, and starts one of them when they have been failed."""
 
     def create(self, body: dict[str, Any]) -> tuple[int, Any]:
         code = self.creations.pop(0) if self.creations else 200
@@ -63,6 +66,11 @@ class Server(ThreadingHTTPServer):
 
     def look(self) -> list[dict[str, Any]]:
         self.looks_to_the_end -= bool(self.runs)
+        seen = [dict(run) for run in self.runs.values()]
+        if self.starts_late:
+            if self.backfills[-1]["completed_at"]:
+                self.runs[2]["state"], self.starts_late = "running", False
+            return seen
         self.move("queued", "running")
         if self.looks_to_the_end <= 0:
             self.move("running", "success")
@@ -103,7 +111,8 @@ class Handler(Answering):
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    monkeypatch.setattr(watching, "POLL_S", 0.01)
+    for module in (watching, backfilling):
+        monkeypatch.setattr(module, "POLL_S", 0.01)
     server = Server()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
@@ -111,6 +120,18 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     server.shutdown()
     thread.join()
     server.server_close()
+
+
+class Interrupting(Signals):
+    """A person who presses Ctrl-C as soon as there are runs."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__()
+        self._server = server
+
+    def check(self) -> None:
+        if self._server.runs:
+            raise Interrupted(2)
 
 
 def client_of(server: Server, dag_id: str = "dag") -> Client:
@@ -185,15 +206,17 @@ def test_a_refusal_is_told_in_the_words_of_airflow(server: Server) -> None:
 
 
 def test_an_interruption_ends_the_backfill_and_its_runs(server: Server) -> None:
-    class Interrupting(Signals):
-        def check(self) -> None:
-            if server.runs:
-                raise Interrupted(2)
-
     server.looks_to_the_end = 1000
     with pytest.raises(Interrupted):
-        backfill(server, Interrupting())
+        backfill(server, Interrupting(server))
     assert server.backfills[0]["completed_at"]
+    assert [run["state"] for run in server.runs.values()] == ["failed", "failed"]
+
+
+def test_an_interruption_ends_what_the_scheduler_starts_while_it_is_cancelled(server: Server) -> None:
+    server.looks_to_the_end, server.starts_late = 1000, True
+    with pytest.raises(Interrupted):
+        backfill(server, Interrupting(server))
     assert [run["state"] for run in server.runs.values()] == ["failed", "failed"]
 
 
