@@ -25,10 +25,10 @@ STEPS = 100
 
 
 def read_tenfold(job):
-    """This project's batches; the last one of an epoch is filled up with images of no weight."""
+    """This project's batches, taken as its training takes them; an epoch is filled up with images of no weight."""
     import numpy as np
 
-    from pipeline.input import BatchOptions, training_batches
+    from pipeline.input import BatchOptions, one_ahead, training_batches
 
     names = ("image_size", "batch_size", "crop", "min_crop_area", "cache")
     options = BatchOptions(**{name: job[name] for name in names if name in job})
@@ -38,7 +38,7 @@ def read_tenfold(job):
         return training_batches(Path(job["folder"]), options, epochs=epochs)
 
     def batches(epochs):
-        for _, _, weights in dataset(epochs):
+        for _, _, weights in one_ahead(dataset(epochs)):
             yield int(np.count_nonzero(weights))
 
     return batches

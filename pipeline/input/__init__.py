@@ -1,14 +1,23 @@
 """TensorFlow: shards -> batches.
 
-from pipeline.input import BatchOptions, damage_named, training_batches
+from pipeline.input import BatchOptions, damage_named, one_ahead, training_batches
 
 batches = training_batches("workspace/datasets/images/4766e75c17183005", BatchOptions(image_size=224, batch_size=64))
-for images, labels, weights in batches: ...
+for images, labels, weights in one_ahead(batches): ...
 """
 
+from pipeline.input.ahead import one_ahead
 from pipeline.input.damage import damage_named
 from pipeline.input.images import training_batches, validation_batches
 from pipeline.input.options import BatchOptions
 from pipeline.input.shares import Server, steps_per_epoch
 
-__all__ = ["BatchOptions", "Server", "damage_named", "steps_per_epoch", "training_batches", "validation_batches"]
+__all__ = [
+    "BatchOptions",
+    "Server",
+    "damage_named",
+    "one_ahead",
+    "steps_per_epoch",
+    "training_batches",
+    "validation_batches",
+]

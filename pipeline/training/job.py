@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from zipfile import BadZipFile
 
 import keras
@@ -12,7 +12,7 @@ from pipeline import dataset as datasets
 from pipeline.config import Settings
 from pipeline.dataset import Dataset
 from pipeline.errors import BadInput, Preempted, StorageError
-from pipeline.input import steps_per_epoch
+from pipeline.input import one_ahead, steps_per_epoch
 from pipeline.input.damage import DAMAGE, damage_named
 from pipeline.monitor import CometOptions, Monitor, open_monitor
 from pipeline.progress import progress
@@ -84,15 +84,15 @@ class _Training:
         epochs = range(done + 1, self._settings.epochs + 1)
         told = self._settings, self._folder, self._dataset, loop.step, self._stopping, saved.keeps
         with open_inputs(*told) as self._inputs:
-            try:
-                batches = iter(self._on_device(self._inputs.training))
-                validation = self._on_device(self._inputs.validation)
-                for epoch in epochs:
-                    self._explained_epoch(epoch, loop, batches, validation)
-                    done = epoch
-            except Preempted:
-                saved.save(done, loop.step, loop.sums, self._inputs.keeps)
-                raise
+            validation = self._on_device(self._inputs.validation)
+            with closing(one_ahead(self._on_device(self._inputs.training))) as batches:
+                try:
+                    for epoch in epochs:
+                        self._explained_epoch(epoch, loop, batches, validation)
+                        done = epoch
+                except Preempted:
+                    saved.save(done, loop.step, loop.sums, self._inputs.keeps)
+                    raise
 
     def _on_device(self, batches: tf.data.Dataset) -> Iterable[Batch]:
         """The batches, sent to the device ahead of the step that needs them."""

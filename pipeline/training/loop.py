@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import tensorflow as tf
 
 from pipeline.errors import Preempted, TrainingError
+from pipeline.input import one_ahead
 from pipeline.monitor import Monitor
 from pipeline.progress import Advance
 from pipeline.training.steps import Steps
@@ -102,7 +103,7 @@ class EpochLoop:
         """Loss and accuracy over all of `batches`, exact whatever their padding."""
         sums = Sums()
         start = self.clock()
-        for batch in batches:
+        for batch in one_ahead(batches):
             if self.stopping():
                 raise Preempted(f"asked to stop in the validation after step {self.step}")
             loss, right, examples = map(float, self.steps.evaluate(*batch))
