@@ -14,6 +14,7 @@ from pipeline.dataset import Dataset
 from pipeline.errors import BadInput, Preempted, StorageError
 from pipeline.input import one_ahead, steps_per_epoch
 from pipeline.input.damage import DAMAGE, damage_named
+from pipeline.malloc import keep_large_blocks
 from pipeline.monitor import CometOptions, Monitor, open_monitor
 from pipeline.progress import progress
 from pipeline.runs import Best, Run, load_best, save_best, save_result
@@ -85,7 +86,9 @@ class _Training:
         told = self._settings, self._folder, self._dataset, loop.step, self._stopping, saved.keeps
         with open_inputs(*told) as self._inputs:
             validation = self._on_device(self._inputs.validation)
-            with closing(one_ahead(self._on_device(self._inputs.training))) as batches:
+            training = iter(self._on_device(self._inputs.training))
+            keep_large_blocks()
+            with closing(one_ahead(training)) as batches:
                 try:
                     for epoch in epochs:
                         self._explained_epoch(epoch, loop, batches, validation)

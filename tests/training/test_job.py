@@ -16,6 +16,7 @@ from pipeline.monitor import read
 from pipeline.runs import Run, load_best, load_result
 from pipeline.train import prepare_run
 from pipeline.training.job import run_job
+from tests.test_malloc import fetch_large_blocks, is_fetched, needs_counts
 
 
 @pytest.fixture
@@ -38,6 +39,13 @@ def after(steps: int) -> Callable[[], bool]:
     """Asks to stop once it was asked `steps` times before."""
     asked = iter(range(10**9))
     return lambda: next(asked) >= steps
+
+
+@needs_counts
+def test_a_training_keeps_large_blocks_of_memory(run: Run):
+    fetch_large_blocks()
+    run_job(run, never)
+    assert not is_fetched(1 << 20)
 
 
 def test_a_training_leaves_all_that_it_promises(run: Run, published: Path):
