@@ -45,7 +45,7 @@ def after(steps: int) -> Callable[[], bool]:
 def test_a_training_keeps_large_blocks_of_memory(run: Run):
     fetch_large_blocks()
     run_job(run, never)
-    assert not is_fetched(1 << 20)
+    assert not is_fetched(24 << 20)  # larger than what the training left free
 
 
 def test_a_training_leaves_all_that_it_promises(run: Run, published: Path):
