@@ -22,7 +22,7 @@ def test_a_step_that_overflows_is_left_out_and_its_loss_is_a_number(tmp_path: Pa
     training = overflowing(tmp_path)
     before = [variable.numpy() for variable in training.model.trainable_variables]
     losses = training.train(2)
-    assert np.isfinite(losses).all()
+    assert all(0 < loss < 100 for loss in losses)  # not times the scale either
     after = training.model.trainable_variables
     assert all(np.array_equal(*pair) for pair in zip(before, after, strict=True))
     assert float(training.optimizer.dynamic_scale) == TOO_LARGE / 4
@@ -42,13 +42,19 @@ def test_the_scale_of_the_loss_goes_on_from_the_checkpoint(tmp_path: Path):
         assert np.array_equal(one, other)
 
 
-def test_gradients_are_those_of_the_loss_whatever_it_was_scaled_by(tmp_path: Path):
-    losses = []
-    for scale in (2.0**4, 2.0**12):
-        training = small(HALF.model_copy(update={"clip_norm": 0.01}), tmp_path / str(scale))
-        training.optimizer.dynamic_scale.assign(scale)
-        losses.append(training.train(3))
-    assert losses[0] == pytest.approx(losses[1], rel=1e-2)
+def test_gradients_are_those_of_the_loss_and_not_of_the_scaled_one(tmp_path: Path):
+    whole, half = (
+        small(settings, tmp_path / settings.precision, dropout=0.0) for settings in (settings_from({}), HALF)
+    )
+    whole.train(1)
+    half.train(1)
+    for one, other in zip(first_moments(whole), first_moments(half), strict=True):
+        assert np.allclose(one, other, rtol=0.05, atol=1e-3)
+
+
+def first_moments(training: Small) -> list[np.ndarray]:
+    """After one step: a tenth of the gradients."""
+    return [each.numpy() for each in training.optimizer.variables if each.path.endswith("momentum")]
 
 
 def test_xla_compiles_the_step_and_changes_no_loss(tmp_path: Path):
