@@ -57,10 +57,12 @@ def first_moments(training: Small) -> list[np.ndarray]:
     return [each.numpy() for each in training.optimizer.variables if each.path.endswith("momentum")]
 
 
-def test_xla_compiles_the_step_and_changes_no_loss(tmp_path: Path):
+@pytest.mark.parametrize(("precision", "rel"), [("float32", 1e-4), ("mixed_float16", 0.02)])
+def test_xla_compiles_the_step_and_changes_no_loss(precision: str, rel: float, tmp_path: Path):
+    both = [settings_from({"precision": precision, "xla": xla}) for xla in (False, True)]
     # Without dropout: XLA draws other random numbers.
-    plain, compiled = (small(settings_from({"xla": xla}), tmp_path / str(xla), dropout=0.0) for xla in (False, True))
-    assert compiled.train(3) == pytest.approx(plain.train(3), rel=1e-4)
+    plain, compiled = (small(settings, tmp_path / str(settings.xla), dropout=0.0) for settings in both)
+    assert compiled.train(3) == pytest.approx(plain.train(3), rel=rel)
     assert (compiled_functions(plain), compiled_functions(compiled)) == (0, 1)
 
 
