@@ -26,8 +26,7 @@ SHARDS_PER_SERVER = 10
 SMALLEST_INPUT = {"InceptionResNetV2": 75}
 """Sides in pixels, where Keras refuses smaller ones than our own 32."""
 
-MODELS = (
-    "small_cnn",
+APPLICATIONS = (
     "MobileNetV2",
     "MobileNetV3Small",
     "MobileNetV3Large",
@@ -35,7 +34,10 @@ MODELS = (
     "ResNet50",
     "InceptionResNetV2",
 )
-"""What `model` may name beside a function of the user's own: ours, and those of keras.applications."""
+"""Those of keras.applications that `model` may name."""
+
+MODELS = ("small_cnn", *APPLICATIONS)
+"""What `model` may name beside a function of the user's own."""
 
 WEIGHTS_SUFFIXES = (".weights.h5", ".h5", ".keras")
 
@@ -101,7 +103,7 @@ class Settings(BaseModel):
         "small_cnn",
         title="Model",
         examples=list(MODELS),
-        description=f"The small CNN, one of keras.applications ({', '.join(MODELS[1:])}), or package.module:function "
+        description=f"The small CNN, one of keras.applications ({', '.join(APPLICATIONS)}), or package.module:function "
         "of yours, which is called with the image size and the number of classes and returns a keras.Model.",
     )
 
@@ -110,7 +112,12 @@ class Settings(BaseModel):
     batch_size: int = Field(32, title="Batch size", ge=1, le=65_536, description="Examples in one training step.")
 
     learning_rate: float = Field(
-        0.001, title="Learning rate", gt=0, le=10, allow_inf_nan=False, description="Step size of the Adam optimizer."
+        0.001,
+        title="Learning rate",
+        gt=0,
+        le=10,
+        allow_inf_nan=False,
+        description="Step size of the Adam optimizer: the highest, where it rises and falls.",
     )
 
     workspace: str = Field(
@@ -500,6 +507,97 @@ class Settings(BaseModel):
         "they fit into half of what is free and the crop allows it (random and whole do).",
     )
 
+    learning_rate_schedule: Literal["constant", "cosine"] = Field(
+        "constant",
+        title="Learning rate schedule",
+        json_schema_extra=TRAINING,
+        description="constant keeps the learning rate. cosine lets it fall to 0 by the end of the training, along half "
+        "a cosine: mostly the better model, where the number of epochs is known.",
+    )
+
+    warmup_epochs: float = Field(
+        0.0,
+        title="Warm-up",
+        ge=0,
+        allow_inf_nan=False,
+        json_schema_extra=TRAINING,
+        description="Epochs, or a part of one, in which the learning rate rises from 0 in a straight line: for large "
+        "batches and high learning rates. Less than all epochs.",
+    )
+
+    weight_decay: float = Field(
+        0.0,
+        title="Weight decay",
+        ge=0,
+        le=10,
+        allow_inf_nan=False,
+        json_schema_extra=TRAINING,
+        description="How much of each weight a step takes away, times the learning rate (AdamW): against learning by "
+        "heart, 0.05 for instance. Biases and normalization are left alone. 0: none.",
+    )
+
+    clip_norm: float = Field(
+        0.0,
+        title="Largest gradient",
+        ge=0,
+        allow_inf_nan=False,
+        json_schema_extra=TRAINING,
+        description="Gradients of all weights together are shortened to this norm: for losses that jump, 1 for "
+        "instance. 0: they are not.",
+    )
+
+    label_smoothing: float = Field(
+        0.0,
+        title="Label smoothing",
+        ge=0,
+        lt=1,
+        json_schema_extra=TRAINING,
+        description="Share of a label that training spreads over all classes: against too much certainty and wrong "
+        "labels, 0.1 for instance.",
+    )
+
+    class_weights: Literal["none", "balanced"] = Field(
+        "none",
+        title="Class weights",
+        json_schema_extra=TRAINING,
+        description="balanced: each class counts equally in the loss, however many training images it has. Each image "
+        "is still seen once an epoch.",
+    )
+
+    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = Field(
+        "float32",
+        title="Precision",
+        json_schema_extra=TRAINING,
+        description="mixed_bfloat16 computes in 16 bits and keeps weights in 32: for GPUs since NVIDIA's A100. "
+        "mixed_float16 (with loss scaling) for older ones with tensor cores. Slower on most CPUs.",
+    )
+
+    xla: bool = Field(
+        False,
+        title="XLA",
+        json_schema_extra=TRAINING,
+        description="Compile the step with XLA. Pays on a GPU in trainings of many minutes, for models of many small "
+        "layers most; the first step takes up to a few minutes longer.",
+    )
+
+    freeze_epochs: int = Field(
+        0,
+        title="Frozen epochs",
+        ge=0,
+        json_schema_extra=TRAINING,
+        description="Of a model of keras.applications that starts from weights: epochs in which only its new head "
+        "learns, before all of it does. 0: all of it learns from the start.",
+    )
+
+    finetune_rate: float = Field(
+        0.1,
+        title="Fine-tuning rate",
+        gt=0,
+        le=1,
+        json_schema_extra=TRAINING,
+        description="The learning rate after the frozen epochs, as a share of what it would be.",
+    )
+
     sample_hz: float = Field(
         5.0,
         title="Samples a second",
@@ -555,6 +653,31 @@ class Settings(BaseModel):
             raise ValueError(
                 f"cache must be auto or off with balanced, which takes other examples in each epoch, got {self.cache!r}"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _warm_in_time(self) -> "Settings":
+        if self.warmup_epochs >= self.epochs:
+            raise ValueError(f"warmup_epochs must be less than epochs ({self.epochs}), got {self.warmup_epochs}")
+        return self
+
+    @model_validator(mode="after")
+    def _balanced_once(self) -> "Settings":
+        if self.balanced and self.class_weights == "balanced":
+            raise ValueError(
+                "class_weights must be none with balanced, which shows all classes equally often, got 'balanced'"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _can_be_frozen(self) -> "Settings":
+        if self.freeze_epochs and not (self.weights and self.model in APPLICATIONS):
+            raise ValueError(
+                f"freeze_epochs must be 0 without weights of a model of keras.applications, got {self.freeze_epochs} "
+                f"with model {self.model!r} and weights {self.weights!r}"
+            )
+        if self.freeze_epochs > self.epochs:
+            raise ValueError(f"freeze_epochs must be at most epochs ({self.epochs}), got {self.freeze_epochs}")
         return self
 
     @field_validator("workspace")

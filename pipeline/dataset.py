@@ -71,6 +71,11 @@ class Dataset:
     window: Mapping[str, str] = field(default_factory=dict)
     """The version of each partition, of a data set that is made of several (pipeline/window.py)."""
 
+    def class_counts(self, split: str) -> list[int]:
+        """Examples of each label in a split, ordered by id: of some there may be none."""
+        classes = self.splits[split].classes
+        return [classes.get(label, 0) for label in self.labels]
+
     @property
     def labels_crc32c(self) -> str:
         """CRC32C of the label map, one label a line: two data sets of the same one have the same ids."""

@@ -75,9 +75,14 @@ def training_place(settings: Settings, run_id: str, dataset_version: str) -> Pla
 
 _OF_THE_INPUT = ("shuffle_megabytes", "crop", "min_crop_area", "flip", "color_jitter", "balanced", "cache")
 
+_OF_THE_STEP = (
+    *("learning_rate_schedule", "warmup_epochs", "weight_decay", "clip_norm", "label_smoothing", "class_weights"),
+    *("precision", "xla", "freeze_epochs", "finetune_rate"),
+)
+
 
 def _key(settings: Settings, dataset_version: str) -> str:
-    names = ("model", "epochs", "batch_size", "learning_rate", "image_size", "seed", *_OF_THE_INPUT)
+    names = ("model", "epochs", "batch_size", "learning_rate", "image_size", "seed", *_OF_THE_INPUT, *_OF_THE_STEP)
     weights = f"{crc32c_of(Path(settings.weights)):08x}" if settings.weights else ""
     content = {"dataset": dataset_version, "weights": weights, **{name: getattr(settings, name) for name in names}}
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=6).hexdigest()

@@ -63,9 +63,21 @@ CHANGED = {
     "color_jitter": 0.4,
     "balanced": True,
     "cache": "disk",
+    "learning_rate_schedule": "cosine",
+    "warmup_epochs": 0.5,
+    "weight_decay": 0.05,
+    "clip_norm": 1.0,
+    "label_smoothing": 0.1,
+    "class_weights": "balanced",
+    "precision": "mixed_bfloat16",
+    "xla": True,
+    "freeze_epochs": 2,
+    "finetune_rate": 0.5,
     "sample_hz": 1.0,
     "comet_project": "mine",
 }
+NEEDS = {"freeze_epochs": {"weights": "/data/model.weights.h5", "model": "MobileNetV2"}}
+"""What else must be set for a field to be."""
 
 
 def test_every_field_is_changed_here():
@@ -74,7 +86,7 @@ def test_every_field_is_changed_here():
 
 @pytest.mark.parametrize("field", CHANGED)
 def test_a_field_takes_another_value_and_survives_the_way_through_json(field: str):
-    settings = settings_from({field: CHANGED[field]})
+    settings = settings_from({field: CHANGED[field], **NEEDS.get(field, {})})
     assert getattr(settings, field) == CHANGED[field] != getattr(settings_from({}), field)
     assert settings_from(settings.model_dump(mode="json")) == settings
 
@@ -109,6 +121,19 @@ def test_every_field_says_what_it_is_for(field: str):
             "cache must be auto or off with crop=random_resized, which reads whole images, got 'memory'",
         ),
         ({"balanced": True, "cache": "disk"}, "cache must be auto or off with balanced, which takes other examples"),
+        ({"epochs": 3, "warmup_epochs": 3}, "warmup_epochs must be less than epochs (3), got 3.0"),
+        ({"balanced": True, "class_weights": "balanced"}, "class_weights must be none with balanced, which shows"),
+        ({"label_smoothing": 1.0}, "label_smoothing must be less than 1"),
+        ({"finetune_rate": 0.0}, "finetune_rate must be greater than 0"),
+        (
+            {"freeze_epochs": 1, "model": "MobileNetV2"},
+            "freeze_epochs must be 0 without weights of a model of keras.applications, got 1 with model 'MobileNetV2'",
+        ),
+        ({"freeze_epochs": 1, "weights": "/data/a.keras"}, "got 1 with model 'small_cnn' and weights '/data/a.keras'"),
+        (
+            {**NEEDS["freeze_epochs"], "epochs": 3, "freeze_epochs": 4},
+            "freeze_epochs must be at most epochs (3), got 4",
+        ),
         ({"model": "VGG"}, "model must be small_cnn, MobileNetV2, "),
         ({"model": "os.path"}, "InceptionResNetV2 or package.module:function, got 'os.path'"),
         ({"model": "os:path:join"}, "or package.module:function"),

@@ -12,8 +12,7 @@ def balanced(records: tf.data.Dataset, dataset: Dataset, seed: int, epoch: tf.Te
     Counted, not drawn: a class of 10 examples that needs 25 has each of them two or three times, and which ones three
     times depends on the epoch. The copies follow one another: shuffle behind it.
     """
-    classes = dataset.splits["train"].classes
-    counts = tf.constant([classes.get(label, 0) for label in dataset.labels], tf.float32)
+    counts = tf.constant(dataset.class_counts("train"), tf.float32)
     present = tf.cast(counts > 0, tf.float32)
     # One more of each class than its part: rounding down must not leave the epoch short.
     wanted = (tf.reduce_sum(counts) / tf.reduce_sum(present) + 1) * present

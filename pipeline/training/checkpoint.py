@@ -26,6 +26,7 @@ class Checkpoints:
         state = tf.train.Checkpoint(
             model=model,
             optimizer=optimizer,
+            seeds=_seeds(model),
             epochs_done=self.epochs_done,
             step=self.step,
             sums=self._sums,
@@ -56,3 +57,9 @@ class Checkpoints:
         self._sums.assign(astuple(sums))
         self._keeps.assign(int(keeps))
         self._manager.save(checkpoint_number=step)
+
+
+def _seeds(model: keras.Model) -> list[keras.Variable]:
+    """The counts of dropout's random numbers. TensorFlow does not find them, and would begin anew after a stop."""
+    weights = {id(variable) for variable in model.weights}
+    return [variable for variable in model.variables if id(variable) not in weights]

@@ -23,8 +23,9 @@ from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.inputs import open_inputs
 from pipeline.training.loop import Batch, EpochLoop, Sums
 from pipeline.training.models import build_model, with_probabilities
+from pipeline.training.optimizer import build_optimizer
+from pipeline.training.phases import build_steps
 from pipeline.training.quiet import stderr_held_back
-from pipeline.training.steps import Steps
 
 _log = logging.getLogger(__name__)
 
@@ -67,15 +68,16 @@ class _Training:
         self._settings: Settings = run.settings
         self._folder = place_of(run.dataset)
         self._dataset: Dataset = datasets.load(self._folder)
+        self._steps_per_epoch = steps_per_epoch(self._dataset, self._settings.batch_size)
         keras.utils.set_random_seed(self._settings.seed)
         self._strategy = one_device()
         with self._strategy.scope():
             self._model = _built(self._settings, len(self._dataset.labels))
-            optimizer = keras.optimizers.Adam(self._settings.learning_rate)
+            optimizer = build_optimizer(self._settings, self._model, self._steps_per_epoch)
             self._checkpoints = Checkpoints(run.folder / "checkpoints", self._model, optimizer)
         self._checkpoints.restore()
-        self._steps = Steps(self._strategy, self._model, optimizer, self._settings.color_jitter, self._settings.seed)
-        self._steps_per_epoch = steps_per_epoch(self._dataset, self._settings.batch_size)
+        told = self._settings, self._strategy, self._model, optimizer, self._dataset, self._steps_per_epoch
+        self._steps = build_steps(*told)
 
     def run(self, monitor: Monitor) -> None:
         """All epochs that are left."""

@@ -14,6 +14,7 @@ from pipeline.errors import Preempted, TrainingError
 from pipeline.input import one_ahead
 from pipeline.monitor import Monitor
 from pipeline.progress import Advance
+from pipeline.training.phases import TwoPhases
 from pipeline.training.steps import Steps
 
 Batch = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
@@ -57,7 +58,7 @@ class Sums:
 class EpochLoop:
     """Runs epochs over batches, reporting each step to the monitor; `stopping` is asked between steps."""
 
-    steps: Steps
+    steps: Steps | TwoPhases
     monitor: Monitor
     stopping: Callable[[], bool]
     step: int = 0
@@ -95,7 +96,8 @@ class EpochLoop:
         loss, right, examples = map(float, sums)  # waits for the device, which would otherwise still be at work
         compute_s = self.clock() - start
         self.step += 1
-        _require_number(loss, f"at step {self.step} of epoch {epoch}")
+        first, last = self.sums.examples + 1, self.sums.examples + int(examples)
+        _require_number(loss, f"at step {self.step} of epoch {epoch}, whose examples {first} to {last} it saw")
         self.monitor.batch(step=self.step, epoch=epoch, wait_s=wait_s, compute_s=compute_s, examples=int(examples))
         self.sums.add(int(examples), loss, right, wait_s)
 
@@ -115,4 +117,4 @@ class EpochLoop:
 
 def _require_number(loss: float, where: str) -> None:
     if not math.isfinite(loss):
-        raise TrainingError(f"the loss became {loss} {where}: lower learning_rate, or look at the data")
+        raise TrainingError(f"the loss became {loss} {where}: lower learning_rate, set clip_norm, or look at the data")

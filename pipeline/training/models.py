@@ -20,9 +20,27 @@ _IMAGENET_MEAN_BGR = (103.939, 116.779, 123.68)
 def build_model(settings: Settings, classes: int) -> keras.Model:
     """The model that `settings.model` names, with the weights of a local file or random ones.
 
+    It computes in `settings.precision`; its weights and logits are float32 in any.
+
     Raises ValueError or OSError where the file of weights does not fit, SettingsError where a function of the user's
     own cannot be used.
     """
+    with _dtype_policy(settings.precision):
+        return _built(settings, classes)
+
+
+@contextmanager
+def _dtype_policy(name: str) -> Iterator[None]:
+    """Let layers be made with a policy, and put the one before back: it is Keras's own for the whole process."""
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy(name)
+    try:
+        yield
+    finally:
+        keras.config.set_dtype_policy(before)
+
+
+def _built(settings: Settings, classes: int) -> keras.Model:
     if ":" in settings.model:
         return _own_model(settings, classes)
     inputs = keras.Input((settings.image_size, settings.image_size, 3), name="image")
@@ -32,6 +50,11 @@ def build_model(settings: Settings, classes: int) -> keras.Model:
             model.load_weights(settings.weights)
         return model
     return keras.Model(inputs, _application(inputs, classes, settings), name=settings.model)
+
+
+def base_of(model: keras.Model) -> keras.Model:
+    """What keras.applications has of one of its models: all but scaling and head."""
+    return next(layer for layer in model.layers if isinstance(layer, keras.Model))
 
 
 def with_probabilities(model: keras.Model) -> keras.Model:
@@ -57,7 +80,7 @@ def _own_model(settings: Settings, classes: int) -> keras.Model:
         raise SettingsError(f"{what} must give a logit a class, {(None, classes)}, got {shape}")
     if settings.weights:
         theirs.load_weights(settings.weights)
-    model = keras.Model(inputs, logits, name=name)
+    model = keras.Model(inputs, keras.ops.cast(logits, "float32"), name=name)
     with _explained(f"{what} must be one that Keras can save"):  # else it fails after the first epoch
         keras.saving.serialize_keras_object(model)
     return model
@@ -74,7 +97,7 @@ def _explained(what: str) -> Iterator[None]:
 
 def _small_cnn(images: keras.KerasTensor, classes: int) -> keras.KerasTensor:
     """Four blocks of convolutions, each at half the resolution of the one before."""
-    x = keras.layers.Rescaling(1 / 127.5, offset=-1)(images)
+    x = _scaled_to_one(images)
     for filters in (32, 64, 96, 128):
         x = keras.layers.Conv2D(filters, 3, padding="same", use_bias=False)(x)
         # Momentum 0.9: with a few hundred images an epoch the default 0.99 never reaches the data's own mean.
@@ -93,13 +116,19 @@ def _application(images: keras.KerasTensor, classes: int, settings: Settings) ->
 
 def _scaled(images: keras.KerasTensor, name: str) -> keras.KerasTensor:
     if name in _SCALED_TO_ONE:
-        return keras.layers.Rescaling(1 / 127.5, offset=-1)(images)
+        return _scaled_to_one(images)
     if name in _BGR_LESS_MEAN:
         blue_first = keras.ops.flip(keras.ops.cast(images, "float32"), axis=-1)
-        return keras.layers.Normalization(mean=_IMAGENET_MEAN_BGR, variance=(1.0, 1.0, 1.0))(blue_first)
+        less_mean = keras.layers.Normalization(mean=_IMAGENET_MEAN_BGR, variance=(1.0, 1.0, 1.0), dtype="float32")
+        return less_mean(blue_first)
     if name in _SCALED_INSIDE:
         return keras.ops.cast(images, "float32")
     raise ValueError(f"no scaling is known for {name}")
+
+
+def _scaled_to_one(images: keras.KerasTensor) -> keras.KerasTensor:
+    # float32 whatever the policy: in bfloat16 neighbouring shades become one.
+    return keras.layers.Rescaling(1 / 127.5, offset=-1, dtype="float32")(images)
 
 
 def _head(x: keras.KerasTensor, classes: int) -> keras.KerasTensor:

@@ -9,6 +9,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from pipeline.config import Settings, settings_from
 from pipeline.errors import BadInput, DatasetError, Preempted
@@ -16,6 +17,7 @@ from pipeline.monitor import read
 from pipeline.runs import Run, load_best, load_result
 from pipeline.train import prepare_run
 from pipeline.training.job import run_job
+from pipeline.training.models import base_of, build_model
 from tests.test_malloc import fetch_large_blocks, is_fetched, needs_counts
 
 
@@ -154,6 +156,30 @@ def test_weights_of_a_file_are_where_training_starts(settings: Settings, publish
             for model in (trained, again)
         )
         assert np.allclose(ours, theirs, atol=1e-5)
+
+
+def test_a_job_takes_its_steps_as_it_is_told(settings: Settings, published: Path):
+    run = prepare_run(settings_from({**settings.model_dump(), "precision": "mixed_float16"}), published, "half")
+    run_job(run, never)
+    of_layer = {layer.name: layer.compute_dtype for layer in keras.models.load_model(run.model_path).layers}
+    assert {"float16", "float32"} == set(of_layer.values())
+    kept = {name for name, _ in tf.train.list_variables(str(run.folder / "checkpoints"))}
+    assert any("/inner_optimizer/" in name for name in kept)
+
+
+@pytest.mark.long
+def test_a_transfer_learning_goes_on_in_either_phase(settings: Settings, published: Path, tmp_path: Path):
+    values = {**settings.model_dump(), "model": "MobileNetV2"}
+    base_of(build_model(settings_from(values), 2)).save_weights(tmp_path / "base.weights.h5")
+    transfer = settings_from({**values, "weights": str(tmp_path / "base.weights.h5"), "freeze_epochs": 1})
+    whole, stopped = (prepare_run(transfer, published, name) for name in ("whole", "stopped"))
+    run_job(whole, never)
+    for steps in (2, 6):  # in the first epoch, and, asked six times more, in the second
+        with pytest.raises(Preempted):
+            run_job(stopped, after(steps))
+    run_job(stopped, never)
+    losses = [read(run.folder / "record", "epochs")["loss"].to_numpy() for run in (whole, stopped)]
+    assert np.allclose(*losses, rtol=1e-3)
 
 
 def test_weights_that_do_not_fit_are_refused(settings: Settings, published: Path, tmp_path: Path):

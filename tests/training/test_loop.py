@@ -87,8 +87,9 @@ def test_validation_counts_the_last_small_batch(clock: Clock, recorder: Recorder
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_a_loss_that_is_no_number_stops_the_training(clock: Clock, recorder: Recorder, loss: float):
-    with pytest.raises(TrainingError, match="at step 1 of epoch 2"):
-        EpochLoop(Steps(clock, loss=loss), recorder, lambda: False).train(2, batches(clock), 10, lambda _: None)
+    loop = EpochLoop(Steps(clock, loss=loss), recorder, lambda: False, step=12, sums=Sums(examples=4))
+    with pytest.raises(TrainingError, match="at step 13 of epoch 2, whose examples 5 to 6 it saw: lower learning_rate"):
+        loop.train(2, batches(clock), 20, lambda _: None)
 
 
 def test_it_stops_between_steps(clock: Clock, recorder: Recorder):

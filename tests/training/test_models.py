@@ -6,12 +6,12 @@ import keras
 import numpy as np
 import pytest
 
-from pipeline.config import MODELS, Settings, settings_from
+from pipeline.config import APPLICATIONS, MODELS, Settings, settings_from
 from pipeline.errors import SettingsError
-from pipeline.training.models import build_model, with_probabilities
+from pipeline.training.models import base_of, build_model, with_probabilities
 
 
-@pytest.mark.parametrize("name", MODELS[1:])
+@pytest.mark.parametrize("name", APPLICATIONS)
 def test_every_name_is_keras_own(name: str):
     assert callable(getattr(keras.applications, name))
 
@@ -53,6 +53,37 @@ def scaled(name: str, value: int) -> np.ndarray:
     inputs = keras.Input((4, 4, 3))
     model = keras.Model(inputs, _scaled(inputs, name))
     return np.asarray(model(np.full((1, 4, 4, 3), value, np.uint8)))[0, 0, 0]
+
+
+# --- precision --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("precision", ["mixed_bfloat16", "mixed_float16"])
+def test_a_model_computes_in_16_bits_between_pixels_and_logits(precision: str, tmp_path: Path):
+    model = build_model(settings_from({"precision": precision, "image_size": 32}), classes=3)
+    assert keras.config.dtype_policy().name == "float32"
+    of_layer = {layer.name.split("_")[0]: layer.compute_dtype for layer in model.layers}
+    assert (of_layer["conv2d"], of_layer["rescaling"], of_layer["logits"]) == (precision[6:], "float32", "float32")
+    assert {variable.dtype for variable in model.weights} == {"float32"}
+    images = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), np.uint8)
+    assert model(images).dtype == "float32"
+
+    saved = with_probabilities(model)
+    saved.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    assert np.array_equal(loaded.predict(images, verbose=0), saved.predict(images, verbose=0))
+
+
+def test_a_model_that_cannot_be_made_leaves_no_policy_behind():
+    with pytest.raises(OSError, match="no_such"):
+        build_model(settings_from({"precision": "mixed_float16", "weights": "/no_such.weights.h5"}), 4)
+    assert keras.config.dtype_policy().name == "float32"
+
+
+def test_the_base_is_what_has_the_weights_of_a_file():
+    model = build_model(settings_from({"model": "MobileNetV2", "image_size": 32}), 4)
+    head = {variable.path for variable in model.weights} - {variable.path for variable in base_of(model).weights}
+    assert head == {"logits/kernel", "logits/bias"}
 
 
 # --- a function of the user's own -------------------------------------------------------------------------------------
@@ -113,6 +144,11 @@ def test_a_function_of_ones_own_makes_a_model_that_can_be_saved(name: str, own: 
     assert np.allclose(model.predict(images, verbose=0).sum(axis=1), 1, atol=1e-4)
     model.save(tmp_path / "model.keras")
     assert (model.name, (tmp_path / "model.keras").exists()) == (name, True)
+
+
+def test_its_logits_are_float32_in_any_precision(own: str):
+    model = build_model(own_settings(f"{own}:functional", precision="mixed_float16"), 4)
+    assert (model.layers[-1].dtype_policy.name, model.outputs[0].dtype) == ("mixed_float16", "float32")
 
 
 def test_its_weights_may_come_from_a_file(own: str, tmp_path: Path):

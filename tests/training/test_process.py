@@ -152,6 +152,14 @@ def test_other_weights_under_the_same_path_are_another_training(settings: Settin
         {"batch_size": 5},
         {"image_size": 64},
         {"shuffle_megabytes": 1},
+        {"learning_rate_schedule": "cosine"},
+        {"warmup_epochs": 0.5},
+        {"weight_decay": 0.05},
+        {"clip_norm": 1.0},
+        {"label_smoothing": 0.1},
+        {"class_weights": "balanced"},
+        {"precision": "mixed_float16"},
+        {"xla": True},
     ],
 )
 def test_other_settings_have_another_folder(settings: Settings, values: dict):
@@ -160,6 +168,14 @@ def test_other_settings_have_another_folder(settings: Settings, values: dict):
     assert training_folder(other, "run", "1") != training_folder(settings, "run", "1")
     assert training_folder(settings, "run", "1") != training_folder(settings, "run", "2")
     assert training_folder(settings, "run", "1") != training_folder(settings, "another", "1")
+
+
+@pytest.mark.parametrize("values", [{"freeze_epochs": 2}, {"finetune_rate": 0.5}])
+def test_other_phases_have_another_folder(settings: Settings, tmp_path: Path, values: dict):
+    (tmp_path / "some.keras").write_bytes(b"weights")
+    values_of_both = {**settings.model_dump(), "model": "MobileNetV2", "weights": str(tmp_path / "some.keras")}
+    folders = {training_folder(settings_from({**values_of_both, **more}), "run", "1") for more in ({}, values)}
+    assert len(folders) == 2
 
 
 @pytest.mark.parametrize(

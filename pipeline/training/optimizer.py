@@ -1,0 +1,91 @@
+"""The optimizer of a training, and its learning rate from the first update to the last."""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import keras
+from keras import ops
+
+from pipeline.config import Settings
+
+_BETA_1, _BETA_2 = 0.9, 0.999
+"""How much of its two averages Adam keeps in each update."""
+
+
+def build_optimizer(settings: Settings, model: keras.Model, steps_per_epoch: int) -> keras.Optimizer:
+    """Adam as the settings want it, for a model of which nothing is frozen yet. Its variables are not made here."""
+    optimizer = keras.optimizers.Adam(
+        learning_rate(settings, steps_per_epoch),
+        _BETA_1,
+        _BETA_2,
+        # This makes it AdamW: Keras takes it from the weights themselves, not by way of the gradients.
+        weight_decay=settings.weight_decay or None,
+        global_clipnorm=settings.clip_norm or None,
+    )
+    optimizer.exclude_from_weight_decay(_vectors(model))
+    return keras.optimizers.LossScaleOptimizer(optimizer) if settings.precision == "mixed_float16" else optimizer
+
+
+def _vectors(model: keras.Model) -> list[keras.Variable]:
+    """Biases, and what normalization multiplies and adds, whatever they are called."""
+    return [variable for variable in model.trainable_variables if len(variable.shape) < 2]
+
+
+def learning_rate(settings: Settings, steps_per_epoch: int) -> "LearningRate":
+    """The learning rate of a training with so many steps an epoch."""
+    return LearningRate(
+        highest=settings.learning_rate,
+        warmup=settings.warmup_epochs * steps_per_epoch,
+        falls_until=settings.epochs * steps_per_epoch if settings.learning_rate_schedule == "cosine" else None,
+        frozen=settings.freeze_epochs * steps_per_epoch,
+        finetune_rate=settings.finetune_rate,
+    )
+
+
+@dataclass(frozen=True)
+class LearningRate(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc]  # Keras is not followed
+    """The learning rate by the number of updates before, which the optimizer counts: its count is in a checkpoint."""
+
+    highest: float
+    warmup: float = 0.0
+    """Updates in which it rises from 0 in a straight line."""
+    falls_until: int | None = None
+    """Updates after which it is 0, along half a cosine that begins after the warm-up; None: it does not fall."""
+    frozen: int = 0
+    """Updates after which the base of the model learns, too; 0: it does so from the start."""
+    finetune_rate: float = 1.0
+    """By how much the rate is multiplied from then on."""
+
+    def __call__(self, step: Any) -> Any:
+        """Float32 scalar for `step`, an integer scalar from 0."""
+        step = ops.cast(step, "float32")
+        rate = self.highest * self._risen(step) * self._fallen(step)
+        return ops.where(step < self.frozen, rate, rate * self._finetuned(step)) if self.frozen else rate
+
+    def _risen(self, step: Any) -> Any:
+        return ops.minimum(step / self.warmup, 1.0) if self.warmup else 1.0
+
+    def _fallen(self, step: Any) -> Any:
+        if self.falls_until is None:
+            return ops.ones_like(step)
+        done = ops.clip((step - self.warmup) / (self.falls_until - self.warmup), 0.0, 1.0)
+        return 0.5 * (1.0 + ops.cos(math.pi * done))
+
+    def _finetuned(self, step: Any) -> Any:
+        """What fine-tuning makes of the rate.
+
+        Adam's averages of the base begin at zero with it, but its correction for that follows the count of all
+        updates. Uncorrected, the first updates of the base would be up to 6.5 times too long.
+        """
+        since = ops.maximum(step - self.frozen, 0.0)  # else no number, before, in the branch that is not taken
+        return self.finetune_rate * _correction(since + 1.0) / _correction(step + 1.0)
+
+    def get_config(self) -> dict[str, Any]:
+        """Its fields: Keras makes another of them."""
+        return asdict(self)
+
+
+def _correction(update: Any) -> Any:
+    """What Adam multiplies the rate by, since its averages began at zero so many updates ago."""
+    return ops.sqrt(1.0 - _BETA_2**update) / (1.0 - _BETA_1**update)

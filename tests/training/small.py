@@ -1,0 +1,70 @@
+"""A model of a few variables that learns as the large ones do: in a base and a head, with noise of its own."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from pipeline.config import Settings
+from pipeline.dataset import Dataset, Split
+from pipeline.records import RecordFormat
+from pipeline.training.checkpoint import Checkpoints
+from pipeline.training.loop import Sums
+from pipeline.training.optimizer import build_optimizer
+from pipeline.training.phases import TwoPhases, build_steps
+from pipeline.training.steps import Steps
+
+STEPS_PER_EPOCH = 2
+_SPLITS = {"train": Split(8, 1, {"a": 2, "b": 6}, ())}
+DATASET = Dataset("images", "1" * 16, ("a", "b"), {}, RecordFormat(), {}, _SPLITS, {}, {}, {}, {}, {}, {})
+BATCH = (
+    tf.constant(np.random.default_rng(0).integers(0, 256, (4, 5, 5, 3), np.uint8)),
+    tf.constant([0, 1, 0, 1]),
+    tf.constant([1.0, 1.0, 1.0, 0.0]),
+)
+
+
+@dataclass
+class Small:
+    """What a job has of its model."""
+
+    model: keras.Model
+    optimizer: keras.Optimizer
+    checkpoints: Checkpoints
+    steps: Steps | TwoPhases
+
+    def train(self, steps: int) -> list[float]:
+        """The losses of so many steps on one batch."""
+        return [float(self.steps.train(*BATCH)[0]) for _ in range(steps)]
+
+    def save(self) -> None:
+        """Write a checkpoint."""
+        self.checkpoints.save(0, int(self.optimizer.iterations), Sums(), keeps=False)
+
+    def weights(self) -> list[np.ndarray]:
+        """Copies of all variables."""
+        return [variable.numpy() for variable in self.model.weights]
+
+
+def small(settings: Settings, folder: Path, dropout: float = 0.5) -> Small:
+    """The model, made anew with the same first weights, or as the last checkpoint in `folder` has it."""
+    keras.utils.set_random_seed(0)
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    with strategy.scope():
+        model = _model(settings.precision, dropout)
+        optimizer = build_optimizer(settings, model, STEPS_PER_EPOCH)
+        checkpoints = Checkpoints(folder, model, optimizer)
+    checkpoints.restore()
+    steps = build_steps(settings, strategy, model, optimizer, DATASET, STEPS_PER_EPOCH)
+    return Small(model, optimizer, checkpoints, steps)
+
+
+def _model(precision: str, dropout: float) -> keras.Model:
+    inner = keras.Input((75,))
+    x = keras.layers.BatchNormalization(dtype=precision)(keras.layers.Dense(8, dtype=precision)(inner))
+    base = keras.Model(inner, keras.layers.Dropout(dropout, dtype=precision)(x))
+    inputs = keras.Input((5, 5, 3))
+    scaled = keras.layers.Flatten()(keras.layers.Rescaling(1 / 127.5, offset=-1)(inputs))
+    return keras.Model(inputs, keras.layers.Dense(2, dtype="float32")(base(scaled)))

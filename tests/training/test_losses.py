@@ -1,0 +1,45 @@
+"""Losses of examples, as Keras has them and by hand."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from pipeline.config import settings_from
+from pipeline.dataset import Dataset, Split
+from pipeline.records import RecordFormat
+from pipeline.training.losses import balanced_weights, cross_entropy, smoothed_cross_entropy, training_loss
+
+LABELS = tf.constant([0, 2, 2])
+LOGITS = tf.constant([[1.0, -2.0, 0.5], [3.0, 0.0, -1.0], [0.0, 0.0, 9.0]])
+SPLITS = {"train": Split(8, 1, {"a": 2, "c": 6}, ())}
+DATASET = Dataset("images", "1" * 16, ("a", "b", "c"), {}, RecordFormat(), {}, SPLITS, {}, {}, {}, {}, {}, {})
+SHARES = np.array([2.0, 2 / 3, 2 / 3])
+"""What the three examples weigh, of two classes that have 2 and 6."""
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
+def test_a_part_of_the_label_goes_to_all_classes(smoothing: float):
+    of_keras = keras.losses.CategoricalCrossentropy(from_logits=True, label_smoothing=smoothing, reduction="none")
+    assert np.allclose(smoothed_cross_entropy(LABELS, LOGITS, smoothing), of_keras(tf.one_hot(LABELS, 3), LOGITS))
+
+
+@pytest.mark.parametrize(
+    ("counts", "weights"),
+    [([5, 5], [1.0, 1.0]), ([1, 3], [2.0, 2 / 3]), ([0, 2, 6], [0.0, 2.0, 2 / 3]), ([0, 0], [0.0, 0.0])],
+)
+def test_classes_weigh_the_same_in_sum_and_an_example_one_on_average(counts: list[int], weights: list[float]):
+    assert balanced_weights(counts) == pytest.approx(weights)
+
+
+@pytest.mark.parametrize(
+    ("values", "losses"),
+    [
+        ({}, cross_entropy(LABELS, LOGITS)),
+        ({"label_smoothing": 0.2}, smoothed_cross_entropy(LABELS, LOGITS, 0.2)),
+        ({"class_weights": "balanced"}, SHARES * cross_entropy(LABELS, LOGITS)),
+        ({"label_smoothing": 0.2, "class_weights": "balanced"}, SHARES * smoothed_cross_entropy(LABELS, LOGITS, 0.2)),
+    ],
+)
+def test_the_settings_say_what_is_trained_on(values: dict, losses: tf.Tensor):
+    assert np.allclose(training_loss(settings_from(values), DATASET)(LABELS, LOGITS), losses)
