@@ -121,7 +121,10 @@ def test_precision_and_recall_of_each_class():
 
 
 def test_confusions_are_the_pairs_that_came():
-    assert confusions(predictions(ROWS), 100_000) == [[0, 0, 2], [0, 1, 1], [1, 0, 1], [1, 1, 1]]
+    assert confusions(predictions(ROWS), 2) == [[0, 0, 2], [0, 1, 1], [1, 0, 1], [1, 1, 1]]
+    many = np.array([70_000], np.int32)  # so many that a pair's number has no room in 32 bits
+    kept = Predictions(many, many - 1, *(np.ones(1),) * 2, np.ones(1, bool))
+    assert confusions(kept, 100_000) == [[70_000, 69_999, 1]]
 
 
 def test_the_most_wrong_are_those_that_the_model_was_surest_of():

@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.dataset import images_at, load
 from pipeline.evaluation import evaluation_of
 from pipeline.report import evaluation as section
 from pipeline.report import report_run, write_report
 from pipeline.report.evaluation import MOST_CLASSES, MOST_PAIRS
+from pipeline.report.parts import thumbnail, whole
 from tests.published import publish_case
 from tests.report.evaluated import ROWS, evaluated, predictions
 from tests.report.test_report import EVIL, Page, describe, jpeg
@@ -83,14 +85,14 @@ def test_names_of_others_do_no_harm(tmp_path: Path):
 
 
 def test_the_most_wrong_are_read_from_the_shards(tmp_path: Path):
-    """The picture of a position is that of the shards: each is of a colour of its own."""
     folder, _ = publish_case("keep", tmp_path)
-    run = tmp_path / "run"
-    held_back = json.loads((folder / "dataset.json").read_text())["splits"]["validation"]["examples"]
+    run, dataset = tmp_path / "run", load(folder)
+    held_back = dataset.splits["validation"].examples
     evaluated(run, ["a", "b", "c"], [(0, 1, 0.9 - n / 100) for n in range(held_back)])
     settings = {"source_uri": "x"}
     described = {"run_id": "r", "dataset": str(folder), "dataset_version": "v", "settings": settings}
     (run / "run.json").write_text(json.dumps({**described, "folder": str(run), "host": {}, "software": {}}))
     page = Page(report_run(run))
     wrong = [attributes["src"] for tag, attributes in page.tags if tag == "img" and "taken for" in attributes["alt"]]
-    assert len(wrong) == len(set(wrong)) == held_back > 0
+    images = images_at(folder, dataset, "validation", range(held_back))
+    assert wrong == [thumbnail(image, section.THUMBNAIL, whole) for image in images] != []
