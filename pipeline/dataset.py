@@ -1,7 +1,7 @@
 """What a data set is: a folder of shards with a `dataset.json`, written last. Without that file nothing reads it."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import islice
@@ -75,6 +75,11 @@ class Dataset:
         """Examples of each label in a split, ordered by id: of some there may be none."""
         classes = self.splits[split].classes
         return [classes.get(label, 0) for label in self.labels]
+
+    @property
+    def names(self) -> list[str]:
+        """What people call the classes, by id."""
+        return [self.texts.get(label, label) for label in self.labels]
 
     @property
     def labels_crc32c(self) -> str:
@@ -233,6 +238,23 @@ def _training_images(folder: Place, dataset: Dataset) -> Iterator[tuple[str, byt
         for record in tfrecord.read_records(folder / shard.name):
             image = read_image(record, dataset.records)
             yield dataset.labels[image.labels[0]], as_file(image)
+
+
+def images_at(folder: Place, dataset: Dataset, split: str, positions: Sequence[int]) -> list[bytes]:
+    """The images at these positions, from 0 through all shards of the split, as JPEG or PNG files.
+
+    Each shard that holds one is read up to the last of them; of a bucket it is copied first.
+    """
+    found: dict[int, bytes] = {}
+    before = 0
+    for shard in dataset.splits[split].shards:
+        wanted = {position - before for position in positions if 0 <= position - before < shard.examples}
+        if wanted:
+            records = islice(tfrecord.read_records(folder / shard.name), max(wanted) + 1)
+            picked = ((number, record) for number, record in enumerate(records) if number in wanted)
+            found |= {before + number: as_file(read_image(record, dataset.records)) for number, record in picked}
+        before += shard.examples
+    return [found[position] for position in positions]
 
 
 def _size(path: Place) -> int | None:

@@ -7,6 +7,8 @@ record/         the local record of the monitor
 checkpoints/    to go on from
 best.json       the best epoch so far, and the file of its model
 model.keras     the best model, once the training is complete
+predictions.npz what it says of the validation examples, a row each
+evaluation.json how good that is (pipeline/evaluation.py)
 comet/          offline archives, a folder a try
 result.json     written last: the training is complete
 failure.json    why the last try failed
@@ -26,6 +28,7 @@ from typing import Any
 from pipeline import errors, storage
 from pipeline.config import Settings, settings_from
 from pipeline.errors import DatasetError, Preempted, TenfoldError, TrainingError
+from pipeline.evaluation import metrics_of
 from pipeline.monitor import last_row, read
 from pipeline.monitor.diagnosis import summarize, verdict
 from pipeline.storage import Place, crc32c_of
@@ -137,17 +140,28 @@ def load_best(run: Run) -> Best | None:
         return None
 
 
-def save_result(run: Run, comet: str) -> None:
-    """Give the best model its name and write `result.json`: the training is complete from then on."""
+def best_model(run: Run) -> Path:
+    """The file of the best model, once all epochs are done. Raises TrainingError where none is known."""
+    named = run.folder / _required_best(run).model
+    return named if named.exists() else run.model_path  # a try that was killed in `save_result` gave it its name
+
+
+def _required_best(run: Run) -> Best:
     best = load_best(run)
     if best is None:
         raise TrainingError(f"{run.folder} holds no best.json although all epochs are done: remove it, and train again")
-    if (run.folder / best.model).exists():  # else a try that was killed here gave it its name
-        (run.folder / best.model).replace(run.model_path)
+    return best
+
+
+def save_result(run: Run, comet: str) -> None:
+    """Give the best model its name and write `result.json`: the training is complete from then on."""
+    best = _required_best(run)
+    best_model(run).replace(run.model_path)
     _remove_models(run, but="")
+    metrics = {**best.metrics, **metrics_of(run.folder)}
     result = {
         "run": str(run.place),
-        "metrics": {"best_epoch": best.epoch, **{name: round(value, 6) for name, value in best.metrics.items()}},
+        "metrics": {"best_epoch": best.epoch, **{name: round(value, 6) for name, value in metrics.items()}},
         "model": str(run.place / run.model_path.name),
         "comet": _archives(run, comet).replace(str(run.folder), str(run.place)),
         "verdict": verdict(summarize(read(run.folder / "record", "batches"))),

@@ -13,7 +13,7 @@ from pipeline.storage import Place, move_whole, place_of, write_whole
 SAMPLES = 48
 CARD = "card.html"
 REPORT = "report.html"
-RECORDED = ("run.json", "result.json", "record/")
+RECORDED = ("run.json", "result.json", "evaluation.json", "record/")
 """What the report of a run is drawn from, in its folder."""
 
 
@@ -36,11 +36,15 @@ def report_run(run: Place) -> Place:
 
 
 def _report_run(run_folder: Path) -> Path:
-    from pipeline.dataset import load, sample_images
+    from pipeline.dataset import images_at, load, sample_images
+    from pipeline.report.run import read_json
     from pipeline.runs import load_run
 
     folder = place_of(load_run(run_folder).dataset)
-    return write_report(run_folder, sample_images(folder, load(folder), SAMPLES))
+    dataset = load(folder)
+    most_wrong = [row["position"] for row in read_json(run_folder / "evaluation.json").get("most_wrong", [])]
+    images = images_at(folder, dataset, "validation", most_wrong)
+    return write_report(run_folder, sample_images(folder, dataset, SAMPLES), images)
 
 
 def write_card(
@@ -57,10 +61,11 @@ def write_card(
     card.write_card(folder / CARD, content, sample_images(folder, dataset, SAMPLES), rejected, duplicates)
 
 
-def write_report(run_folder: Path, samples: Sequence[tuple[str, bytes]] = ()) -> Path:
+def write_report(run_folder: Path, samples: Sequence[tuple[str, bytes]] = (), most_wrong: Sequence[bytes] = ()) -> Path:
     """Write ``run_folder/report.html`` and return its path; the page before it stays until the new one is whole.
 
-    ``samples`` are (label, encoded image) to show. Whatever a run that was killed did not come to write is said on
+    ``samples`` are (label, encoded image) to show, ``most_wrong`` the encoded images that evaluation.json lists as the
+    most wrong, in its order. Whatever a run that was killed did not come to write is said on
     the page to be missing. Raises OSError where the folder cannot be written.
     """
     from pipeline.report.page import render
@@ -68,5 +73,5 @@ def write_report(run_folder: Path, samples: Sequence[tuple[str, bytes]] = ()) ->
 
     path = run_folder / REPORT
     with write_whole(path) as file:
-        file.write(render(load(run_folder), samples).encode("utf-8", "backslashreplace"))
+        file.write(render(load(run_folder), samples, most_wrong).encode("utf-8", "backslashreplace"))
     return path

@@ -6,7 +6,7 @@ the colour-blind tell apart, and lines that share a figure also differ in dash.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -205,6 +205,56 @@ def _histogram(values: series.Array, title: str, colour: str) -> Any:
     plot.yaxis.axis_label = "% of steps"
     plot.add_tools(HoverTool(tooltips=[("from", "@left{0.00} ms"), ("to", "@right{0.00} ms"), ("steps", "@top{0.0}%")]))
     return plot
+
+
+def reliability(evaluation: Mapping[str, Any]) -> Figure:
+    """How often the model was right by how sure it was, and how many examples it was so sure of."""
+    bins = [row for row in evaluation["reliability"] if row["count"]]
+    columns = {name: np.array([row[name] for row in bins]) for name in ("low", "high", "confidence", "accuracy")}
+    columns["count"] = np.array([row["count"] for row in bins])
+    columns["share"] = 100 * columns["count"] / evaluation["examples"]
+    plots = [_accuracy_by_confidence(columns), _examples_by_confidence(columns)]
+    return _drawn("reliability", "Reliability", _reliability_sentence(evaluation, columns), *plots)
+
+
+def _accuracy_by_confidence(columns: Mapping[str, Any]) -> Any:
+    plot = _by_confidence(columns, "Accuracy", "accuracy", BLUE)
+    diagonal = plot.line([0, 1], [0, 1], color=GREY, line_width=2, line_dash="6 3")
+    dots = plot.scatter(columns["confidence"], columns["accuracy"], color=VERMILLION, size=7, marker="diamond")
+    _legend(plot, [("mean confidence of the bar", [dots]), ("confidence = accuracy", [diagonal])])
+    plot.y_range = Range1d(0, 1.02)
+    plot.yaxis.formatter = NumeralTickFormatter(format="0%")
+    return plot
+
+
+def _examples_by_confidence(columns: Mapping[str, Any]) -> Any:
+    plot = _by_confidence(columns, "Examples", "share", PURPLE)
+    plot.y_range.start = 0
+    plot.yaxis.axis_label = "% of examples"
+    return plot
+
+
+def _by_confidence(columns: Mapping[str, Any], title: str, top: str, colour: str) -> Any:
+    plot, source = _plot(title, "confidence", height=280), ColumnDataSource(dict(columns))
+    bars = plot.quad(
+        left="low", right="high", bottom=0, top=top, source=source, color=colour, fill_alpha=0.6, line_color=None
+    )
+    plot.x_range = Range1d(0, 1)
+    plot.xaxis.formatter = NumeralTickFormatter(format="0%")
+    told = ("confidence", "@confidence{0.0%}"), ("accuracy", "@accuracy{0.0%}"), ("examples", "@count{0,0}")
+    plot.add_tools(HoverTool(renderers=[bars], tooltips=list(told)))
+    return plot
+
+
+def _reliability_sentence(evaluation: Mapping[str, Any], columns: Mapping[str, Any]) -> str:
+    confidence = float(np.average(columns["confidence"], weights=columns["count"]))
+    accuracy, error = (evaluation["figures"][name]["value"] for name in ("accuracy", "calibration_error"))
+    sure = "surer than it should be" if confidence > accuracy else "less sure than it could be"
+    return (
+        f"The model gave its answers a probability of {confidence:.1%} on average and was right in {accuracy:.1%}: on "
+        f"the whole it is {sure}. A bar below the dashed line says the same of answers of one confidence; the expected "
+        f"calibration error, {error:.1%}, is the mean distance from it."
+    )
 
 
 def _drawn(name: str, title: str, sentence: str, *plots: Any) -> Figure:

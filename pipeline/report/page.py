@@ -11,7 +11,7 @@ from bokeh.resources import INLINE
 from PIL import ImageOps
 
 from pipeline.monitor.diagnosis import Summary, parts, percent, spread, summarize, verdict
-from pipeline.report import figures
+from pipeline.report import evaluation, figures
 from pipeline.report.parts import Table, environment, fact_tables, pictures, size
 from pipeline.report.run import Run
 
@@ -20,9 +20,10 @@ MOST_PICTURES = 60
 MOST_CLASSES = 30  # rows; the largest are listed, the rest is summed up
 
 
-def render(run: Run, samples: Sequence[tuple[str, bytes]]) -> str:
+def render(run: Run, samples: Sequence[tuple[str, bytes]], most_wrong: Sequence[bytes]) -> str:
     """The page as one HTML text that loads nothing from anywhere."""
     summary = summarize(run.batches)
+    evaluated = evaluation.view(run.evaluation, most_wrong)
     drawn = [
         figures.learning(run.epochs),
         figures.utilization(run.samples, run.epochs),
@@ -35,8 +36,9 @@ def render(run: Run, samples: Sequence[tuple[str, bytes]]) -> str:
         run_id=str(run.description.get("run_id", "")),
         verdict=verdict(summary),
         tiles=tiles(run, summary),
+        evaluation=evaluated,
         figures=drawn,
-        items={f"{figure.name}-{i}": item for figure in drawn for i, item in enumerate(figure.items)},
+        items=_items([evaluated.reliability, *drawn] if evaluated else drawn),
         timing=timing(run, summary),
         classes=classes(run.dataset),
         dataset_words=dataset_words(run.dataset),
@@ -45,6 +47,11 @@ def render(run: Run, samples: Sequence[tuple[str, bytes]]) -> str:
         bokeh="\n".join(INLINE.js_raw[:1]),
         nonce=secrets.token_urlsafe(16),  # scripts without it do not run, whatever a name or label smuggles in
     )
+
+
+def _items(drawn: Sequence[figures.Figure]) -> dict[str, Any]:
+    """What Bokeh embeds, by the id of its place on the page."""
+    return {f"{figure.name}-{i}": item for figure in drawn for i, item in enumerate(figure.items)}
 
 
 def tiles(run: Run, summary: Summary) -> list[tuple[str, str]]:

@@ -16,13 +16,15 @@ from pipeline.storage import Place, place_of
 
 @dataclass(frozen=True)
 class Run:
-    """``description`` is run.json, ``result`` result.json, ``dataset`` dataset.json; {} where missing.
+    """``description`` is run.json, ``result`` result.json, ``evaluation`` evaluation.json, ``dataset`` dataset.json;
+    {} where missing.
 
     ``samples``, ``batches`` and ``epochs`` are the record, with the columns of pipeline.monitor.
     """
 
     description: Mapping[str, Any]
     result: Mapping[str, Any]
+    evaluation: Mapping[str, Any]
     dataset: Mapping[str, Any]
     samples: pandas.DataFrame
     batches: pandas.DataFrame
@@ -31,19 +33,20 @@ class Run:
 
 def load(run_folder: Path) -> Run:
     """Read the folder of a run."""
-    description = _read_json(run_folder / "run.json")
+    description = read_json(run_folder / "run.json")
     dataset = description.get("dataset")
     return Run(
         description=description,
-        result=_read_json(run_folder / "result.json"),
-        dataset=_read_json(place_of(dataset) / "dataset.json") if isinstance(dataset, str) else {},
+        result=read_json(run_folder / "result.json"),
+        evaluation=read_json(run_folder / "evaluation.json"),
+        dataset=read_json(place_of(dataset) / "dataset.json") if isinstance(dataset, str) else {},
         samples=record.read(run_folder / "record", "samples"),
         batches=record.read(run_folder / "record", "batches"),
         epochs=record.read(run_folder / "record", "epochs"),
     )
 
 
-def _read_json(path: Place) -> dict[str, Any]:
+def read_json(path: Place) -> dict[str, Any]:
     """The object in the file; {} where there is none, so that a run that came to nothing still has a page."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))

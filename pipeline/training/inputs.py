@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 from typing import NamedTuple
 
@@ -62,7 +63,8 @@ def open_inputs(
     with _options(settings, dataset, kept_before) as options:
         keeps = options.cache != "off"
         # What is kept is read once, in the order of the first epoch, whichever one a training goes on with.
-        with _open_readers(settings, folder, dataset, range(1, 2) if keeps else left, stopping) as readers:
+        epochs = range(1, 2) if keeps else left
+        with _open_readers(settings, folder, dataset, epochs, keeps, stopping) as readers:
             yield Inputs(
                 training_batches(folder, options, epochs=settings.epochs, start=start, reader=readers.train),
                 validation_batches(folder, options, reader=readers.validation),
@@ -81,7 +83,7 @@ def _options(settings: Settings, dataset: Dataset, kept_before: bool | None) -> 
 
 @contextmanager
 def _open_readers(
-    settings: Settings, folder: Place, dataset: Dataset, epochs: range, stopping: Callable[[], bool]
+    settings: Settings, folder: Place, dataset: Dataset, epochs: range, keeps: bool, stopping: Callable[[], bool]
 ) -> Iterator[Readers]:
     """Readers for these epochs: one a split, since training reads on into the next epoch during the validation."""
     if isinstance(folder, Path) or settings.read_shards == "direct":
@@ -97,8 +99,9 @@ def _open_readers(
             return stack.enter_context(ShardReader(cache, shards, order, CYCLE, room, stopping))
 
         share = share_of(dataset.splits["train"].shards, settings.batch_size, Server())
+        # Whatever is validated: each epoch, one that was stopped in its validation again, and the best model.
         held_back = [shard.name for shard in dataset.splits["validation"].shards if shard.examples]
         yield Readers(
             train=opened("train", order_of_need(share, settings.seed, epochs)),
-            validation=opened("validation", (name for _ in epochs for name in held_back)),
+            validation=opened("validation", iter(held_back) if keeps else cycle(held_back)),
         )

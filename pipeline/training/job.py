@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from zipfile import BadZipFile
 
 import keras
@@ -20,6 +20,7 @@ from pipeline.progress import progress
 from pipeline.runs import Best, Run, load_best, save_best, save_result
 from pipeline.storage import place_of, temporary_beside
 from pipeline.training.checkpoint import Checkpoints
+from pipeline.training.evaluate import evaluate
 from pipeline.training.inputs import open_inputs
 from pipeline.training.loop import Batch, EpochLoop, Sums
 from pipeline.training.models import build_model, with_probabilities
@@ -80,7 +81,7 @@ class _Training:
         self._steps = build_steps(*told)
 
     def run(self, monitor: Monitor) -> None:
-        """All epochs that are left."""
+        """All epochs that are left, then the evaluation of the best model."""
         saved = self._checkpoints
         loop = EpochLoop(self._steps, monitor, self._stopping, step=int(saved.step), sums=saved.sums)
         done = int(saved.epochs_done)
@@ -93,24 +94,28 @@ class _Training:
             with closing(one_ahead(training)) as batches:
                 try:
                     for epoch in epochs:
-                        self._explained_epoch(epoch, loop, batches, validation)
+                        with self._explained():
+                            self._epoch(epoch, loop, batches, validation)
                         done = epoch
                 except Preempted:
                     saved.save(done, loop.step, loop.sums, self._inputs.keeps)
                     raise
+            # Where no checkpoint is written any more: the model now gets the weights of the best epoch.
+            with self._explained():
+                evaluate(self._run, self._dataset, self._strategy, self._model, validation, self._stopping)
 
     def _on_device(self, batches: tf.data.Dataset) -> Iterable[Batch]:
         """The batches, sent to the device ahead of the step that needs them."""
         distributed: Iterable[Batch] = self._strategy.experimental_distribute_dataset(batches)
         return distributed
 
-    def _explained_epoch(
-        self, epoch: int, loop: EpochLoop, batches: Iterator[Batch], validation: Iterable[Batch]
-    ) -> None:
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Around what reads batches: say which shard is damaged, or why no more came."""
         readers = self._inputs.readers
         try:
             with nullcontext() if readers.train else damage_named(self._folder):
-                self._epoch(epoch, loop, batches, validation)
+                yield
         except tf.errors.OpError as error:
             if readers.failure:
                 raise readers.failure from error
@@ -125,7 +130,9 @@ class _Training:
         what = f"epoch {epoch}/{self._settings.epochs}"
         with progress(what, self._dataset.splits["train"].examples) as advance:
             trained = loop.train(epoch, batches, epoch * self._steps_per_epoch, advance)
+        loop.sums = trained  # again: the checkpoint of a stop in the validation must have them
         validated = loop.evaluate(validation)
+        loop.sums = Sums()
         values = _values(trained, validated)
         loop.monitor.epoch(epoch=epoch, step=loop.step, values=values)
         self._say(epoch, values)

@@ -63,7 +63,7 @@ def show(settings: Settings, folder: Place, path: Path | None, *, augmented: boo
     with stderr_held_back():  # TensorFlow complains of a missing GPU where it first looks for one
         tf.config.list_physical_devices()
     seen = _seen(settings, folder, dataset, augmented, count)
-    picture = draw_grid(seen, _names(dataset), _title(dataset), _subtitle(settings, augmented))
+    picture = draw_grid(seen, dataset.names, _title(dataset), _subtitle(settings, augmented))
     path = path or Path(f"{dataset.name}-{dataset.version}{'-augmented' if augmented else ''}.png")
     with storage.write_whole(path) as file:
         picture.save(file, "PNG")
@@ -114,10 +114,6 @@ def _examples(batches: Iterable[tuple[tf.Tensor, ...]]) -> Iterator[Seen]:
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
-
-
-def _names(dataset: Dataset) -> list[str]:
-    return [dataset.texts.get(label, label) for label in dataset.labels]
 
 
 def _title(dataset: Dataset) -> str:

@@ -17,6 +17,7 @@ from PIL import Image
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
 from pipeline.report import write_report
+from tests.report.evaluated import evaluated
 
 EVIL = "</script><script>document.title='broken'</script><img src=x onerror=alert(1)>"
 
@@ -111,6 +112,7 @@ def complete(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
     record(folder)
     describe(folder)
+    evaluated(folder, ["circle", "square"])
     return write_report(folder, [("circle", jpeg("red")), ("square", jpeg("blue")), ("square", b"no image")])
 
 
@@ -242,4 +244,4 @@ def test_a_browser_draws_all_figures_without_an_error(complete: Path, tmp_path: 
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     console = [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
     assert [line for line in console if "document idle" not in line] == []
-    assert sum("document idle" in line for line in console) == 5  # two, one and two plots
+    assert sum("document idle" in line for line in console) == 7  # two of the evaluation, two, one and two plots

@@ -19,6 +19,7 @@ from pipeline.storage import BucketPath, place_of
 from pipeline.train import TrainingProcess, prepare_run
 from pipeline.train import trained as trained_before
 from pipeline.training.job import run_job
+from pipeline.training.loop import EpochLoop
 from tests.fake_gcs import FakeGcs
 
 DATASET = BucketPath("bucket", "published")
@@ -107,6 +108,26 @@ def test_a_shard_that_was_overwritten_after_the_commit_is_named(settings: Settin
     gcs.put("bucket", "published/train-00002-of-00010.tfrecord", b"other")
     with pytest.raises(DatasetError, match=r"train-00002-of-00010\.tfrecord .* overwritten after the commit"):
         trained(run, never)
+
+
+def test_a_validation_that_was_stopped_and_the_evaluation_are_read_though_no_epoch_is_left(
+    settings: Settings, gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
+):
+    """The order of the shards is known before they are fetched: one that is not in it would be waited for for ever."""
+    told = settings_from({**settings.model_dump(), "cache": "off", "epochs": 1})
+    run = prepare_run(told, DATASET, "run")
+    with monkeypatch.context() as patched:
+        patched.setattr(EpochLoop, "evaluate", stopped)  # `stopping` is asked by the readers, too, as often as it comes
+        with pytest.raises(Preempted):
+            trained(run, never)
+    trained(run, never)
+    assert 0 <= load_result(run.folder)["metrics"]["val_calibration_error"] <= 1
+    kept = {name.rpartition("/")[2] for name in gcs.names("bucket")}
+    assert {"evaluation.json", "predictions.npz", "result.json"} <= kept
+
+
+def stopped(*_: object) -> None:
+    raise Preempted("asked to stop in the validation")
 
 
 @pytest.mark.long

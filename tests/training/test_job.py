@@ -11,10 +11,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from pipeline import dataset as datasets
+from pipeline import storage
 from pipeline.config import Settings, settings_from
 from pipeline.errors import BadInput, DatasetError, Preempted
 from pipeline.monitor import read
-from pipeline.runs import Run, load_best, load_result
+from pipeline.records import read_image
+from pipeline.runs import Run, best_model, load_best, load_result
+from pipeline.tfrecord import read_records
 from pipeline.train import prepare_run
 from pipeline.training.job import run_job
 from pipeline.training.models import base_of, build_model
@@ -66,6 +70,24 @@ def test_a_training_leaves_all_that_it_promises(run: Run, published: Path):
     assert (batches["step/time_ms"] >= batches["input/wait_ms"]).all()
     assert len(samples) > 0
     assert not list(run.folder.rglob("*.tmp*"))
+    assert_evaluated(run, published)
+
+
+def assert_evaluated(run: Run, published: Path) -> None:
+    """That the result is told of the best model: once for each validation example, in the order of the shards."""
+    evaluation, result = storage.read_json(run.folder / "evaluation.json"), load_result(run.folder)
+    dataset = datasets.load(published)
+    records = (
+        record for shard in dataset.splits["validation"].shards for record in read_records(published / shard.name)
+    )
+    labels = [read_image(record, dataset.records).labels[0] for record in records]
+    with np.load(run.folder / "predictions.npz") as kept:
+        assert kept["label"].tolist() == labels
+        accuracy = np.mean(kept["predicted"] == kept["label"])
+    assert evaluation["examples"] == len(labels)
+    assert result["metrics"]["val_accuracy"] == pytest.approx(accuracy, abs=1e-6)
+    assert result["metrics"]["val_calibration_error"] == evaluation["figures"]["calibration_error"]["value"]
+    assert "val_top5" not in result["metrics"]  # two classes
 
 
 def test_the_saved_model_gives_probabilities(run: Run):
@@ -92,12 +114,18 @@ def test_asked_to_stop_it_leaves_a_checkpoint_and_a_rerun_goes_on(
     assert load_result(run.folder)["comet"] == str(run.folder / "comet")  # not the last one alone
 
 
-def test_a_rerun_after_the_last_epoch_only_writes_the_result(run: Run):
-    run_job(run, never)
-    (run.folder / "result.json").unlink()
+def test_a_rerun_after_the_last_epoch_only_evaluates_and_writes_the_result(run: Run):
+    with pytest.raises(Preempted, match="in the evaluation"):
+        run_job(run, after(12))  # ten steps, two validations
+    assert not (run.folder / "evaluation.json").exists()
+    best = keras.models.load_model(best_model(run))
+    best.get_layer("logits").bias.assign([0.0, 100.0])  # to be told from the model of the last epoch
+    best_model(run).unlink()
+    best.save(run.model_path)  # where a kill leaves it that comes just before the result is written
     before = read(run.folder / "record", "batches")
     run_job(run, never)
-    assert load_result(run.folder) is not None
+    with np.load(run.folder / "predictions.npz") as kept:
+        assert set(kept["predicted"]) == {1}
     assert len(read(run.folder / "record", "batches")) == len(before)
 
 

@@ -1,0 +1,71 @@
+"""The best model on the validation split, once the last epoch is over."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+
+import keras
+import tensorflow as tf
+
+from pipeline import evaluation
+from pipeline.dataset import Dataset
+from pipeline.errors import Preempted
+from pipeline.evaluation import Predictions, joined, predictions_of
+from pipeline.input import one_ahead
+from pipeline.progress import progress
+from pipeline.runs import Run, best_model
+from pipeline.training.loop import Batch
+from pipeline.training.models import with_probabilities
+
+_log = logging.getLogger(__name__)
+
+
+def evaluate(
+    run: Run,
+    dataset: Dataset,
+    strategy: tf.distribute.Strategy,
+    model: keras.Model,
+    batches: Iterable[Batch],
+    stopping: Callable[[], bool],
+) -> None:
+    """Evaluate the best model of a run and write what came of it into its folder.
+
+    Its weights are read into `model`, which gives logits: a second model would want a second one's memory, and a file
+    that is loaded as a whole the user's own classes registered. `batches` are those of `validation_batches`, as
+    `strategy` distributes them. Raises Preempted where `stopping` says so.
+    """
+    best = with_probabilities(model)
+    best.load_weights(best_model(run))
+    with progress("evaluation", dataset.splits["validation"].examples) as advance:
+        parts = []
+        for part in predicted(strategy, best, batches):
+            if stopping():
+                raise Preempted("asked to stop in the evaluation of the best model")
+            advance(len(part.label))
+            parts.append(part)
+    predictions = joined(parts)
+    found = evaluation.evaluation_of(predictions, dataset.names, run.settings.seed)
+    evaluation.save(run.folder, predictions, found)
+    _say(found["figures"])
+
+
+def predicted(strategy: tf.distribute.Strategy, model: keras.Model, batches: Iterable[Batch]) -> Iterator[Predictions]:
+    """What is kept of each batch, in order and without its padding; `model` gives probabilities."""
+
+    def of_replica(images: tf.Tensor) -> tf.Tensor:
+        return model(images, training=False)
+
+    run = tf.function(lambda images: strategy.run(of_replica, args=(images,)), reduce_retracing=True)
+    for images, labels, weights in one_ahead(batches):
+        replicas = map(strategy.experimental_local_results, (labels, run(images), weights))
+        for part in zip(*replicas, strict=True):
+            of_labels, probabilities, of_weights = (tensor.numpy() for tensor in part)
+            real = of_weights > 0
+            yield predictions_of(of_labels[real], probabilities[real])
+
+
+def _say(figures: dict[str, dict[str, float]]) -> None:
+    words = (
+        f"{name.replace('_', ' ')} {figure['value']:.1%} ({figure['low']:.1%} to {figure['high']:.1%})"
+        for name, figure in figures.items()
+    )
+    _log.info("best model: %s", ", ".join(words))
