@@ -7,6 +7,7 @@ record/         the local record of the monitor
 checkpoints/    to go on from
 best.json       the best epoch so far, and the file of its model
 model.keras     the best model, once the training is complete
+export/         the same for those who use it: a SavedModel that takes image files
 comet/          offline archives, a folder a try
 result.json     written last: the training is complete
 failure.json    why the last try failed
@@ -33,6 +34,7 @@ from pipeline.workspace import place_hash, run_folder
 
 EXIT_PREEMPTED = 75  # EX_TEMPFAIL of sysexits.h
 LOCK_WAIT_S = 60.0
+EXPORT = "export"
 _log = logging.getLogger(__name__)
 
 
@@ -58,6 +60,11 @@ class Run:
     def model_path(self) -> Path:
         """Where the best model is kept."""
         return self.folder / "model.keras"
+
+    @property
+    def export_folder(self) -> Path:
+        """Where the best model is for those who use it."""
+        return self.folder / EXPORT
 
 
 def training_folder(settings: Settings, run_id: str, dataset_version: str) -> Path:
@@ -134,21 +141,33 @@ def load_best(run: Run) -> Best | None:
 
 def save_result(run: Run, comet: str) -> None:
     """Give the best model its name and write `result.json`: the training is complete from then on."""
-    best = load_best(run)
-    if best is None:
-        raise TrainingError(f"{run.folder} holds no best.json although all epochs are done: remove it, and train again")
-    if (run.folder / best.model).exists():  # else a try that was killed here gave it its name
-        (run.folder / best.model).replace(run.model_path)
+    best = _require_best(run)
+    if (path := best_model(run)) != run.model_path:
+        path.replace(run.model_path)
     _remove_models(run, but="")
     result = {
         "run": str(run.place),
         "metrics": {"best_epoch": best.epoch, **{name: round(value, 6) for name, value in best.metrics.items()}},
         "model": str(run.place / run.model_path.name),
+        "export": str(run.place / run.export_folder.name),
         "comet": _archives(run, comet).replace(str(run.folder), str(run.place)),
         "verdict": verdict(summarize(read(run.folder / "record", "batches"))),
         "epochs": len(read(run.folder / "record", "epochs")),
     }
     _write(run.folder / "result.json", result)
+
+
+def best_model(run: Run) -> Path:
+    """The file of the best model. Raises TrainingError where there is none."""
+    path = run.folder / _require_best(run).model
+    return path if path.exists() else run.model_path  # its name since a try that was killed in `save_result`
+
+
+def _require_best(run: Run) -> Best:
+    best = load_best(run)
+    if best is None:
+        raise TrainingError(f"{run.folder} holds no best.json although all epochs are done: remove it, and train again")
+    return best
 
 
 def _remove_models(run: Run, but: str) -> None:

@@ -16,9 +16,10 @@ from pipeline.input import one_ahead, steps_per_epoch
 from pipeline.input.damage import DAMAGE, damage_named
 from pipeline.monitor import CometOptions, Monitor, open_monitor
 from pipeline.progress import progress
-from pipeline.runs import Best, Run, load_best, save_best, save_result
+from pipeline.runs import Best, Run, best_model, load_best, save_best, save_result
 from pipeline.storage import place_of, temporary_beside
 from pipeline.training.checkpoint import Checkpoints
+from pipeline.training.export import export
 from pipeline.training.inputs import open_inputs
 from pipeline.training.loop import Batch, EpochLoop, Sums
 from pipeline.training.models import build_model, with_probabilities
@@ -37,6 +38,7 @@ def run_job(run: Run, stopping: Callable[[], bool]) -> None:
     training = _Training(run, stopping)
     with open_monitor(run.folder, run.settings.sample_hz, comet_options(run)) as monitor:
         training.run(monitor)
+    training.export()
     save_result(run, monitor.comet_location or "")
 
 
@@ -93,6 +95,13 @@ class _Training:
                 except Preempted:
                     saved.save(done, loop.step, loop.sums, self._inputs.keeps)
                     raise
+
+    def export(self) -> None:
+        """Write the best model for those who use it."""
+        model = with_probabilities(self._model)
+        model.load_weights(best_model(self._run))
+        _log.info("exporting the best model to %s", self._run.export_folder)
+        export(model, self._settings, self._dataset, self._run.export_folder)
 
     def _on_device(self, batches: tf.data.Dataset) -> Iterable[Batch]:
         """The batches, sent to the device ahead of the step that needs them."""
