@@ -196,7 +196,7 @@ class ApproveOperator(HITLOperator):
 
 class TrainOperator(BaseOperator):
     """Trains in a process of its own, which frees the GPU at its end and is asked for a checkpoint when the task is
-    killed. Returns {"run", "metrics", "model", "comet", "verdict", "epochs"}.
+    killed. Returns {"run", "metrics", "model", "export", "comet", "verdict", "epochs"}.
 
     :param settings: the settings, as `extract` or `choose` returned them
     :param dataset: folder of the published data set

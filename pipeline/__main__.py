@@ -128,6 +128,20 @@ def _report(options: argparse.Namespace) -> dict[str, Any]:
     return {"report": str(report_run(_reachable("run", options.run)))}
 
 
+def _predict(options: argparse.Namespace) -> dict[str, Any]:
+    model = _reachable("model", options.model)
+    with _tensorflow_on_the_cpu():
+        from pipeline.training.predict import predict
+    predictions = predict(model, [Path(file) for file in options.images])
+    return {"ok": not any("rejected" in each for each in predictions), "predictions": predictions}
+
+
+def _predict_words(result: dict[str, Any]) -> str:
+    from pipeline.training.predict import in_words
+
+    return in_words(result)
+
+
 def _show(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.dataset import load
 
@@ -236,6 +250,10 @@ def _parser() -> argparse.ArgumentParser:
     quality.set_defaults(words=_shuffle_quality_words)
     _add(commands, "report", _report, "write the report of a run again", ("run", "its folder, local or gs://"))
     _add_show(commands)
+    predict = _add(commands, "predict", _predict, "say what is in images, by the model of a run")
+    predict.add_argument("--model", required=True, metavar="RUN", help="folder of a run, or of its export; also gs://")
+    predict.add_argument("images", nargs="+", metavar="IMAGE", help="image file")
+    predict.set_defaults(words=_predict_words)
     samples = _add(commands, "samples", _samples, "draw a folder of sample images", ("folder", "a new folder"))
     samples.add_argument("--count", type=int, default=600, help="how many images (%(default)s)")
     samples.add_argument("--seed", type=int, default=0, help="another seed, other images (%(default)s)")

@@ -9,6 +9,7 @@ best.json       the best epoch so far, and the file of its model
 model.keras     the best model, once the training is complete
 predictions.npz what it says of the validation examples, a row each
 evaluation.json how good that is (pipeline/evaluation.py)
+export/         the same for those who use it: a SavedModel that takes image files
 comet/          offline archives, a folder a try
 result.json     written last: the training is complete
 failure.json    why the last try failed
@@ -36,6 +37,7 @@ from pipeline.workspace import place_hash, run_folder
 
 EXIT_PREEMPTED = 75  # EX_TEMPFAIL of sysexits.h
 LOCK_WAIT_S = 60.0
+EXPORT = "export"
 _log = logging.getLogger(__name__)
 
 
@@ -61,6 +63,11 @@ class Run:
     def model_path(self) -> Path:
         """Where the best model is kept."""
         return self.folder / "model.keras"
+
+    @property
+    def export_folder(self) -> Path:
+        """Where the best model is for those who use it."""
+        return self.folder / EXPORT
 
 
 def training_folder(settings: Settings, run_id: str, dataset_version: str) -> Path:
@@ -163,6 +170,7 @@ def save_result(run: Run, comet: str) -> None:
         "run": str(run.place),
         "metrics": {"best_epoch": best.epoch, **{name: round(value, 6) for name, value in metrics.items()}},
         "model": str(run.place / run.model_path.name),
+        "export": str(run.place / run.export_folder.name),
         "comet": _archives(run, comet).replace(str(run.folder), str(run.place)),
         "verdict": verdict(summarize(read(run.folder / "record", "batches"))),
         "epochs": len(read(run.folder / "record", "epochs")),

@@ -31,7 +31,8 @@ _SOFTWARE = ("tensorflow", "keras", "numpy", "pillow", "comet-ml")
 def train(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
     """Train on a data set and wait for it; a training that is complete already returns its result at once.
 
-    Returns {"run", "metrics", "model", "comet", "verdict", "epochs"}. Raises what `TrainingProcess.wait` raises.
+    Returns {"run", "metrics", "model", "export", "comet", "verdict", "epochs"}, and raises what `TrainingProcess.wait`
+    does.
     """
     process = TrainingProcess(prepare_run(settings, dataset, run_id), output=sys.stderr.fileno())
     try:

@@ -84,6 +84,23 @@ def centre_window(stored: Stored, crop: Crop, image_size: int) -> tf.Tensor:
     return tf.concat([(size - window) // 2, window], 0)
 
 
+def evaluated(stored: Stored, form: RecordFormat, crop: Crop, image_size: int) -> tf.Tensor:
+    """The image as a model is evaluated on it, uint8 of (image_size, image_size, 3); nothing of it is random."""
+    image = pixels_of(stored, centre_window(stored, crop, image_size), form, tf.constant([image_size] * 2))
+    return tf.ensure_shape(image, [image_size, image_size, 3])
+
+
+def evaluated_file(content: tf.Tensor, crop: Crop, image_size: int) -> tf.Tensor:
+    """The same of a JPEG or PNG file, a scalar string, that is in no record."""
+    # TensorFlow reads the size of a JPEG from its header; others have to be decoded for it.
+    shape = tf.cond(
+        tf.io.is_jpeg(content),
+        lambda: tf.image.extract_jpeg_shape(content),
+        lambda: tf.shape(tf.io.decode_image(content, channels=3, expand_animations=False)),
+    )
+    return evaluated(Stored(content, shape[0], shape[1], tf.constant(0)), RecordFormat(), crop, image_size)
+
+
 def kept_part(stored: Stored, crop: Crop, image_size: int) -> tuple[tf.Tensor, tf.Tensor]:
     """Of an image that is to be cropped again and again: the window, and the height and width to keep it in."""
     size = tf.stack([stored.height, stored.width])

@@ -192,9 +192,8 @@ class _Encoded:
     def centred(self, serialized: tf.Tensor, place: _Place) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Image, label and weight, as they are evaluated; nothing of it is random."""
         stored = decode.parse(serialized, self._form)
-        window = decode.centre_window(stored, self._crop, self._options.image_size)
-        image = decode.pixels_of(stored, window, self._form, self._size)
-        return _square(image, self._options), stored.label, place.weight
+        image = decode.evaluated(stored, self._form, self._crop, self._options.image_size)
+        return image, stored.label, place.weight
 
     @property
     def _size(self) -> tf.Tensor:

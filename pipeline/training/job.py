@@ -21,6 +21,7 @@ from pipeline.runs import Best, Run, load_best, save_best, save_result
 from pipeline.storage import place_of, temporary_beside
 from pipeline.training.checkpoint import Checkpoints
 from pipeline.training.evaluate import evaluate
+from pipeline.training.export import export
 from pipeline.training.inputs import open_inputs
 from pipeline.training.loop import Batch, EpochLoop, Sums
 from pipeline.training.models import build_model, with_probabilities
@@ -103,6 +104,7 @@ class _Training:
             # Where no checkpoint is written any more: the model now gets the weights of the best epoch.
             with self._explained():
                 evaluate(self._run, self._dataset, self._strategy, self._model, validation, self._stopping)
+        export(with_probabilities(self._model), self._settings, self._dataset, self._run.export_folder)
 
     def _on_device(self, batches: tf.data.Dataset) -> Iterable[Batch]:
         """The batches, sent to the device ahead of the step that needs them."""

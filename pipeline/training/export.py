@@ -1,0 +1,73 @@
+"""The trained model for those who use it: a SavedModel that takes images as they are stored, and needs nothing of ours.
+
+    import tensorflow as tf
+
+    model = tf.saved_model.load("RUN/export")
+    answer = model.serve(tf.constant([open("image.jpg", "rb").read()]))
+    answer["label"], answer["probability"], answer["probabilities"]
+
+What it was made of lies beside it, in about.json.
+"""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from pipeline.config import Settings
+from pipeline.dataset import Dataset
+from pipeline.input.decode import evaluated_file
+from pipeline.storage import write_whole
+
+ENDPOINT = "serve"
+"""TensorFlow Serving finds it as the default signature, too."""
+ABOUT = "about.json"
+
+
+def export(model: keras.Model, settings: Settings, dataset: Dataset, folder: Path) -> None:
+    """Write `model`, which gives probabilities, to `folder`, in place of what is there.
+
+    Its endpoint takes `images`, JPEG or PNG files (string, (n,)), and gives `label` (string, (n,)), its `probability`
+    (float32, (n,)), and the `probabilities` of all labels (float32, (n, labels)) in the order of about.json.
+    """
+    shutil.rmtree(folder, ignore_errors=True)  # half of one, of a try that was killed
+    _archive(model, settings, dataset.names).write_out(str(folder), verbose=False)
+    with write_whole(folder / ABOUT) as file:
+        file.write(json.dumps(_about(settings, dataset), indent=1).encode())
+
+
+def _archive(model: keras.Model, settings: Settings, names: list[str]) -> Any:
+    labels = tf.constant([name.encode("utf-8", "surrogateescape") for name in names])
+
+    def image(content: tf.Tensor) -> tf.Tensor:
+        return evaluated_file(content, settings.crop, settings.image_size)
+
+    def serve(images: tf.Tensor) -> dict[str, tf.Tensor]:
+        shape = (settings.image_size, settings.image_size, 3)
+        seen = tf.map_fn(image, images, fn_output_signature=tf.TensorSpec(shape, tf.uint8))
+        probabilities = model(seen, training=False)
+        return {
+            "label": tf.gather(labels, tf.argmax(probabilities, axis=-1)),
+            "probability": tf.reduce_max(probabilities, axis=-1),
+            "probabilities": probabilities,
+        }
+
+    archive = keras.export.ExportArchive()
+    archive.track(model)
+    archive.add_endpoint(ENDPOINT, serve, [tf.TensorSpec([None], tf.string, "images")])
+    return archive
+
+
+def _about(settings: Settings, dataset: Dataset) -> dict[str, Any]:
+    return {
+        "labels": dataset.names,
+        "dataset": dataset.name,
+        "dataset_version": dataset.version,
+        "model": settings.model,
+        "image_size": settings.image_size,
+        "crop": settings.crop,
+        "learned_with": {name: getattr(settings, name) for name in ("epochs", "batch_size", "learning_rate", "seed")},
+    }

@@ -1,0 +1,59 @@
+"""What a trained model says of images: `python -m pipeline predict`."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+from pipeline.errors import SourceError
+from pipeline.quality.examine import Rejection, Rules, examine
+from pipeline.runs import EXPORT
+from pipeline.storage import Place, read_json
+from pipeline.training.export import ABOUT
+
+MOST_LIKELY = 3
+"""Labels that are named with their probability."""
+
+
+def predict(model: Place, files: Sequence[Path]) -> list[dict[str, Any]]:
+    """What the exported `model`, or that of a run, says of image files of any format that training takes.
+
+    Returns for each {"file", "label", "probability", "likely"}, the most likely labels as a list of {"label",
+    "probability"}, or {"file", "rejected"} with the reason. Raises SourceError where there is no model, OSError where a
+    file cannot be read.
+    """
+    folder = _exported(model)
+    names = read_json(folder / ABOUT)["labels"]
+    exported = tf.saved_model.load(str(folder))  # held on to: its endpoint alone would lose the weights
+    return [_predicted(exported, names, file) for file in files]
+
+
+def _exported(model: Place) -> Place:
+    for folder in (model, model / EXPORT):
+        if (folder / ABOUT).is_file():
+            return folder
+    raise SourceError(f"{model} holds no exported model: give the folder of a complete run, or its {EXPORT}/")
+
+
+def _predicted(exported: Any, names: Sequence[str], file: Path) -> dict[str, Any]:
+    # Turned upright and made RGB by what does so with the images of training: TensorFlow would show it a foreign view.
+    image = examine(file.read_bytes(), Rules())
+    if isinstance(image, Rejection):
+        return {"file": str(file), "rejected": image.reason}
+    [probabilities] = exported.serve(tf.constant([image.encoded]))["probabilities"].numpy().tolist()
+    ranked = sorted(zip(probabilities, names, strict=True), reverse=True)[:MOST_LIKELY]
+    likely = [{"label": name, "probability": round(probability, 4)} for probability, name in ranked]
+    return {"file": str(file), **likely[0], "likely": likely}
+
+
+def in_words(result: Mapping[str, Any]) -> str:
+    """The predictions, a line each."""
+    width = max(len(each["file"]) for each in result["predictions"])
+    return "\n".join(f"{each['file']:<{width}}  {_words(each)}" for each in result["predictions"])
+
+
+def _words(prediction: Mapping[str, Any]) -> str:
+    if "rejected" in prediction:
+        return f"no image that can be used: {prediction['rejected']}"
+    return ", ".join(f"{each['label']} {each['probability']:.1%}" for each in prediction["likely"])

@@ -1,0 +1,132 @@
+"""The exported model: it stands without this project, and says what the evaluation says."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from pipeline import dataset as datasets
+from pipeline.config import Settings, settings_from
+from pipeline.errors import SourceError
+from pipeline.input import validation_batches
+from pipeline.input.options import batch_options
+from pipeline.records import RecordFormat, read_image
+from pipeline.runs import Run, load_result
+from pipeline.tfrecord import read_records
+from pipeline.train import prepare_run
+from pipeline.training.export import export
+from pipeline.training.job import run_job
+from pipeline.training.models import build_model, with_probabilities
+from pipeline.training.predict import in_words, predict
+
+SETTINGS = settings_from({"image_size": 32, "batch_size": 8, "epochs": 1})
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, published: Path) -> Run:
+    """A complete training."""
+    workspace = str(tmp_path_factory.mktemp("workspace"))
+    run = prepare_run(SETTINGS.model_copy(update={"workspace": workspace}), published, "run")
+    run_job(run, lambda: False)
+    return run
+
+
+def held_back(published: Path) -> list[bytes]:
+    """The validation images as they are stored."""
+    shards = datasets.load(published).splits["validation"].shards
+    return [
+        read_image(record, RecordFormat()).encoded
+        for shard in shards
+        for record in read_records(published / shard.name)
+    ]
+
+
+def evaluated(published: Path, model: keras.Model, settings: Settings) -> np.ndarray:
+    """What a model gives for the validation images in an evaluation."""
+    batches = validation_batches(published, batch_options(settings))
+    return np.concatenate([model(images)[weights > 0] for images, _, weights in batches])
+
+
+def test_it_needs_nothing_but_tensorflow_and_image_files(run: Run, published: Path, tmp_path: Path):
+    (tmp_path / "image").write_bytes(held_back(published)[0])
+    script = (
+        "import json, sys, tensorflow as tf\n"
+        f"model = tf.saved_model.load({str(run.export_folder)!r})\n"
+        "answer = model.signatures['serving_default'](\n"
+        f"    images=tf.constant([open({str(tmp_path / 'image')!r}, 'rb').read()]))\n"
+        "assert not any(name.split('.')[0] == 'pipeline' for name in sys.modules), 'imported'\n"
+        "print(json.dumps([answer['label'].numpy()[0].decode(), answer['probabilities'].numpy()[0].tolist()]))"
+    )
+    output = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=True)
+    label, probabilities = json.loads(output.stdout)
+    model = keras.saving.load_model(run.model_path)
+    np.testing.assert_allclose(probabilities, evaluated(published, model, run.settings)[0], atol=1e-5)
+    assert label == "ab"[int(np.argmax(probabilities))]
+
+
+@pytest.mark.parametrize("crop", ["random", "whole"])
+def test_it_says_what_the_evaluation_says(published: Path, tmp_path: Path, crop: str):
+    settings = SETTINGS.model_copy(update={"crop": crop})
+    model = with_probabilities(build_model(settings, 2))
+    export(model, settings, datasets.load(published), tmp_path / "export")
+    exported = tf.saved_model.load(str(tmp_path / "export"))
+    answer = exported.serve(tf.constant(held_back(published)))
+    expected = evaluated(published, model, settings)
+    np.testing.assert_allclose(answer["probabilities"], expected, atol=1e-5)
+    np.testing.assert_allclose(answer["probability"], expected.max(axis=1), atol=1e-5)
+    assert answer["label"].numpy().tolist() == [b"ab"[index : index + 1] for index in expected.argmax(axis=1)]
+
+
+def test_what_a_killed_try_left_of_it_is_replaced(published: Path, tmp_path: Path):
+    (tmp_path / "export" / "variables").mkdir(parents=True)
+    (tmp_path / "export" / "left").touch()
+    model = with_probabilities(build_model(SETTINGS, 2))
+    export(model, SETTINGS, datasets.load(published), tmp_path / "export")
+    assert not (tmp_path / "export" / "left").exists()
+    about = json.loads((tmp_path / "export" / "about.json").read_text())
+    assert (about["labels"], about["image_size"]) == (["a", "b"], 32)
+    assert about["dataset_version"] == datasets.load(published).version
+
+
+def test_predictions_of_image_files_of_all_kinds(run: Run, tmp_path: Path):
+    files = [tmp_path / name for name in ("a.jpg", "b.png", "gray.webp", "broken.jpg")]
+    for file in files[:2]:
+        Image.new("RGB", (60, 40), (200, 30, 30)).save(file)
+    Image.new("L", (40, 60), 90).save(files[2])
+    files[3].write_bytes(b"no image")
+    *good, broken = predict(run.folder, files)
+    for each in good:
+        assert each["label"] in ("a", "b")
+        assert each["probability"] == max(likely["probability"] for likely in each["likely"]) >= 0.5
+    assert broken == {"file": str(files[3]), "rejected": "not an image: it starts with b'no image'"}
+    words = in_words({"predictions": [*good, broken]}).splitlines()
+    assert f"{good[0]['label']} {good[0]['probability']:.1%}" in words[0]
+    assert words[3].endswith("no image that can be used: not an image: it starts with b'no image'")
+    assert predict(run.export_folder, files[:1]) == good[:1]
+
+
+def test_an_image_on_its_side_is_turned_upright_as_in_training(run: Run, tmp_path: Path):
+    upright = Image.linear_gradient("L").resize((64, 64)).convert("RGB")
+    exif = Image.Exif()
+    exif[0x0112] = 6  # stored a quarter turn to the left
+    upright.save(tmp_path / "upright.png")
+    upright.rotate(90).save(tmp_path / "turned.png", exif=exif)
+    one, other = predict(run.folder, [tmp_path / "upright.png", tmp_path / "turned.png"])
+    assert one["likely"] == other["likely"]
+
+
+def test_where_there_is_no_model_it_is_said(tmp_path: Path):
+    with pytest.raises(SourceError, match="holds no exported model"):
+        predict(tmp_path, [])
+
+
+def test_the_result_of_a_training_names_it(run: Run):
+    result = load_result(run.folder)
+    assert result is not None
+    assert result["export"] == str(run.folder / "export")
