@@ -1,10 +1,13 @@
 """Whether malloc fetches a large block from the system each time: glibc counts those."""
 
 import ctypes
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-from pipeline.malloc import keep_large_blocks
+ROOT = Path(__file__).resolve().parents[1]
 
 MMAP_THRESHOLD = -3
 
@@ -36,8 +39,14 @@ needs_counts = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), r
 
 @needs_counts
 def test_blocks_are_kept_again_after_somebody_set_the_thresholds():
-    fetch_large_blocks()
-    assert is_fetched(1 << 20)
-    keep_large_blocks()
-    assert not is_fetched(1 << 20)
-    assert is_fetched(100 << 20)
+    lines = [
+        "from pipeline.malloc import keep_large_blocks",
+        "from tests.test_malloc import fetch_large_blocks, is_fetched",
+        "fetch_large_blocks()",
+        "assert is_fetched(1 << 20)",
+        "keep_large_blocks()",
+        "assert not is_fetched(1 << 20)",
+        "assert is_fetched(100 << 20)",
+    ]
+    # In a process that has not left a large block free before.
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], cwd=ROOT, check=True)
