@@ -129,7 +129,9 @@ def _report(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _predict(options: argparse.Namespace) -> dict[str, Any]:
-    model = _reachable("model", options.model)
+    from pipeline.runs import exported_model
+
+    model = exported_model(_reachable("model", options.model))  # said before TensorFlow is loaded
     with _tensorflow_on_the_cpu():
         from pipeline.training.predict import predict
     predictions = predict(model, [Path(file) for file in options.images])

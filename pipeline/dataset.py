@@ -12,7 +12,7 @@ import google_crc32c
 from pipeline import storage, tfrecord
 from pipeline.errors import ConflictError, DatasetError
 from pipeline.parallel import ordered_map
-from pipeline.records import RecordFormat, as_file, read_image
+from pipeline.records import Recorded, RecordFormat, as_file, read_image
 from pipeline.storage import BucketPath, ObjectStat, Place
 
 COMMIT = "dataset.json"
@@ -240,21 +240,25 @@ def _training_images(folder: Place, dataset: Dataset) -> Iterator[tuple[str, byt
             yield dataset.labels[image.labels[0]], as_file(image)
 
 
-def images_at(folder: Place, dataset: Dataset, split: str, positions: Sequence[int]) -> list[bytes]:
-    """The images at these positions, from 0 through all shards of the split, as JPEG or PNG files.
+def images_at(folder: Place, dataset: Dataset, split: str, positions: Sequence[int]) -> list[tuple[str, bytes]]:
+    """The images at these positions, from 0 through all shards of the split: names in the source, JPEG or PNG files.
 
     Each shard that holds one is read up to the last of them; of a bucket it is copied first.
     """
-    found: dict[int, bytes] = {}
+    found: dict[int, tuple[str, bytes]] = {}
     before = 0
     for shard in dataset.splits[split].shards:
         wanted = {position - before for position in positions if 0 <= position - before < shard.examples}
         if wanted:
             records = islice(tfrecord.read_records(folder / shard.name), max(wanted) + 1)
             picked = ((number, record) for number, record in enumerate(records) if number in wanted)
-            found |= {before + number: as_file(read_image(record, dataset.records)) for number, record in picked}
+            found |= {before + number: _named_file(read_image(record, dataset.records)) for number, record in picked}
         before += shard.examples
     return [found[position] for position in positions]
+
+
+def _named_file(image: Recorded) -> tuple[str, bytes]:
+    return image.filename.decode("utf-8", "surrogateescape"), as_file(image)
 
 
 def _size(path: Place) -> int | None:

@@ -28,7 +28,7 @@ from typing import Any
 
 from pipeline import errors, storage
 from pipeline.config import Settings, settings_from
-from pipeline.errors import DatasetError, Preempted, TenfoldError, TrainingError
+from pipeline.errors import DatasetError, Preempted, SourceError, TenfoldError, TrainingError
 from pipeline.evaluation import metrics_of
 from pipeline.monitor import last_row, read
 from pipeline.monitor.diagnosis import summarize, verdict
@@ -37,7 +37,7 @@ from pipeline.workspace import place_hash, run_folder
 
 EXIT_PREEMPTED = 75  # EX_TEMPFAIL of sysexits.h
 LOCK_WAIT_S = 60.0
-EXPORT = "export"
+EXPORT, ABOUT = "export", "about.json"
 _log = logging.getLogger(__name__)
 
 
@@ -151,6 +151,14 @@ def best_model(run: Run) -> Path:
     """The file of the best model, once all epochs are done. Raises TrainingError where none is known."""
     named = run.folder / _required_best(run).model
     return named if named.exists() else run.model_path  # a try that was killed in `save_result` gave it its name
+
+
+def exported_model(place: Place) -> Place:
+    """The exported model of a run, by the folder of either. Raises SourceError where there is none."""
+    for folder in (place, place / EXPORT):
+        if (folder / ABOUT).is_file():
+            return folder
+    raise SourceError(f"{place} holds no exported model: give the folder of a complete run, or its {EXPORT}/")
 
 
 def _required_best(run: Run) -> Best:

@@ -7,6 +7,7 @@ for images, labels, weights in one_ahead(batches): ...
 """
 
 from pipeline.input.ahead import one_ahead
+from pipeline.input.cache import open_cache
 from pipeline.input.damage import damage_named
 from pipeline.input.images import training_batches, validation_batches
 from pipeline.input.options import BatchOptions
@@ -17,6 +18,7 @@ __all__ = [
     "Server",
     "damage_named",
     "one_ahead",
+    "open_cache",
     "steps_per_epoch",
     "training_batches",
     "validation_batches",

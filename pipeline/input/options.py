@@ -1,6 +1,7 @@
 """What a batch is to look like."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from pipeline.config import Settings
@@ -37,7 +38,8 @@ class BatchOptions:
     shuffle_bytes: int = 128_000_000
     """Memory of the shuffle buffer."""
     cache: str = "off"
-    """Where decoded images are kept for the epochs that follow: off, memory, or the path of a file on the disk."""
+    """Where decoded images are kept for the epochs that follow: off, memory, or what the absolute paths of files begin
+    with that only this data set and these options use: what lies there is taken as it is. `open_cache` sees to that."""
 
     def __post_init__(self) -> None:
         for name, least in (("image_size", 1), ("batch_size", 1), ("shuffle_bytes", 1)):
@@ -47,6 +49,11 @@ class BatchOptions:
             raise ValueError(f"min_crop_area must be over 0 and at most 1, got {self.min_crop_area}")
         if self.crop not in _CROPS:
             raise ValueError(f"crop must be one of {', '.join(_CROPS)}, got {self.crop!r}")
+        if self.cache not in ("off", "memory") and not Path(self.cache).is_absolute():
+            raise ValueError(
+                f"cache must be off, memory or an absolute path, got {self.cache!r}: `open_cache` of pipeline.input "
+                "knows what auto and disk mean"
+            )
         if self.cache != "off" and self.crop == "random_resized":
             raise ValueError("cache needs crop=random or crop=whole: random_resized reads every image whole, each time")
         if self.cache != "off" and self.balanced:

@@ -261,6 +261,8 @@ def in_words(result: Mapping[str, Any]) -> str:
             f" examples          MB | (ideal {result['ideal_class_distance']:.3f})     | times chance",
             *(_row(buffer, result) for buffer in result["buffers"]),
             "",
+            "distance: of the classes in a batch from those of all, on average; by chance alone it is the ideal.",
+            "meet again: how often images of one batch are in one again in the next epoch; 1 is chance.",
             _advice(result["enough_megabytes"]),
         )
     )

@@ -61,12 +61,14 @@ def write_card(
     card.write_card(folder / CARD, content, sample_images(folder, dataset, SAMPLES), rejected, duplicates)
 
 
-def write_report(run_folder: Path, samples: Sequence[tuple[str, bytes]] = (), most_wrong: Sequence[bytes] = ()) -> Path:
+def write_report(
+    run_folder: Path, samples: Sequence[tuple[str, bytes]] = (), most_wrong: Sequence[tuple[str, bytes]] = ()
+) -> Path:
     """Write ``run_folder/report.html`` and return its path; the page before it stays until the new one is whole.
 
-    ``samples`` are (label, encoded image) to show, ``most_wrong`` the encoded images that evaluation.json lists as the
-    most wrong, in its order. Whatever a run that was killed did not come to write is said on
-    the page to be missing. Raises OSError where the folder cannot be written.
+    ``samples`` are (label, encoded image) to show, ``most_wrong`` (name, encoded image) of those that evaluation.json
+    lists as the most wrong, in its order. Whatever a run that was killed did not come to write is said on the page to
+    be missing. Raises OSError where the folder cannot be written.
     """
     from pipeline.report.page import render
     from pipeline.report.run import load

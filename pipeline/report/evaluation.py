@@ -47,6 +47,8 @@ class Wrong:
     label: str
     predicted: str
     probability: str
+    key: str
+    """Its name in the source."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +64,11 @@ class View:
     most_wrong: Sequence[Wrong]
 
 
-def view(evaluation: Mapping[str, Any], images: Sequence[bytes]) -> View | None:
-    """The section of `evaluation.json`, None where a run has none; ``images`` are those of its `most_wrong`."""
+def view(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> View | None:
+    """The section of `evaluation.json`, None where a run has none.
+
+    ``images`` are those of its `most_wrong`: names in the source and files.
+    """
     if not evaluation:
         return None
     few = len(evaluation["classes"]) <= MOST_CLASSES
@@ -145,11 +150,11 @@ def _left_out(found: Sequence[Any], shown: Sequence[Any], what: str) -> str:
     return f"{hidden:,} more {what} are in evaluation.json." if hidden else ""
 
 
-def most_wrong(evaluation: Mapping[str, Any], images: Sequence[bytes]) -> list[Wrong]:
+def most_wrong(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> list[Wrong]:
     """The examples that the model was surest of a wrong class of; one that cannot be decoded is left out."""
     names = [row["name"] for row in evaluation["classes"]]
     return [
-        Wrong(uri, names[row["label"]], names[row["predicted"]], percent(row["probability"]))
-        for row, encoded in zip(evaluation["most_wrong"], images, strict=False)
+        Wrong(uri, names[row["label"]], names[row["predicted"]], percent(row["probability"]), key)
+        for row, (key, encoded) in zip(evaluation["most_wrong"], images, strict=False)
         if (uri := thumbnail(encoded, THUMBNAIL, whole))
     ]

@@ -20,7 +20,7 @@ MOST_PICTURES = 60
 MOST_CLASSES = 30  # rows; the largest are listed, the rest is summed up
 
 
-def render(run: Run, samples: Sequence[tuple[str, bytes]], most_wrong: Sequence[bytes]) -> str:
+def render(run: Run, samples: Sequence[tuple[str, bytes]], most_wrong: Sequence[tuple[str, bytes]]) -> str:
     """The page as one HTML text that loads nothing from anywhere."""
     summary = summarize(run.batches)
     evaluated = evaluation.view(run.evaluation, most_wrong)

@@ -20,11 +20,11 @@ import tensorflow as tf
 from pipeline.config import Settings
 from pipeline.dataset import Dataset
 from pipeline.input.decode import evaluated_file
+from pipeline.runs import ABOUT
 from pipeline.storage import write_whole
 
 ENDPOINT = "serve"
 """TensorFlow Serving finds it as the default signature, too."""
-ABOUT = "about.json"
 
 
 def export(model: keras.Model, settings: Settings, dataset: Dataset, folder: Path) -> None:

@@ -6,11 +6,9 @@ from typing import Any
 
 import tensorflow as tf
 
-from pipeline.errors import SourceError
 from pipeline.quality.examine import Rejection, Rules, examine
-from pipeline.runs import EXPORT
+from pipeline.runs import ABOUT, exported_model
 from pipeline.storage import Place, read_json
-from pipeline.training.export import ABOUT
 
 MOST_LIKELY = 3
 """Labels that are named with their probability."""
@@ -20,25 +18,20 @@ def predict(model: Place, files: Sequence[Path]) -> list[dict[str, Any]]:
     """What the exported `model`, or that of a run, says of image files of any format that training takes.
 
     Returns for each {"file", "label", "probability", "likely"}, the most likely labels as a list of {"label",
-    "probability"}, or {"file", "rejected"} with the reason. Raises SourceError where there is no model, OSError where a
-    file cannot be read.
+    "probability"}, or {"file", "rejected"} with the reason. Raises SourceError where there is no model.
     """
-    folder = _exported(model)
+    folder = exported_model(model)
     names = read_json(folder / ABOUT)["labels"]
     exported = tf.saved_model.load(str(folder))  # held on to: its endpoint alone would lose the weights
     return [_predicted(exported, names, file) for file in files]
 
 
-def _exported(model: Place) -> Place:
-    for folder in (model, model / EXPORT):
-        if (folder / ABOUT).is_file():
-            return folder
-    raise SourceError(f"{model} holds no exported model: give the folder of a complete run, or its {EXPORT}/")
-
-
 def _predicted(exported: Any, names: Sequence[str], file: Path) -> dict[str, Any]:
     # Turned upright and made RGB by what does so with the images of training: TensorFlow would show it a foreign view.
-    image = examine(file.read_bytes(), Rules())
+    try:
+        image = examine(file.read_bytes(), Rules())
+    except OSError as error:  # not there, a folder: the others are answered nevertheless
+        image = Rejection(f"cannot be read: {error.strerror}")
     if isinstance(image, Rejection):
         return {"file": str(file), "rejected": image.reason}
     [probabilities] = exported.serve(tf.constant([image.encoded]))["probabilities"].numpy().tolist()

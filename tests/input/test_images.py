@@ -321,6 +321,7 @@ def test_no_data_set_is_said(tmp_path: Path):
         ({"shuffle_bytes": 0}, "shuffle_bytes must be at least 1, got 0"),
         ({"min_crop_area": 0.0}, "min_crop_area must be over 0 and at most 1, got 0.0"),
         ({"crop": "middle"}, "crop must be one of random, random_resized, whole, got 'middle'"),
+        ({"cache": "disk"}, "cache must be off, memory or an absolute path, got 'disk': `open_cache`"),
         ({"cache": "memory", "crop": "random_resized"}, "cache needs crop=random or crop=whole"),
         ({"cache": "memory", "balanced": True}, "cache must be off where balanced is set"),
     ],

@@ -23,7 +23,7 @@ def words_of(page: Page) -> str:
 def test_the_page_says_it_in_numbers(tmp_path: Path):
     describe(tmp_path)
     content = evaluated(tmp_path, ["circle", "square"])
-    page = Page(write_report(tmp_path, (), [jpeg("red"), b"no image"]))
+    page = Page(write_report(tmp_path, (), [("a/red.jpg", jpeg("red")), ("a/no.jpg", b"no image")]))
     accuracy = content["figures"]["accuracy"]
     for words in (
         "The best model on the 5 validation examples. An interval holds 95% of what 1,000 samples",
@@ -77,7 +77,7 @@ def test_a_run_without_an_evaluation_says_so(tmp_path: Path):
 def test_names_of_others_do_no_harm(tmp_path: Path):
     describe(tmp_path)
     evaluated(tmp_path, [EVIL, "gpj.\u202etac"])
-    page = Page(write_report(tmp_path, (), [jpeg("red"), jpeg("blue")]))
+    page = Page(write_report(tmp_path, (), [(EVIL, jpeg("red")), ("b.jpg", jpeg("blue"))]))
     assert page.count("script") == 2
     assert page.count("img") == 2
     assert EVIL in page.text
@@ -95,4 +95,5 @@ def test_the_most_wrong_are_read_from_the_shards(tmp_path: Path):
     page = Page(report_run(run))
     wrong = [attributes["src"] for tag, attributes in page.tags if tag == "img" and "taken for" in attributes["alt"]]
     images = images_at(folder, dataset, "validation", range(held_back))
-    assert wrong == [thumbnail(image, section.THUMBNAIL, whole) for image in images] != []
+    assert wrong == [thumbnail(image, section.THUMBNAIL, whole) for _, image in images] != []
+    assert all(key in page.text for key, _ in images)

@@ -70,7 +70,7 @@ def test_it_needs_nothing_but_tensorflow_and_image_files(run: Run, published: Pa
     assert label == "ab"[int(np.argmax(probabilities))]
 
 
-@pytest.mark.parametrize("crop", ["random", "whole"])
+@pytest.mark.parametrize("crop", ["random", pytest.param("whole", marks=pytest.mark.long)])
 def test_it_says_what_the_evaluation_says(published: Path, tmp_path: Path, crop: str):
     settings = SETTINGS.model_copy(update={"crop": crop})
     model = with_probabilities(build_model(settings, 2))
@@ -100,7 +100,8 @@ def test_predictions_of_image_files_of_all_kinds(run: Run, tmp_path: Path):
         Image.new("RGB", (60, 40), (200, 30, 30)).save(file)
     Image.new("L", (40, 60), 90).save(files[2])
     files[3].write_bytes(b"no image")
-    *good, broken = predict(run.folder, files)
+    *good, broken, missing = predict(run.folder, [*files, tmp_path / "missing.jpg"])
+    assert missing == {"file": str(tmp_path / "missing.jpg"), "rejected": "cannot be read: No such file or directory"}
     for each in good:
         assert each["label"] in ("a", "b")
         assert each["probability"] == max(likely["probability"] for likely in each["likely"]) >= 0.5
