@@ -135,6 +135,7 @@ def loss_of_a_job(workspace: Path, dataset: Path, color_jitter: float) -> float:
     return result["metrics"]["loss"]
 
 
+@pytest.mark.long
 def test_a_job_trains_with_it(tmp_path: Path):
     dataset, _ = publish_case("keep", tmp_path)
     plain, coloured = (loss_of_a_job(tmp_path, dataset, strength) for strength in (0.0, 1.0))

@@ -98,7 +98,7 @@ def test_the_saved_model_gives_probabilities(run: Run):
     assert np.allclose(probabilities.sum(axis=1), 1, atol=1e-5)
 
 
-@pytest.mark.parametrize("steps", [2, 10])  # in the first epoch, and in the second
+@pytest.mark.parametrize("steps", [2, pytest.param(10, marks=pytest.mark.long)])  # in the first epoch, the second
 def test_asked_to_stop_it_leaves_a_checkpoint_and_a_rerun_goes_on(
     run: Run, steps: int, caplog: pytest.LogCaptureFixture
 ):
