@@ -56,7 +56,10 @@ class Sums:
 
 @dataclass
 class EpochLoop:
-    """Runs epochs over batches, reporting each step to the monitor; `stopping` is asked between steps."""
+    """Runs epochs over batches, reporting each step to the monitor.
+
+    `stopping` is asked before each step, and what it says goes through the step: all servers leave after the same one.
+    """
 
     steps: Steps | TwoPhases
     monitor: Monitor
@@ -77,38 +80,43 @@ class EpochLoop:
         advance(self.sums.examples)
         while self.step < last_step:
             before = self.sums.examples
-            self._train_step(epoch, *self._timed_next(batches))
+            asked = self._train_step(epoch, *self._timed_next(batches))
             self.sums.time_s = self.clock() - start
             advance(self.sums.examples - before)
+            if asked:
+                raise Preempted(f"asked to stop after step {self.step}")
         sums, self.sums = self.sums, Sums()
         return sums
 
     def _timed_next(self, batches: Iterator[Batch]) -> tuple[Batch, float]:
-        if self.stopping():
-            raise Preempted(f"asked to stop after step {self.step}")
         start = self.clock()
         batch = next(batches)
         return batch, self.clock() - start
 
-    def _train_step(self, epoch: int, batch: Batch, wait_s: float) -> None:
+    def _train_step(self, epoch: int, batch: Batch, wait_s: float) -> bool:
+        """Take one step; whether some server is asked to stop."""
         start = self.clock()
-        sums = self.steps.train(*batch)
-        loss, right, examples = map(float, sums)  # waits for the device, which would otherwise still be at work
+        # `numpy` waits for the device, which would otherwise still be at work.
+        loss, right, examples, asked = self.steps.train(*batch, self._asked()).numpy().tolist()
         compute_s = self.clock() - start
         self.step += 1
         first, last = self.sums.examples + 1, self.sums.examples + int(examples)
         _require_number(loss, f"at step {self.step} of epoch {epoch}, whose examples {first} to {last} it saw")
         self.monitor.batch(step=self.step, epoch=epoch, wait_s=wait_s, compute_s=compute_s, examples=int(examples))
         self.sums.add(int(examples), loss, right, wait_s)
+        return bool(asked)
+
+    def _asked(self) -> tf.Tensor:
+        return tf.constant(float(self.stopping()))
 
     def evaluate(self, batches: Iterable[Batch]) -> Sums:
         """Loss and accuracy over all of `batches`, exact whatever their padding."""
         sums = Sums()
         start = self.clock()
         for batch in one_ahead(batches):
-            if self.stopping():
+            loss, right, examples, asked = self.steps.evaluate(*batch, self._asked()).numpy().tolist()
+            if asked:
                 raise Preempted(f"asked to stop in the validation after step {self.step}")
-            loss, right, examples = map(float, self.steps.evaluate(*batch))
             _require_number(loss, f"in the validation after step {self.step}")
             sums.add(int(examples), loss, right)
         sums.time_s = self.clock() - start

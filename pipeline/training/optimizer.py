@@ -15,7 +15,7 @@ _BETA_1, _BETA_2 = 0.9, 0.999
 
 def build_optimizer(settings: Settings, model: keras.Model, steps_per_epoch: int) -> keras.Optimizer:
     """Adam as the settings want it, for a model of which nothing is frozen yet. Its variables are not made here."""
-    optimizer = keras.optimizers.Adam(
+    optimizer = AdamOfSums(
         learning_rate(settings, steps_per_epoch),
         _BETA_1,
         _BETA_2,
@@ -25,6 +25,16 @@ def build_optimizer(settings: Settings, model: keras.Model, steps_per_epoch: int
     )
     optimizer.exclude_from_weight_decay(_vectors(model))
     return keras.optimizers.LossScaleOptimizer(optimizer) if settings.precision == "mixed_float16" else optimizer
+
+
+class AdamOfSums(keras.optimizers.Adam):  # type: ignore[misc]  # Keras is not followed
+    """Adam for gradients that are the sum over all replicas already.
+
+    Keras sums them itself, but only after it has clipped those of each replica.
+    """
+
+    def _all_reduce_sum_gradients(self, grads_and_vars: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
+        return grads_and_vars
 
 
 def _vectors(model: keras.Model) -> list[keras.Variable]:

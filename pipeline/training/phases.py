@@ -26,12 +26,11 @@ class TwoPhases:
         self.evaluate = steps.evaluate
         base.trainable = False
 
-    def train(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def train(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, asked: tf.Tensor) -> tf.Tensor:
         """A training step, as that of `Steps`."""
         if not self._base.trainable and int(self._optimizer.iterations) >= self._frozen:
             self._thaw()
-        sums: tuple[tf.Tensor, ...] = self._steps.train(images, labels, weights)
-        return sums
+        return self._steps.train(images, labels, weights, asked)
 
     def _thaw(self) -> None:
         _log.info("all of the model learns from here on")

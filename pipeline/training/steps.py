@@ -1,5 +1,6 @@
 """One training step and one evaluation step, on every replica of a strategy."""
 
+import logging
 from collections.abc import Callable
 
 import keras
@@ -8,14 +9,19 @@ import tensorflow as tf
 from pipeline.input.color import jittered, seed_of_batch
 from pipeline.training.losses import Loss, cross_entropy
 
+_log = logging.getLogger(__name__)
+_Replica = Callable[..., tf.Tensor]
+
 
 class Steps:
     """Compiled steps of one model under one strategy.
 
-    Both take a batch, images (uint8, (n, size, size, 3)), labels (int32, (n,)) and weights (float32, (n,)), and return
-    three float32 scalars: the sum of the examples' losses, how many of them were right, and how many there were. What
-    weighs nothing is in none of them. The training step sees other colours, by up to `color_jitter` (0 to 1), and
-    gives the `loss` that it trains on; an evaluation gives the cross-entropy. `xla` compiles both with XLA.
+    Both take a batch, images (uint8, (n, size, size, 3)), labels (int32, (n,)) and weights (float32, (n,)), and whether
+    this server is `asked` to stop (float32 scalar, 0 or 1). They return four float32 sums over the replicas of all
+    servers, (4,): the examples' losses, how many of them were right, how many there were, and `asked`: all servers
+    learn in the same step that one of them has to leave. What weighs nothing is in none of them. The training step sees
+    other colours, by up to `color_jitter` (0 to 1), and gives the `loss` that it trains on; an evaluation gives the
+    cross-entropy. `xla` compiles both with XLA, where there is one replica.
     """
 
     def __init__(
@@ -30,7 +36,7 @@ class Steps:
     ) -> None:
         self._strategy, self._model, self._optimizer = strategy, model, optimizer
         self._color_jitter, self._seed = color_jitter, seed
-        self._loss, self._xla = loss, xla
+        self._loss, self._xla = loss, xla and _is_alone(strategy)
         self.evaluate = tf.function(self._evaluate, reduce_retracing=True)
         self.trace()
 
@@ -38,28 +44,43 @@ class Steps:
         """Have the training step traced anew: one that was traced keeps the trainable variables that it knew."""
         self.train = tf.function(self._train, reduce_retracing=True)
 
-    def _train(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        return self._on_replicas(self._train_replica, images, labels, weights)
+    def _train(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, asked: tf.Tensor) -> tf.Tensor:
+        # Before the step, for the mean over all replicas: a mean of their means would count an example beside padding
+        # for more than others.
+        told = self._sum(_told, weights, asked)
+        step = self._compiled(self._train_replica)
+        return tf.concat([self._sum(step, images, labels, weights, told[0]), told], axis=0)
 
-    def _evaluate(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        return self._on_replicas(self._evaluate_replica, images, labels, weights)
+    def _evaluate(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, asked: tf.Tensor) -> tf.Tensor:
+        return self._sum(self._compiled(self._evaluate_replica), images, labels, weights, asked)
 
-    def _on_replicas(self, step: Callable[..., tuple[tf.Tensor, ...]], *batch: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        # The step of a replica, not what goes on between them: XLA knows no strategy.
-        compiled = tf.function(step, jit_compile=True) if self._xla else step
-        values = self._strategy.run(compiled, args=batch)
-        return tuple(self._strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for value in values)
+    def _sum(self, of_replica: _Replica, *values: tf.Tensor) -> tf.Tensor:
+        return self._strategy.reduce(tf.distribute.ReduceOp.SUM, self._strategy.run(of_replica, args=values), axis=None)
 
-    def _train_replica(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def _compiled(self, of_replica: _Replica) -> _Replica:
+        # The part of a replica, not what goes on between them: XLA knows no strategy.
+        return tf.function(of_replica, jit_compile=True) if self._xla else of_replica
+
+    def _train_replica(
+        self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, examples: tf.Tensor
+    ) -> tf.Tensor:
         seen = self._colored(images) if self._color_jitter else images
         with tf.GradientTape() as tape:
             logits = self._model(seen, training=True)
             losses = self._loss(labels, logits) * weights
-            mean = tf.math.divide_no_nan(tf.reduce_sum(losses), tf.reduce_sum(weights))
+            mean = tf.math.divide_no_nan(tf.reduce_sum(losses), examples) + self._penalty()
             scaled = self._optimizer.scale_loss(mean)  # what is reported stays a number where this overflows
         variables = self._model.trainable_variables
-        self._optimizer.apply(tape.gradient(scaled, variables), variables)
+        # Before the optimizer, which would clip, and look for an overflow, in the part of this replica alone.
+        gradients = tf.distribute.get_replica_context().all_reduce(
+            tf.distribute.ReduceOp.SUM, tape.gradient(scaled, variables)
+        )
+        self._optimizer.apply(gradients, variables)
         return _sums(losses, labels, logits, weights)
+
+    def _penalty(self) -> tf.Tensor | float:
+        """This replica's part of what the layers of a model want small, as those with a regularizer do."""
+        return sum(self._model.losses) / self._strategy.num_replicas_in_sync
 
     def _colored(self, images: tf.Tensor) -> tf.Tensor:
         """The images in the colours of this step, which the optimizer counts: its count is in every checkpoint."""
@@ -69,11 +90,25 @@ class Steps:
         number = step * self._strategy.num_replicas_in_sync + tf.cast(replica, tf.int64)
         return jittered(images, self._color_jitter, seed_of_batch(self._seed, number))
 
-    def _evaluate_replica(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, ...]:
+    def _evaluate_replica(
+        self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, asked: tf.Tensor
+    ) -> tf.Tensor:
         logits = self._model(images, training=False)
-        return _sums(cross_entropy(labels, logits) * weights, labels, logits, weights)
+        sums = _sums(cross_entropy(labels, logits) * weights, labels, logits, weights)
+        return tf.concat([sums, _told(weights, asked)], axis=0)
 
 
-def _sums(losses: tf.Tensor, labels: tf.Tensor, logits: tf.Tensor, weights: tf.Tensor) -> tuple[tf.Tensor, ...]:
+def _is_alone(strategy: tf.distribute.Strategy) -> bool:
+    """Whether there is one replica: XLA compiles none of what replicas have to tell each other in mid-step."""
+    if strategy.num_replicas_in_sync > 1:
+        _log.warning("xla=true is left aside: it serves trainings on one device")
+    return bool(strategy.num_replicas_in_sync == 1)
+
+
+def _told(weights: tf.Tensor, asked: tf.Tensor) -> tf.Tensor:
+    return tf.stack([tf.reduce_sum(weights), asked])
+
+
+def _sums(losses: tf.Tensor, labels: tf.Tensor, logits: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     right = tf.cast(tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels), tf.float32)
-    return tf.reduce_sum(losses), tf.reduce_sum(right * weights), tf.reduce_sum(weights)
+    return tf.stack([tf.reduce_sum(losses), tf.reduce_sum(right * weights)])

@@ -23,7 +23,9 @@ BATCH = (
     tf.constant(np.random.default_rng(0).integers(0, 256, (4, 5, 5, 3), np.uint8)),
     tf.constant([0, 1, 0, 1]),
     tf.constant([1.0, 1.0, 1.0, 0.0]),
+    tf.constant(0.0),
 )
+"""Images, labels, weights, and that nobody is asked to stop."""
 
 
 @dataclass
