@@ -47,3 +47,16 @@ class AccessError(BadInput):
 
 class StorageError(TenfoldError):
     """A bucket did not answer within the time given to retries, or sent damaged bytes again. A later try may work."""
+
+
+def words_of(error: TenfoldError) -> dict[str, str]:
+    """What another process needs to raise the same error."""
+    return {"kind": type(error).__name__, "message": str(error)}
+
+
+def error_of(kind: str, message: str) -> TenfoldError:
+    """The error that another process told by its `words_of`."""
+    found = globals().get(kind)
+    if not (isinstance(found, type) and issubclass(found, TenfoldError)):
+        found = TrainingError
+    return found(message)

@@ -26,9 +26,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from pipeline import errors, storage
+from pipeline import storage
 from pipeline.config import Settings, settings_from
-from pipeline.errors import DatasetError, Preempted, SourceError, TenfoldError, TrainingError
+from pipeline.errors import DatasetError, Preempted, SourceError, TenfoldError, TrainingError, error_of, words_of
 from pipeline.evaluation import metrics_of
 from pipeline.monitor import last_row, read
 from pipeline.monitor.diagnosis import summarize, verdict
@@ -210,7 +210,7 @@ def load_result(folder: Place) -> dict[str, Any] | None:
 
 def save_failure(folder: Path, error: TenfoldError) -> None:
     """Say, for whoever started the process, why it failed."""
-    _write(folder / "failure.json", {"kind": type(error).__name__, "message": str(error)})
+    _write(folder / "failure.json", words_of(error))
 
 
 def take_failure(folder: Path) -> TenfoldError | None:
@@ -221,8 +221,7 @@ def take_failure(folder: Path) -> TenfoldError | None:
     except FileNotFoundError:
         return None
     path.unlink(missing_ok=True)
-    kind: type[TenfoldError] = getattr(errors, content["kind"], TrainingError)
-    return kind(content["message"])
+    return error_of(content["kind"], content["message"])
 
 
 @contextmanager

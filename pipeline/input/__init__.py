@@ -11,7 +11,8 @@ from pipeline.input.cache import open_cache
 from pipeline.input.damage import damage_named
 from pipeline.input.images import training_batches, validation_batches
 from pipeline.input.options import BatchOptions
-from pipeline.input.shares import Server, steps_per_epoch
+from pipeline.input.shares import steps_per_epoch
+from pipeline.servers import Server
 
 __all__ = [
     "BatchOptions",

@@ -17,8 +17,8 @@ import tensorflow as tf
 from pipeline.dataset import Dataset
 from pipeline.errors import BadInput
 from pipeline.input.options import CENTRE, BatchOptions
-from pipeline.input.shares import Server
 from pipeline.memory import available_memory
+from pipeline.servers import Server
 
 Choice = Literal["auto", "memory", "disk", "off"]
 GIGABYTE = 10**9

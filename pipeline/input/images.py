@@ -17,8 +17,9 @@ from pipeline.input import decode
 from pipeline.input.balance import balanced
 from pipeline.input.examples import Numbers, Shards, shuffle_elements
 from pipeline.input.options import BatchOptions
-from pipeline.input.shares import Server, Share, epoch_order, repeated, share_of
+from pipeline.input.shares import Share, epoch_order, repeated, share_of
 from pipeline.parallel import cores
+from pipeline.servers import Server
 from pipeline.shard_reader import ShardReader
 from pipeline.storage import Place, place_of
 

@@ -11,18 +11,7 @@ from math import ceil
 from typing import NamedTuple
 
 from pipeline.dataset import Dataset, Shard
-
-
-@dataclass(frozen=True)
-class Server:
-    """One of the training servers."""
-
-    index: int = 0
-    count: int = 1
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.index < self.count:
-            raise ValueError(f"server index must be from 0 to {self.count - 1}, got {self.index}")
+from pipeline.servers import Server
 
 
 class Piece(NamedTuple):

@@ -12,11 +12,12 @@ import tensorflow as tf
 from pipeline.config import Settings
 from pipeline.dataset import Dataset
 from pipeline.errors import TenfoldError
-from pipeline.input import BatchOptions, Server, training_batches, validation_batches
+from pipeline.input import BatchOptions, training_batches, validation_batches
 from pipeline.input.cache import open_cache
 from pipeline.input.examples import CYCLE
 from pipeline.input.options import batch_options
 from pipeline.input.shares import order_of_need, share_of
+from pipeline.servers import Server
 from pipeline.shard_cache import GIGABYTE, ShardCache, remote_shards
 from pipeline.shard_reader import ShardReader
 from pipeline.storage import Place

@@ -6,7 +6,8 @@ from math import ceil
 import pytest
 
 from pipeline.dataset import Shard
-from pipeline.input.shares import Piece, Server, epoch_order, pieces_between, repeated, share_of
+from pipeline.input.shares import Piece, epoch_order, pieces_between, repeated, share_of
+from pipeline.servers import Server
 
 
 def shards(*counts: int) -> list[Shard]:
