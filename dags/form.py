@@ -13,7 +13,7 @@ _ALSO_TRAINING = (
     *("model", "epochs", "batch_size", "learning_rate"),
     *("local_folder", "cache_gigabytes", "read_shards"),
 )
-_OF_BOTH = ("dataset_name", "workspace", "publish_uri", "seed")
+_OF_BOTH = ("dataset_name", "num_training_servers", "workspace", "publish_uri", "seed")
 
 
 _DIALECT = "http://json-schema.org/draft-07/schema#"

@@ -40,7 +40,7 @@ def extract(for_training: bool) -> dict[str, Any]:
     settings = _with_source(settings_of_run()).dated(run.logical_date or run.run_after)
     snapshot = take_snapshot(settings)
     if for_training:
-        require_trainable(snapshot)
+        require_trainable(settings, snapshot)
     return {"settings": settings.model_dump(), "snapshot": str(snapshot)}
 
 

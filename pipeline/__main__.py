@@ -116,7 +116,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.train import require_trainable
 
     snapshot = take_snapshot(settings)
-    require_trainable(snapshot)
+    require_trainable(settings, snapshot)
     ask = ask_terminal()
     built = publish(write_shards(settings, snapshot, ask), settings, ask)
     return {**built, **_trained(settings, place_of(built["dataset"]))}

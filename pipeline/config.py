@@ -96,7 +96,8 @@ class Settings(BaseModel):
         title="Training servers",
         ge=1,
         le=1000,
-        description="Ten training shards are written for each of them. Training itself uses one device for now.",
+        description="Machines that train one model together, each with all of its GPUs: each takes a slot of the pool "
+        "gpu and a worker, all at the same time. Ten training shards are written for each.",
     )
 
     model: str = Field(
@@ -109,7 +110,13 @@ class Settings(BaseModel):
 
     epochs: int = Field(10, title="Epochs", ge=1, le=10_000, description="Passes over the training examples.")
 
-    batch_size: int = Field(32, title="Batch size", ge=1, le=65_536, description="Examples in one training step.")
+    batch_size: int = Field(
+        32,
+        title="Batch size",
+        ge=1,
+        le=65_536,
+        description="Examples in one training step, of all training servers and GPUs together.",
+    )
 
     learning_rate: float = Field(
         0.001,
@@ -505,6 +512,23 @@ class Settings(BaseModel):
         json_schema_extra=TRAINING,
         description="For the epochs after the first: in memory, or on disk in the local folder. auto: in memory, where "
         "they fit into half of what is free and the crop allows it (random and whole do).",
+    )
+
+    server_wait_minutes: float = Field(
+        15.0,
+        title="Wait for servers",
+        gt=0,
+        le=10_080,
+        json_schema_extra=TRAINING,
+        description="How long a training server waits for the others, before it says who is missing.",
+    )
+
+    learning_rate_scaling: Literal["none", "linear", "sqrt"] = Field(
+        "none",
+        title="Learning rate scaling",
+        json_schema_extra=TRAINING,
+        description="Takes the learning rate as one for batches of 256. linear multiplies it by batch size / 256, sqrt "
+        "by the root of that, which suits Adam: so it can stay as it is when GPUs and the batch are added.",
     )
 
     learning_rate_schedule: Literal["constant", "cosine"] = Field(

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from pipeline import storage
 from pipeline.errors import TenfoldError, TrainingError
+from pipeline.servers import CLUSTER, SERVERS
 from pipeline.storage import CHUNK_BYTES, BucketPath, ObjectStat, Place, crc32c_of, temporary_beside
 
 EVERY_S = 10.0
@@ -26,6 +27,8 @@ OWNER = "mirror.json"
 _LOCAL = ("lock", "failure.json", OWNER)
 _LAST = ("run.json", "checkpoints/checkpoint", "best.json", "result.json")
 """Files that name others, or say that all is there: brought after them, as they read before."""
+_OF_OTHERS = (f"{SERVERS}/", f"{CLUSTER}/")
+"""What the other servers mirror, and what all of them read and write in the bucket."""
 _REPLACED = ("checkpoints/", "model-")
 """What a training removes when it has newer ones."""
 _log = logging.getLogger(__name__)
@@ -166,7 +169,7 @@ def fetch(folder: Path, place: BucketPath, names: tuple[str, ...]) -> None:
 
 
 def _objects(place: BucketPath) -> dict[str, ObjectStat]:
-    return {name: stat for name, stat in storage.objects(place) if name not in _LOCAL}
+    return {name: stat for name, stat in storage.objects(place) if _is_ours(name)}
 
 
 def _files(folder: Path) -> dict[str, _Version]:
@@ -174,9 +177,13 @@ def _files(folder: Path) -> dict[str, _Version]:
     found = {}
     for path in folder.rglob("*"):
         name = path.relative_to(folder).as_posix()
-        if name not in _LOCAL and not path.name.startswith(".") and "_temp" not in name and path.is_file():
+        if _is_ours(name) and not path.name.startswith(".") and "_temp" not in name and path.is_file():
             found[name] = _version(path)
     return found
+
+
+def _is_ours(name: str) -> bool:
+    return name not in _LOCAL and not name.startswith(_OF_OTHERS)
 
 
 def _version(path: Path) -> _Version:

@@ -13,6 +13,8 @@ export/         the same for those who use it: a SavedModel that takes image fil
 comet/          offline archives, a folder a try
 result.json     written last: the training is complete
 failure.json    why the last try failed
+cluster/        where the servers of a training meet (pipeline/rendezvous)
+servers/1/      run.json, record/ and failure.json of the second server, and so on; the first one has those above
 """
 
 import fcntl
@@ -24,7 +26,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pipeline import storage
 from pipeline.config import Settings, settings_from
@@ -32,12 +34,14 @@ from pipeline.errors import DatasetError, Preempted, SourceError, TenfoldError, 
 from pipeline.evaluation import metrics_of
 from pipeline.monitor import last_row, read
 from pipeline.monitor.diagnosis import summarize, verdict
-from pipeline.storage import Place, crc32c_of
+from pipeline.servers import SERVERS, Server
+from pipeline.storage import BucketPath, Place, crc32c_of
 from pipeline.workspace import place_hash, run_folder
 
 EXIT_PREEMPTED = 75  # EX_TEMPFAIL of sysexits.h
 LOCK_WAIT_S = 60.0
 EXPORT, ABOUT = "export", "about.json"
+_Place = TypeVar("_Place", Path, BucketPath)
 _log = logging.getLogger(__name__)
 
 
@@ -52,12 +56,25 @@ class Run:
     settings: Settings
     host: dict[str, Any]
     software: dict[str, str]
+    index: int = 0
+    """Of the training server that it is for. `folder` is its own."""
+
+    @property
+    def server(self) -> Server:
+        """The training server that it is for, of how many."""
+        return Server(self.index, self.settings.num_training_servers)
+
+    @property
+    def training(self) -> Place:
+        """Where server 0 has the run, for all workers: its folder, or what that is mirrored to."""
+        first = self.folder if self.server.is_chief else self.folder.parent.parent
+        kept = run_folder(self.settings, self.run_id)
+        return first if isinstance(kept, Path) else kept / first.name
 
     @property
     def place(self) -> Place:
-        """Where the run is kept for all workers: its folder, or what that is mirrored to."""
-        kept = run_folder(self.settings, self.run_id)
-        return self.folder if isinstance(kept, Path) else kept / self.folder.name
+        """Where the run of this server is kept for all workers."""
+        return _of_server(self.training, self.index)
 
     @property
     def model_path(self) -> Path:
@@ -70,29 +87,35 @@ class Run:
         return self.folder / EXPORT
 
 
-def training_folder(settings: Settings, run_id: str, dataset_version: str) -> Path:
-    """Where a training is kept on this worker: keyed by the run and by all that decides the training.
+def training_folder(settings: Settings, run_id: str, dataset_version: str, index: int = 0) -> Path:
+    """Where a server has a training on this worker: keyed by the run and by all that decides the training.
 
     A run that is cleared with other settings keeps its id; in one folder it would go on from a foreign checkpoint.
     """
-    return local_run_folder(settings, run_id) / _key(settings, dataset_version)
+    return _of_server(local_run_folder(settings, run_id) / _key(settings, dataset_version), index)
+
+
+def _of_server(training: _Place, index: int) -> _Place:
+    return training / SERVERS / str(index) if index else training
 
 
 def training_place(settings: Settings, run_id: str, dataset_version: str) -> Place:
-    """Where a training is kept for all workers: its folder, or what that is mirrored to."""
+    """Where server 0 has a training, for all workers: its folder, or what that is mirrored to."""
     return run_folder(settings, run_id) / _key(settings, dataset_version)
 
+
+_OF_ALL = ("model", "epochs", "batch_size", "learning_rate", "image_size", "seed", "num_training_servers")
 
 _OF_THE_INPUT = ("shuffle_megabytes", "crop", "min_crop_area", "flip", "color_jitter", "balanced", "cache")
 
 _OF_THE_STEP = (
-    *("learning_rate_schedule", "warmup_epochs", "weight_decay", "clip_norm", "label_smoothing", "class_weights"),
+    *("learning_rate_scaling", "learning_rate_schedule", "warmup_epochs", "weight_decay", "clip_norm", "label_smoothing", "class_weights"),
     *("precision", "xla", "freeze_epochs", "finetune_rate"),
 )
 
 
 def _key(settings: Settings, dataset_version: str) -> str:
-    names = ("model", "epochs", "batch_size", "learning_rate", "image_size", "seed", *_OF_THE_INPUT, *_OF_THE_STEP)
+    names = (*_OF_ALL, *_OF_THE_INPUT, *_OF_THE_STEP)
     weights = f"{crc32c_of(Path(settings.weights)):08x}" if settings.weights else ""
     content = {"dataset": dataset_version, "weights": weights, **{name: getattr(settings, name) for name in names}}
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=6).hexdigest()
@@ -206,6 +229,11 @@ def load_result(folder: Place) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     return result
+
+
+def result_of(run: Run) -> dict[str, Any] | None:
+    """The result of a complete training, which server 0 writes for all; else None."""
+    return load_result(run.folder if run.server.is_chief else run.training)
 
 
 def save_failure(folder: Path, error: TenfoldError) -> None:

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+SERVERS, CLUSTER = "servers", "cluster"
+"""Folders of a run: what the servers but the first one have of their own, and where all of them meet."""
+
 
 @dataclass(frozen=True)
 class Server:

@@ -15,11 +15,21 @@ import psutil
 from pipeline import dataset as datasets
 from pipeline.allowed import require_allowed
 from pipeline.config import Settings
-from pipeline.errors import DatasetError, Preempted, TrainingError
+from pipeline.dataset import Dataset
+from pipeline.errors import DatasetError, Preempted, SettingsError, TrainingError
 from pipeline.mirror import Mirror, claim
 from pipeline.preflight import require_buckets, require_weights
 from pipeline.proxies import require_proxies
-from pipeline.runs import EXIT_PREEMPTED, Run, load_result, save_run, take_failure, training_folder, training_place
+from pipeline.runs import (
+    EXIT_PREEMPTED,
+    Run,
+    load_result,
+    result_of,
+    save_run,
+    take_failure,
+    training_folder,
+    training_place,
+)
 from pipeline.snapshot import load_snapshot
 from pipeline.storage import BucketPath, Place, place_of
 
@@ -31,15 +41,20 @@ _SOFTWARE = ("tensorflow", "keras", "numpy", "pillow", "comet-ml")
 def train(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
     """Train on a data set and wait for it; a training that is complete already returns its result at once.
 
+    All training servers are processes on this machine, which share its GPUs.
+
     Returns {"run", "metrics", "model", "export", "comet", "verdict", "epochs"}, and raises what `TrainingProcess.wait`
     does.
     """
-    process = TrainingProcess(prepare_run(settings, dataset, run_id), output=sys.stderr.fileno())
+    runs = [prepare_run(settings, dataset, run_id, index) for index in range(settings.num_training_servers)]
+    processes = [TrainingProcess(run, output=sys.stderr.fileno()) for run in runs]
     try:
-        return process.wait()
-    except KeyboardInterrupt:
-        process.stop()
-        raise
+        return [process.wait() for process in processes][0]
+    finally:
+        for process in processes:
+            process.ask_to_stop()
+        for process in processes:
+            process.stop()
 
 
 def trained(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any] | None:
@@ -52,34 +67,60 @@ def trained(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any] |
     return load_result(training_place(settings, run_id, datasets.load(dataset).version))
 
 
-def prepare_run(settings: Settings, dataset: Place, run_id: str) -> Run:
-    """Check what the training needs and write `run.json`.
+def prepare_run(settings: Settings, dataset: Place, run_id: str, index: int = 0) -> Run:
+    """Check what the training needs and write `run.json` of one of its servers.
 
     Where the workspace is a bucket, the run is first fetched from there. Raises DatasetError where the data set is
     missing or incomplete, SettingsError where the weights are or the administrator does not allow a place, StorageError
     where a bucket does not answer.
     """
-    _require_usable(settings, dataset)
-    content = datasets.load(dataset)
-    datasets.require_shards(dataset, content)
-    _require_one_label(content.records.multi_label, str(dataset))
+    content = require_startable(settings, dataset)
     run = Run(
-        folder=training_folder(settings, run_id, content.version),
+        folder=training_folder(settings, run_id, content.version, index),
         run_id=run_id,
         dataset=str(dataset),
         dataset_version=content.version,
         settings=settings,
         host=_host(),
         software={name: installed_version(name) for name in _SOFTWARE},
+        index=index,
     )
     place = run.place
     if isinstance(place, BucketPath):
         claim(run.folder, place)
-    if load_result(run.folder) is None:
+    if result_of(run) is None:
         save_run(run)
     elif isinstance(place, BucketPath):  # the bucket may have failed at its end
         Mirror(run.folder, place).sync()
     return run
+
+
+def require_startable(settings: Settings, dataset: Place) -> Dataset:
+    """The data set, where a training on it can start. Raises what `prepare_run` does."""
+    _require_usable(settings, dataset)
+    content = datasets.load(dataset)
+    datasets.require_shards(dataset, content)
+    _require_one_label(content.records.multi_label, str(dataset))
+    require_shares(settings, len(content.splits["train"].shards))
+    return content
+
+
+def require_shares(settings: Settings, shards: int) -> None:
+    """Refuse training servers that would get no shards, or no equal part of a batch, of their own.
+
+    Raises SettingsError.
+    """
+    servers = settings.num_training_servers
+    if servers > shards:
+        raise SettingsError(
+            f"num_training_servers must be at most {shards}, the number of training shards, got {servers}: "
+            "train with fewer, or build the data set for that many"
+        )
+    if settings.batch_size % servers:
+        raise SettingsError(
+            f"batch_size must be a multiple of num_training_servers ({servers}), got {settings.batch_size}: "
+            f"{-(-settings.batch_size // servers) * servers} is the next one"
+        )
 
 
 def _require_usable(settings: Settings, dataset: Place) -> None:
@@ -89,11 +130,12 @@ def _require_usable(settings: Settings, dataset: Place) -> None:
     require_weights(settings)
 
 
-def require_trainable(snapshot: Place) -> None:
-    """Refuse images of several labels before a shard of them is written.
+def require_trainable(settings: Settings, snapshot: Place) -> None:
+    """Refuse what cannot be trained on before a shard is written: images of several labels, too many servers.
 
-    Raises DatasetError.
+    Raises DatasetError and SettingsError.
     """
+    require_shares(settings, settings.train_shards)
     content = load_snapshot(snapshot)
     _require_one_label(content.multi_label, content.source_uri)
 
@@ -113,8 +155,8 @@ class TrainingProcess:
     """
 
     def __init__(self, run: Run, output: int) -> None:
-        self._folder = run.folder
-        self._process = None if load_result(run.folder) else _start(run.folder, output)
+        self._run = run
+        self._process = None if result_of(run) else _start(run.folder, output)
         if self._process is None:
             _log.info(
                 "trained before, with the same data and settings: %s (another seed makes another one)", run.folder
@@ -129,9 +171,9 @@ class TrainingProcess:
         code = self._process.wait() if self._process else 0
         if code == EXIT_PREEMPTED:
             raise Preempted("training was asked to stop and wrote a checkpoint: run it again and it goes on")
-        result = load_result(self._folder)
+        result = result_of(self._run)
         if code or result is None:
-            raise take_failure(self._folder) or TrainingError(f"the training process ended with {_ending(code)}")
+            raise take_failure(self._run.folder) or TrainingError(f"the training process ended with {_ending(code)}")
         return result
 
     def ask_to_stop(self) -> None:

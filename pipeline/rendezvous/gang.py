@@ -2,10 +2,13 @@
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from pipeline.errors import Preempted, TenfoldError, TrainingError, error_of
 from pipeline.rendezvous.presence import SILENT_S, Lookout, Member, Presence
 from pipeline.servers import Server
+
+_Device = TypeVar("_Device")
 
 
 class Gang:
@@ -28,6 +31,12 @@ class Gang:
     def samples(self) -> list[Mapping[str, float]]:
         """What each server told last."""
         return [member.sample for member in self._members]
+
+    def own_part(self, devices: Sequence[_Device]) -> list[_Device]:
+        """Those of a machine's devices that are this server's, where several of the servers are on it."""
+        own = self._members[self.server.index]
+        beside = [member for member in self._members if member.host == own.host]
+        return list(devices[beside.index(own) :: len(beside)])
 
     def tell(self, sample: Mapping[str, float]) -> None:
         """Have the other servers know what this machine does; they learn it with the next count."""

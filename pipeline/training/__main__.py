@@ -9,6 +9,8 @@ import os
 import signal
 import sys
 import threading
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from pathlib import Path
 
 from pipeline import storage
@@ -16,7 +18,9 @@ from pipeline.errors import Preempted, TenfoldError
 from pipeline.mirror import mirrored
 from pipeline.process import end_with_parent
 from pipeline.progress import log_words
-from pipeline.runs import EXIT_PREEMPTED, exclusive, load_result, load_run, save_failure
+from pipeline.rendezvous import Gang, joined
+from pipeline.runs import EXIT_PREEMPTED, Run, exclusive, load_run, result_of, save_failure
+from pipeline.servers import CLUSTER
 from pipeline.training.quiet import stderr_held_back
 
 _log = logging.getLogger("pipeline.training")
@@ -31,7 +35,7 @@ def main(folder: Path, parent: int) -> int:
         with exclusive(folder, stop.is_set):
             _train(folder, stop)
     except Preempted as reason:
-        _log.warning("%s: checkpoint written; a rerun goes on from there", reason)
+        _log.warning("%s: a rerun goes on from the last checkpoint", reason)
         return EXIT_PREEMPTED
     except TenfoldError as error:
         save_failure(folder, error)
@@ -61,16 +65,35 @@ def _stop_of(number: signal.Signals) -> threading.Event:
 
 
 def _train(folder: Path, stop: threading.Event) -> None:
-    if load_result(folder):  # a twin that held the lock has done it
+    run = load_run(folder)
+    if result_of(run):  # a twin that held the lock has done it
         return
     storage.sweep(folder)
-    _log.info("loading TensorFlow")
-    with stderr_held_back():  # the import takes seconds: SIGTERM must be heeded before it
-        from pipeline.training.job import run_job
+    with _joined(run, stop) as gang:
+        _log.info("loading TensorFlow")
+        with stderr_held_back():  # the import takes seconds: SIGTERM must be heeded before it
+            from pipeline.training.job import run_job
 
-    run = load_run(folder)
-    with mirrored(run.folder, run.place):
-        run_job(run, stop.is_set)
+        with mirrored(run.folder, run.place):
+            run_job(run, stop.is_set, gang)
+        if gang and not run.server.is_chief:
+            gang.wait_for_chief(stop.is_set)
+
+
+def _joined(run: Run, stop: threading.Event) -> AbstractContextManager[Gang | None]:
+    """The other servers, before TensorFlow is loaded: while one waits for them, it holds no GPU."""
+    if run.server.count == 1:
+        return nullcontext()
+    wait_s = 60 * run.settings.server_wait_minutes
+    return joined(run.training / CLUSTER, run.server, wait_s, stop.is_set, partial(_leave, run.folder))
+
+
+def _leave(folder: Path, error: TenfoldError) -> None:
+    """End this process while its main thread waits, within TensorFlow, for a server that is gone."""
+    save_failure(folder, error)
+    _log.error("%s", error)
+    logging.shutdown()
+    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -32,16 +32,31 @@ from pipeline.training.quiet import stderr_held_back
 _log = logging.getLogger(__name__)
 
 
-def run_job(run: Run, stopping: Callable[[], bool]) -> None:
-    """Train what `run` says and write its result; `stopping` is asked between steps.
+def run_job(run: Run, stopping: Callable[[], bool], gang: Gang | None = None) -> None:
+    """Train what `run` says, with the servers of a gang where there are several; server 0 writes what comes of it.
 
-    Raises Preempted, after a checkpoint, where `stopping` says so; TrainingError where the loss is no number.
+    `stopping` is asked between steps. Raises Preempted, after a checkpoint, where it says so; TrainingError where the
+    loss is no number, or a server is gone.
     """
     # Before the monitor: Comet's thread draws from Python's random numbers, from which Keras takes the first weights.
-    training = _Training(run, stopping)
-    with open_monitor(run.folder, run.settings.sample_hz, comet_options(run)) as monitor:
+    training = _Training(run, stopping, gang)
+    comet = comet_options(run) if run.server.is_chief else None
+    with open_monitor(run.folder, run.settings.sample_hz, comet) as monitor, _losses_named(gang):
         training.run(monitor)
-    save_result(run, monitor.comet_location or "")
+    if run.server.is_chief:
+        save_result(run, monitor.comet_location or "")
+
+
+@contextmanager
+def _losses_named(gang: Gang | None) -> Iterator[None]:
+    """Around what waits for the other servers: say which one is gone, where TensorFlow only says that one is."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        lost = gang.loss(SILENT_S) if gang else None
+        if lost is None:
+            raise
+        raise lost from error
 
 
 def comet_options(run: Run) -> CometOptions:
@@ -54,30 +69,23 @@ def comet_options(run: Run) -> CometOptions:
     )
 
 
-def one_device() -> tf.distribute.Strategy:
-    """The first GPU, else the CPU, said in one line."""
-    with stderr_held_back():
-        gpus = tf.config.list_physical_devices("GPU")
-    for gpu in gpus:  # else TensorFlow takes all memory of every GPU it sees
-        tf.config.experimental.set_memory_growth(gpu, True)
-    _log.info("training on %s", gpus[0].name if gpus else "the CPU: no GPU was found")
-    return tf.distribute.OneDeviceStrategy("/gpu:0" if gpus else "/cpu:0")
-
-
 class _Training:
-    def __init__(self, run: Run, stopping: Callable[[], bool]) -> None:
+    def __init__(self, run: Run, stopping: Callable[[], bool], gang: Gang | None) -> None:
         self._run, self._stopping = run, stopping
         self._settings: Settings = run.settings
         self._folder = place_of(run.dataset)
         self._dataset: Dataset = datasets.load(self._folder)
-        self._steps_per_epoch = steps_per_epoch(self._dataset, self._settings.batch_size)
+        self._batch_size = self._settings.batch_size // run.server.count
+        self._steps_per_epoch = steps_per_epoch(self._dataset, self._batch_size, run.server.count)
+        self._strategy = open_strategy(gang)
         keras.utils.set_random_seed(self._settings.seed)
-        self._strategy = one_device()
         with self._strategy.scope():
             self._model = _built(self._settings, len(self._dataset.labels))
             optimizer = build_optimizer(self._settings, self._model, self._steps_per_epoch)
             self._checkpoints = Checkpoints(run.folder / "checkpoints", self._model, optimizer)
-        self._checkpoints.restore()
+        if run.server.is_chief:
+            self._checkpoints.restore()
+        spread(self._checkpoints.variables, run.server, self._strategy)
         told = self._settings, self._strategy, self._model, optimizer, self._dataset, self._steps_per_epoch
         self._steps = build_steps(*told)
 

@@ -9,6 +9,8 @@ from keras import ops
 
 from pipeline.config import Settings
 
+BATCH_OF_RATE = 256
+"""Batch size that a learning rate is meant for where it is scaled."""
 _BETA_1, _BETA_2 = 0.9, 0.999
 """How much of its two averages Adam keeps in each update."""
 
@@ -45,12 +47,18 @@ def _vectors(model: keras.Model) -> list[keras.Variable]:
 def learning_rate(settings: Settings, steps_per_epoch: int) -> "LearningRate":
     """The learning rate of a training with so many steps an epoch."""
     return LearningRate(
-        highest=settings.learning_rate,
+        highest=scaled_rate(settings),
         warmup=settings.warmup_epochs * steps_per_epoch,
         falls_until=settings.epochs * steps_per_epoch if settings.learning_rate_schedule == "cosine" else None,
         frozen=settings.freeze_epochs * steps_per_epoch,
         finetune_rate=settings.finetune_rate,
     )
+
+
+def scaled_rate(settings: Settings) -> float:
+    """The highest learning rate, for the batch size of these settings (Goyal et al. 2017; Krizhevsky 2014)."""
+    power = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}[settings.learning_rate_scaling]
+    return float(settings.learning_rate * (settings.batch_size / BATCH_OF_RATE) ** power)
 
 
 @dataclass(frozen=True)
