@@ -12,7 +12,7 @@ import tensorflow as tf
 from pipeline.config import Settings
 from pipeline.dataset import Dataset
 from pipeline.errors import TenfoldError
-from pipeline.input import BatchOptions, Server, training_batches, validation_batches
+from pipeline.input import BatchOptions, Server, numbered_batches, validation_batches
 from pipeline.input.cache import open_cache
 from pipeline.input.examples import CYCLE
 from pipeline.input.options import batch_options
@@ -35,7 +35,7 @@ class Readers(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """All batches that are left, those of a validation, and what reads them."""
+    """All batches that are left, with the numbers of their examples, those of a validation, and what reads them."""
 
     training: tf.data.Dataset
     validation: tf.data.Dataset
@@ -66,7 +66,7 @@ def open_inputs(
         epochs = range(1, 2) if keeps else left
         with _open_readers(settings, folder, dataset, epochs, keeps, stopping) as readers:
             yield Inputs(
-                training_batches(folder, options, epochs=settings.epochs, start=start, reader=readers.train),
+                numbered_batches(folder, options, epochs=settings.epochs, start=start, reader=readers.train),
                 validation_batches(folder, options, reader=readers.validation),
                 readers,
                 keeps,

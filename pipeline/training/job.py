@@ -3,6 +3,8 @@
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager, nullcontext
+from functools import partial
+from typing import Any
 from zipfile import BadZipFile
 
 import keras
@@ -17,13 +19,14 @@ from pipeline.input.damage import DAMAGE, damage_named
 from pipeline.malloc import keep_large_blocks
 from pipeline.monitor import CometOptions, Monitor, open_monitor
 from pipeline.progress import progress
-from pipeline.runs import Best, Run, load_best, save_best, save_result
+from pipeline.runs import Best, Run, forget_bests, load_best, save_best, save_result
 from pipeline.storage import place_of, temporary_beside
-from pipeline.training.checkpoint import Checkpoints
+from pipeline.training.blame import examples_in_words
+from pipeline.training.checkpoint import Checkpoints, Interval, Position
 from pipeline.training.evaluate import evaluate
 from pipeline.training.export import export
 from pipeline.training.inputs import open_inputs
-from pipeline.training.loop import Batch, EpochLoop, Sums
+from pipeline.training.loop import Batch, EpochLoop, NumberedBatch, Sums
 from pipeline.training.models import build_model, with_probabilities
 from pipeline.training.optimizer import build_optimizer
 from pipeline.training.phases import build_steps
@@ -76,39 +79,44 @@ class _Training:
         with self._strategy.scope():
             self._model = _built(self._settings, len(self._dataset.labels))
             optimizer = build_optimizer(self._settings, self._model, self._steps_per_epoch)
-            self._checkpoints = Checkpoints(run.folder / "checkpoints", self._model, optimizer)
-        self._checkpoints.restore()
+            kept = self._settings.checkpoints_kept
+            self._checkpoints = Checkpoints(run.folder / "checkpoints", self._model, optimizer, kept)
+        self._start = self._checkpoints.restore()
+        forget_bests(run, self._start.epochs_done)
         told = self._settings, self._strategy, self._model, optimizer, self._dataset, self._steps_per_epoch
         self._steps = build_steps(*told)
 
     def run(self, monitor: Monitor) -> None:
         """All epochs that are left, then the evaluation of the best model."""
-        saved = self._checkpoints
-        loop = EpochLoop(self._steps, monitor, self._stopping, step=int(saved.step), sums=saved.sums)
-        done = int(saved.epochs_done)
-        epochs = range(done + 1, self._settings.epochs + 1)
-        told = self._settings, self._folder, self._dataset, loop.step, self._stopping, saved.keeps
+        start, settings = self._start, self._settings
+        loop = EpochLoop(self._steps, monitor, self._stopping, step=start.step, sums=start.sums)
+        loop.after_step, loop.describe = partial(self._save_where_due, loop), self._in_words
+        self._interval = Interval(settings.checkpoint_minutes, settings.checkpoint_steps, start.step)
+        done = start.epochs_done
+        epochs = range(done + 1, settings.epochs + 1)
+        told = settings, self._folder, self._dataset, loop.step, self._stopping, start.keeps
         with open_inputs(*told) as self._inputs:
             validation = self._on_device(self._inputs.validation)
             training = iter(self._on_device(self._inputs.training))
             keep_large_blocks()
-            with closing(one_ahead(training)) as batches:
+            with self._checkpoints, closing(one_ahead(training)) as batches:
                 try:
                     for epoch in epochs:
                         with self._explained():
                             self._epoch(epoch, loop, batches, validation)
                         done = epoch
                 except Preempted:
-                    saved.save(done, loop.step, loop.sums, self._inputs.keeps)
+                    self._save(loop, done)
+                    self._checkpoints.wait()
                     raise
             # Where no checkpoint is written any more: the model now gets the weights of the best epoch.
             with self._explained():
                 evaluate(self._run, self._dataset, self._strategy, self._model, validation, self._stopping)
         export(with_probabilities(self._model), self._settings, self._dataset, self._run.export_folder)
 
-    def _on_device(self, batches: tf.data.Dataset) -> Iterable[Batch]:
+    def _on_device(self, batches: tf.data.Dataset) -> Iterable[Any]:
         """The batches, sent to the device ahead of the step that needs them."""
-        distributed: Iterable[Batch] = self._strategy.experimental_distribute_dataset(batches)
+        distributed: Iterable[Any] = self._strategy.experimental_distribute_dataset(batches)
         return distributed
 
     @contextmanager
@@ -128,7 +136,23 @@ class _Training:
                 ) from error
             raise
 
-    def _epoch(self, epoch: int, loop: EpochLoop, batches: Iterator[Batch], validation: Iterable[Batch]) -> None:
+    def _save_where_due(self, loop: EpochLoop, epochs_done: int) -> None:
+        # One after another: a disk that is slower than that must not stop the steps.
+        if self._interval.is_over(loop.step) and not self._checkpoints.busy:
+            self._save(loop, epochs_done)
+
+    def _save(self, loop: EpochLoop, epochs_done: int) -> None:
+        position = Position(epochs_done, loop.step, loop.sums, self._inputs.keeps)
+        # The record first: it would lack steps that nobody does again.
+        self._checkpoints.save(position, loop.monitor.flush)
+        self._interval.begin(loop.step)
+
+    def _in_words(self, batch: NumberedBatch) -> str:
+        return examples_in_words(self._strategy, self._folder, self._dataset, batch)
+
+    def _epoch(
+        self, epoch: int, loop: EpochLoop, batches: Iterator[NumberedBatch], validation: Iterable[Batch]
+    ) -> None:
         what = f"epoch {epoch}/{self._settings.epochs}"
         with progress(what, self._dataset.splits["train"].examples) as advance:
             trained = loop.train(epoch, batches, epoch * self._steps_per_epoch, advance)
@@ -141,7 +165,7 @@ class _Training:
         best = load_best(self._run)
         if best is None or validated.accuracy > best.metrics["val_accuracy"]:
             self._save_model(epoch, values)
-        self._checkpoints.save(epoch, loop.step, loop.sums, self._inputs.keeps)
+        self._save(loop, epoch)
 
     def _save_model(self, epoch: int, values: dict[str, float]) -> None:
         path = self._run.folder / f"model-{epoch:05d}.keras"

@@ -19,6 +19,8 @@ from pipeline.training.steps import Steps
 
 Batch = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 """Images, labels and weights."""
+NumberedBatch = tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]
+"""The same, and the numbers of the examples."""
 
 
 @dataclass
@@ -67,8 +69,12 @@ class EpochLoop:
     """Those of the epoch under way, over all tries."""
     clock: Callable[[], float] = time.perf_counter
     """Seconds that never go back."""
+    after_step: Callable[[int], None] = lambda epochs_done: None
+    """Called after each training step with the number of epochs that are done."""
+    describe: Callable[[NumberedBatch], str] = lambda batch: "one batch"
+    """What a batch holds, in words for an error."""
 
-    def train(self, epoch: int, batches: Iterator[Batch], last_step: int, advance: Advance) -> Sums:
+    def train(self, epoch: int, batches: Iterator[NumberedBatch], last_step: int, advance: Advance) -> Sums:
         """Take batches up to the end of an epoch (from 1), which is `last_step`; `advance` is told of every example.
 
         Raises Preempted where the process is asked to stop, TrainingError where the loss is no number.
@@ -80,24 +86,24 @@ class EpochLoop:
             self._train_step(epoch, *self._timed_next(batches))
             self.sums.time_s = self.clock() - start
             advance(self.sums.examples - before)
+            self.after_step(epoch - 1)
         sums, self.sums = self.sums, Sums()
         return sums
 
-    def _timed_next(self, batches: Iterator[Batch]) -> tuple[Batch, float]:
+    def _timed_next(self, batches: Iterator[NumberedBatch]) -> tuple[NumberedBatch, float]:
         if self.stopping():
             raise Preempted(f"asked to stop after step {self.step}")
         start = self.clock()
         batch = next(batches)
         return batch, self.clock() - start
 
-    def _train_step(self, epoch: int, batch: Batch, wait_s: float) -> None:
+    def _train_step(self, epoch: int, batch: NumberedBatch, wait_s: float) -> None:
         start = self.clock()
-        sums = self.steps.train(*batch)
+        sums = self.steps.train(*batch[:3])
         loss, right, examples = map(float, sums)  # waits for the device, which would otherwise still be at work
         compute_s = self.clock() - start
         self.step += 1
-        first, last = self.sums.examples + 1, self.sums.examples + int(examples)
-        _require_number(loss, f"at step {self.step} of epoch {epoch}, whose examples {first} to {last} it saw")
+        _require_number(loss, lambda: f"at step {self.step} of epoch {epoch}, in {self.describe(batch)}")
         self.monitor.batch(step=self.step, epoch=epoch, wait_s=wait_s, compute_s=compute_s, examples=int(examples))
         self.sums.add(int(examples), loss, right, wait_s)
 
@@ -109,12 +115,14 @@ class EpochLoop:
             if self.stopping():
                 raise Preempted(f"asked to stop in the validation after step {self.step}")
             loss, right, examples = map(float, self.steps.evaluate(*batch))
-            _require_number(loss, f"in the validation after step {self.step}")
+            _require_number(loss, lambda: f"in the validation after step {self.step}")
             sums.add(int(examples), loss, right)
         sums.time_s = self.clock() - start
         return sums
 
 
-def _require_number(loss: float, where: str) -> None:
+def _require_number(loss: float, where: Callable[[], str]) -> None:
     if not math.isfinite(loss):
-        raise TrainingError(f"the loss became {loss} {where}: lower learning_rate, set clip_norm, or look at the data")
+        raise TrainingError(
+            f"the loss became {loss} {where()}: lower learning_rate, set clip_norm, or look at the data"
+        )
