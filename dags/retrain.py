@@ -17,7 +17,16 @@ from pipeline.config import Settings
 
 MAKER = "image_dataset"
 POLL_S = float(os.environ.get("TENFOLD_RETRAIN_POLL_SECONDS") or 15)
-FIRST = ("dataset_name", "window", "num_training_servers", "model", "epochs", "batch_size", "learning_rate", "image_size")
+FIRST = (
+    "dataset_name",
+    "window",
+    "num_training_servers",
+    "model",
+    "epochs",
+    "batch_size",
+    "learning_rate",
+    "image_size",
+)
 _log = logging.getLogger(__name__)
 
 

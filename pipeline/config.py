@@ -622,6 +622,33 @@ class Settings(BaseModel):
         description="The learning rate after the frozen epochs, as a share of what it would be.",
     )
 
+    checkpoint_minutes: float = Field(
+        10.0,
+        title="Minutes between checkpoints",
+        ge=0,
+        allow_inf_nan=False,
+        json_schema_extra=TRAINING,
+        description="A checkpoint is written at the end of each epoch and when the training is asked to stop, and so "
+        "many minutes after the last one: what a killed training does again at most. 0: not by time.",
+    )
+
+    checkpoint_steps: int = Field(
+        0,
+        title="Steps between checkpoints",
+        ge=0,
+        json_schema_extra=TRAINING,
+        description="The same by training steps. 0: not by steps.",
+    )
+
+    checkpoints_kept: int = Field(
+        3,
+        title="Checkpoints kept",
+        ge=1,
+        le=100,
+        json_schema_extra=TRAINING,
+        description="Where the last one is damaged, training goes on from the one before.",
+    )
+
     sample_hz: float = Field(
         5.0,
         title="Samples a second",

@@ -11,7 +11,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,11 +25,12 @@ IDLE_SHARE = 9
 """Times the last mirroring took, to wait at least: the record of a long training grows large."""
 OWNER = "mirror.json"
 _LOCAL = ("lock", "failure.json", OWNER)
-_LAST = ("run.json", "checkpoints/checkpoint", "best.json", "result.json")
+_LAST = ("run.json", "best.json", "result.json")
 """Files that name others, or say that all is there: brought after them, as they read before."""
 _OF_OTHERS = (f"{SERVERS}/", f"{CLUSTER}/")
 """What the other servers mirror, and what all of them read and write in the bucket."""
-_REPLACED = ("checkpoints/", "model-")
+_CHECKPOINTS = "checkpoints/"
+_REPLACED = (_CHECKPOINTS, "model-")
 """What a training removes when it has newer ones."""
 _log = logging.getLogger(__name__)
 
@@ -58,23 +59,32 @@ class Mirror:
         the run over, and FileNotFoundError where a file was removed meanwhile: the next time brings the rest.
         """
         there = self._known()
-        # Read before the others are listed: what these name was written first, and is found.
+        # What is written last is looked at first: whatever it names or goes on from was there before, and is found.
+        checkpoints = _files(self._folder / _CHECKPOINTS, _CHECKPOINTS)
         last = [(name, _version(path), path.read_bytes()) for name in _LAST if (path := self._folder / name).exists()]
-        files = _files(self._folder)
+        files = {name: version for name, version in _files(self._folder).items() if not name.startswith(_CHECKPOINTS)}
         changed = [name for name in files if name not in _LAST and there.get(name) != files[name]]
+        files |= checkpoints
         last = [(name, version, content) for name, version, content in last if there.get(name) != version]
         replaced = [name for name in there if name not in files and name.startswith(_REPLACED)]
-        if changed or last or replaced:
+        newer = [name for name in sorted(checkpoints, reverse=True) if there.get(name) != checkpoints[name]]
+        if changed or last or newer or replaced:
             self._require_ours()
         for name in changed:
-            _upload(self._folder / name, self._place / name)
-            there[name] = files[name]
+            self._bring(name, files[name])
         for name, version, content in last:
             _write(self._place / name, content)
             there[name] = version
+        for name in newer:
+            with suppress(FileNotFoundError):  # removed meanwhile, for one that the next time brings
+                self._bring(name, files[name])
         for name in replaced:
             (self._place / name).unlink(missing_ok=True)
             del there[name]
+
+    def _bring(self, name: str, version: _Version) -> None:
+        _upload(self._folder / name, self._place / name)
+        self._known()[name] = version
 
     def _known(self) -> dict[str, _Version]:
         if self._there is None:
@@ -124,7 +134,7 @@ def _keep_up(mirror: Mirror, ended: threading.Event, every_s: float) -> None:
 def _tried(mirror: Mirror) -> None:
     try:
         mirror.sync()
-    except FileNotFoundError:  # removed between listing and reading, as old checkpoints are
+    except FileNotFoundError:  # removed between listing and reading, as old models are
         pass
     except (TenfoldError, OSError) as error:
         _log.warning("the run is not mirrored for now: %s", error)
@@ -172,12 +182,12 @@ def _objects(place: BucketPath) -> dict[str, ObjectStat]:
     return {name: stat for name, stat in storage.objects(place) if _is_ours(name)}
 
 
-def _files(folder: Path) -> dict[str, _Version]:
-    """What is mirrored of a folder, by its relative name: all but locks and what is still being written."""
+def _files(folder: Path, before: str = "") -> dict[str, _Version]:
+    """What is mirrored of a folder, by `before` and its name: all but locks and what is still being written."""
     found = {}
     for path in folder.rglob("*"):
-        name = path.relative_to(folder).as_posix()
-        if _is_ours(name) and not path.name.startswith(".") and "_temp" not in name and path.is_file():
+        name = before + path.relative_to(folder).as_posix()
+        if _is_ours(name) and not path.name.startswith(".") and path.is_file():
             found[name] = _version(path)
     return found
 

@@ -5,7 +5,7 @@ The folder is a local one, which is mirrored where the workspace is a bucket (pi
 run.json        what is trained: settings, data set, host, software
 record/         the local record of the monitor
 checkpoints/    to go on from
-best.json       the best epoch so far, and the file of its model
+best.json       the best epochs so far, the last one the best, and the files of their models
 model.keras     the best model, once the training is complete
 predictions.npz what it says of the validation examples, a row each
 evaluation.json how good that is (pipeline/evaluation.py)
@@ -22,11 +22,11 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pipeline import storage
 from pipeline.config import Settings, settings_from
@@ -35,13 +35,12 @@ from pipeline.evaluation import metrics_of
 from pipeline.monitor import last_row, read
 from pipeline.monitor.diagnosis import summarize, verdict
 from pipeline.servers import SERVERS, Server
-from pipeline.storage import BucketPath, Place, crc32c_of
+from pipeline.storage import Place, crc32c_of
 from pipeline.workspace import place_hash, run_folder
 
 EXIT_PREEMPTED = 75  # EX_TEMPFAIL of sysexits.h
 LOCK_WAIT_S = 60.0
 EXPORT, ABOUT = "export", "about.json"
-_Place = TypeVar("_Place", Path, BucketPath)
 _log = logging.getLogger(__name__)
 
 
@@ -74,7 +73,7 @@ class Run:
     @property
     def place(self) -> Place:
         """Where the run of this server is kept for all workers."""
-        return _of_server(self.training, self.index)
+        return self.training / _of_server(self.index)
 
     @property
     def model_path(self) -> Path:
@@ -92,11 +91,13 @@ def training_folder(settings: Settings, run_id: str, dataset_version: str, index
 
     A run that is cleared with other settings keeps its id; in one folder it would go on from a foreign checkpoint.
     """
-    return _of_server(local_run_folder(settings, run_id) / _key(settings, dataset_version), index)
+    first = local_run_folder(settings, run_id) / _key(settings, dataset_version)
+    return first / _of_server(index)
 
 
-def _of_server(training: _Place, index: int) -> _Place:
-    return training / SERVERS / str(index) if index else training
+def _of_server(index: int) -> str:
+    """The folder of a server below that of the run."""
+    return f"{SERVERS}/{index}" if index else ""
 
 
 def training_place(settings: Settings, run_id: str, dataset_version: str) -> Place:
@@ -109,7 +110,15 @@ _OF_ALL = ("model", "epochs", "batch_size", "learning_rate", "image_size", "seed
 _OF_THE_INPUT = ("shuffle_megabytes", "crop", "min_crop_area", "flip", "color_jitter", "balanced", "cache")
 
 _OF_THE_STEP = (
-    *("learning_rate_scaling", "learning_rate_schedule", "warmup_epochs", "weight_decay", "clip_norm", "label_smoothing", "class_weights"),
+    *(
+        "learning_rate_scaling",
+        "learning_rate_schedule",
+        "warmup_epochs",
+        "weight_decay",
+        "clip_norm",
+        "label_smoothing",
+        "class_weights",
+    ),
     *("precision", "xla", "freeze_epochs", "finetune_rate"),
 )
 
@@ -157,17 +166,39 @@ class Best:
 
 
 def save_best(run: Run, best: Best) -> None:
-    """Say which model is the best: from one rename on, its values and its file are the new ones together."""
-    _write(run.folder / "best.json", asdict(best))
-    _remove_models(run, but=best.model)
+    """Say which model is the best: from one rename on, its values and its file are the new ones together.
+
+    Those before it stay for as long as a checkpoint from which the training would go on without it may be kept: each
+    epoch writes one.
+    """
+    _save_bests(run, [*_bests(run), best][-run.settings.checkpoints_kept - 1 :])
+
+
+def forget_bests(run: Run, epochs_done: int) -> None:
+    """Go back to the best of so many epochs: those after them are done again, and may not come out the same."""
+    bests = _bests(run)
+    left = [best for best in bests if best.epoch <= epochs_done]
+    if left != bests:
+        _save_bests(run, left)
+
+
+def _save_bests(run: Run, bests: Sequence[Best]) -> None:
+    _write(run.folder / "best.json", [asdict(best) for best in bests])
+    _remove_models(run, but={best.model for best in bests})
 
 
 def load_best(run: Run) -> Best | None:
     """The best epoch so far, if one has ended."""
+    bests = _bests(run)
+    return bests[-1] if bests else None
+
+
+def _bests(run: Run) -> list[Best]:
+    """Each better than those before it."""
     try:
-        return Best(**storage.read_json(run.folder / "best.json"))
+        return [Best(**content) for content in storage.read_json(run.folder / "best.json")]
     except FileNotFoundError:
-        return None
+        return []
 
 
 def best_model(run: Run) -> Path:
@@ -195,7 +226,7 @@ def save_result(run: Run, comet: str) -> None:
     """Give the best model its name and write `result.json`: the training is complete from then on."""
     best = _required_best(run)
     best_model(run).replace(run.model_path)
-    _remove_models(run, but="")
+    _remove_models(run, but=set())
     metrics = {**best.metrics, **metrics_of(run.folder)}
     result = {
         "run": str(run.place),
@@ -209,10 +240,10 @@ def save_result(run: Run, comet: str) -> None:
     _write(run.folder / "result.json", result)
 
 
-def _remove_models(run: Run, but: str) -> None:
+def _remove_models(run: Run, but: Collection[str]) -> None:
     """Remove the models of other epochs, those of a try that was killed before it could say so among them."""
     for path in run.folder.glob("model-*.keras"):
-        if path.name != but:
+        if path.name not in but:
             path.unlink()
 
 
@@ -293,6 +324,6 @@ def _locked(descriptor: int) -> bool:
     return True
 
 
-def _write(path: Path, content: dict[str, Any]) -> None:
+def _write(path: Path, content: Any) -> None:
     with storage.write_whole(path) as file:
         file.write(json.dumps(content, indent=1).encode())

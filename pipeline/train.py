@@ -49,7 +49,8 @@ def train(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
     runs = [prepare_run(settings, dataset, run_id, index) for index in range(settings.num_training_servers)]
     processes = [TrainingProcess(run, output=sys.stderr.fileno()) for run in runs]
     try:
-        return [process.wait() for process in processes][0]
+        first, *_ = [process.wait() for process in processes]
+        return first
     finally:
         for process in processes:
             process.ask_to_stop()

@@ -73,6 +73,9 @@ CHANGED = {
     "xla": True,
     "freeze_epochs": 2,
     "finetune_rate": 0.5,
+    "checkpoint_minutes": 0.5,
+    "checkpoint_steps": 100,
+    "checkpoints_kept": 5,
     "sample_hz": 1.0,
     "comet_project": "mine",
 }

@@ -52,55 +52,69 @@ def test_what_is_new_or_changed_is_brought_and_nothing_else(gcs: FakeGcs, folder
 
 def test_locks_and_what_is_still_written_stay_here(gcs: FakeGcs, folder: Path):
     names = ("lock", "failure.json", ".best.json.host.1.00000000.tmp", ".m.host.1.00000000.tmp.keras")
-    write(folder, dict.fromkeys((*names, "checkpoints/checkpoint-1_temp/part-0", "run.json"), "x"))
+    write(folder, dict.fromkeys((*names, "checkpoints/.checkpoint-1.npz.host.1.00000000.tmp", "run.json"), "x"))
     Mirror(folder, PLACE).sync()
     assert list(there(gcs)) == ["run.json"]
 
 
 def test_what_names_others_is_brought_after_them(gcs: FakeGcs, folder: Path):
-    """A kill in the middle must not leave an index in the bucket whose checkpoint is missing."""
-    names = ["result.json", "best.json", "checkpoints/checkpoint", "checkpoints/checkpoint-7.index", "model.keras"]
+    """A kill in the middle must not leave a model unnamed, nor a checkpoint that is beyond the record or the best."""
+    names = ["checkpoints/checkpoint-7.npz", "result.json", "best.json", "record/batches-00000.csv", "model.keras"]
     write(folder, dict.fromkeys(names, "x"))
-    fault = gcs.fail("status", on="insert", matches="checkpoint-7", code=403)
+    fault = gcs.fail("status", on="insert", matches="model", code=403)
     with pytest.raises(AccessError):
         Mirror(folder, PLACE).sync()
     assert fault.fired
-    assert set(there(gcs)) <= {"model.keras"}
+    assert set(there(gcs)) <= {"record/batches-00000.csv"}
     Mirror(folder, PLACE).sync()
     order = sorted(names, key=lambda name: gcs.generation("bucket", f"{PLACE.key}/{name}"))
-    assert order[2:] == ["checkpoints/checkpoint", "best.json", "result.json"]
+    assert order[2:] == ["best.json", "result.json", "checkpoints/checkpoint-7.npz"]
 
 
-def test_an_index_is_brought_as_it_was_before_the_files_were_listed(
+def test_what_is_written_last_is_brought_as_it_was_before_the_others_were_looked_at(
     gcs: FakeGcs, folder: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """The training goes on meanwhile: the next checkpoint's files are not there yet, and the index names them."""
-    write(folder, {"checkpoints/checkpoint": "1", "checkpoints/checkpoint-1.index": "x"})
+    """The training goes on meanwhile: a model, then the file that names it, then a checkpoint behind both."""
+    write(folder, {"model-1.keras": "x", "best.json": "1", "checkpoints/checkpoint-1.npz": "x"})
     files_of = mirror._files
 
-    def files_then_a_checkpoint(folder: Path) -> dict:
-        found = files_of(folder)
-        write(folder, {"checkpoints/checkpoint-2.index": "x", "checkpoints/checkpoint": "2"})
+    def files_then_an_epoch(looked_at: Path, before: str = "") -> dict:
+        found = files_of(looked_at, before)
+        write(folder, {"model-2.keras": "x", "best.json": "2", "checkpoints/checkpoint-2.npz": "x"})
         return found
 
     ours = Mirror(folder, PLACE)
     ours.sync()
-    write(folder, {"checkpoints/checkpoint-1.index": "xx"})
-    monkeypatch.setattr(mirror, "_files", files_then_a_checkpoint)
+    monkeypatch.setattr(mirror, "_files", files_then_an_epoch)
     ours.sync()
-    assert there(gcs)["checkpoints/checkpoint"] == b"1"
+    assert {"model-2.keras": b"x", "best.json": b"2"}.items() <= there(gcs).items()
+    assert "checkpoints/checkpoint-2.npz" not in there(gcs)
     monkeypatch.setattr(mirror, "_files", files_of)
     ours.sync()
-    assert there(gcs)["checkpoints/checkpoint"] == b"2"
-    assert "checkpoints/checkpoint-2.index" in there(gcs)
+    assert "checkpoints/checkpoint-2.npz" in there(gcs)
+
+
+def test_the_newest_checkpoint_is_brought_first_and_one_that_is_gone_by_then_is_none_to_wait_for(
+    gcs: FakeGcs, folder: Path, monkeypatch: pytest.MonkeyPatch
+):
+    write(folder, dict.fromkeys((f"checkpoints/checkpoint-{number}.npz" for number in (1, 2)), "x"))
+    upload = mirror._upload
+
+    def upload_slowly(path: Path, place: BucketPath) -> None:
+        upload(path, place)
+        (folder / "checkpoints/checkpoint-1.npz").unlink(missing_ok=True)
+
+    monkeypatch.setattr(mirror, "_upload", upload_slowly)
+    Mirror(folder, PLACE).sync()
+    assert list(there(gcs)) == ["checkpoints/checkpoint-2.npz"]
 
 
 def test_checkpoints_and_models_that_were_replaced_go_but_a_report_stays(gcs: FakeGcs, folder: Path):
     ours = Mirror(folder, PLACE)
-    write(folder, {"checkpoints/checkpoint-1.index": "x", "model-00001.keras": "x"})
+    write(folder, {"checkpoints/checkpoint-1.npz": "x", "model-00001.keras": "x"})
     ours.sync()
     gcs.put("bucket", f"{PLACE.key}/report.html", b"drawn elsewhere")
-    (folder / "checkpoints/checkpoint-1.index").unlink()
+    (folder / "checkpoints/checkpoint-1.npz").unlink()
     (folder / "model-00001.keras").rename(folder / "model.keras")
     Mirror(folder, PLACE).sync()  # a retry on the same worker
     assert sorted(there(gcs)) == ["model.keras", "report.html"]
@@ -111,7 +125,7 @@ def test_it_keeps_up_and_brings_the_rest_at_the_end(gcs: FakeGcs, folder: Path):
         write(folder, {"run.json": "r"})
         until(lambda: "run.json" in there(gcs))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(mirror, "_files", lambda _: {})
+            patch.setattr(mirror, "_files", lambda *_: {})
             write(folder, {"result.json": "done"})
     assert there(gcs) == {"run.json": b"r", "result.json": b"done"}
 
@@ -146,30 +160,29 @@ def test_the_error_of_a_training_is_not_hidden_by_one_of_the_mirror(gcs: FakeGcs
 
 
 def test_another_worker_goes_on_from_what_the_first_left(gcs: FakeGcs, folder: Path, tmp_path: Path):
-    write(folder, {"run.json": "r", "checkpoints/checkpoint": "1", "checkpoints/checkpoint-1.index": "x"})
+    write(folder, {"run.json": "r", "checkpoints/checkpoint-1.npz": "x"})
     Mirror(folder, PLACE).sync()
     other = tmp_path / "other"
     claim(other, PLACE)
-    assert (other / "checkpoints/checkpoint-1.index").read_text() == "x"
+    assert (other / "checkpoints/checkpoint-1.npz").read_text() == "x"
 
-    write(other, {"checkpoints/checkpoint": "2", "checkpoints/checkpoint-2.index": "x"})
-    (other / "checkpoints/checkpoint-1.index").unlink()
+    write(other, {"checkpoints/checkpoint-2.npz": "2"})
+    (other / "checkpoints/checkpoint-1.npz").unlink()
     Mirror(other, PLACE).sync()
     write(folder, {"result.json": "of a line of steps that was left"})
     claim(folder, PLACE)  # and back
     assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == [
-        "checkpoint",
-        "checkpoint-2.index",
+        "checkpoint-2.npz",
         "mirror.json",
         "run.json",
     ]
-    assert (folder / "checkpoints/checkpoint").read_text() == "2"
+    assert (folder / "checkpoints/checkpoint-2.npz").read_text() == "2"
 
 
 def test_a_retry_on_the_same_worker_keeps_what_the_bucket_has_not_yet(gcs: FakeGcs, folder: Path):
-    write(folder, {"checkpoints/checkpoint": "1"})
+    write(folder, {"checkpoints/checkpoint-1.npz": "x"})
     claim(folder, PLACE)
-    assert (folder / "checkpoints/checkpoint").read_text() == "1"
+    assert (folder / "checkpoints/checkpoint-1.npz").read_text() == "x"
 
 
 def test_a_worker_whose_run_was_taken_over_writes_no_more(gcs: FakeGcs, folder: Path, tmp_path: Path):

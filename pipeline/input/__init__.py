@@ -9,7 +9,7 @@ for images, labels, weights in one_ahead(batches): ...
 from pipeline.input.ahead import one_ahead
 from pipeline.input.cache import open_cache
 from pipeline.input.damage import damage_named
-from pipeline.input.images import training_batches, validation_batches
+from pipeline.input.images import numbered_batches, training_batches, validation_batches
 from pipeline.input.options import BatchOptions
 from pipeline.input.shares import steps_per_epoch
 from pipeline.servers import Server
@@ -18,6 +18,7 @@ __all__ = [
     "BatchOptions",
     "Server",
     "damage_named",
+    "numbered_batches",
     "one_ahead",
     "open_cache",
     "steps_per_epoch",

@@ -1,5 +1,7 @@
 """Class-balanced sampling: rare classes several times an epoch, frequent ones not always, all equally often."""
 
+from typing import Any
+
 import tensorflow as tf
 
 from pipeline.dataset import Dataset
@@ -7,7 +9,7 @@ from pipeline.input.decode import parse_label
 
 
 def balanced(records: tf.data.Dataset, dataset: Dataset, seed: int, epoch: tf.Tensor) -> tf.data.Dataset:
-    """Serialized examples, each as often as its class needs it; as many as there were, within the number of classes.
+    """Numbered examples, each as often as its class needs it; as many as there were, within the number of classes.
 
     Counted, not drawn: a class of 10 examples that needs 25 has each of them two or three times, and which ones three
     times depends on the epoch. The copies follow one another: shuffle behind it.
@@ -19,13 +21,13 @@ def balanced(records: tf.data.Dataset, dataset: Dataset, seed: int, epoch: tf.Te
     times = tf.math.divide_no_nan(wanted, counts)
     owed = tf.random.stateless_uniform([len(dataset.labels)], tf.stack([tf.constant(seed, tf.int64), epoch]))
 
-    def pay(owed: tf.Tensor, serialized: tf.Tensor) -> tuple[tf.Tensor, tuple[tf.Tensor, tf.Tensor]]:
-        label = parse_label(serialized, dataset.records)
+    def pay(owed: tf.Tensor, example: tuple[tf.Tensor, tf.Tensor]) -> tuple[tf.Tensor, tuple[Any, tf.Tensor]]:
+        label = parse_label(example[1], dataset.records)
         due = owed[label] + times[label]
         copies = tf.floor(due)
         owed = tf.tensor_scatter_nd_update(owed, [[label]], [due - copies])
-        return owed, (serialized, tf.cast(copies, tf.int64))
+        return owed, (example, tf.cast(copies, tf.int64))
 
     return records.scan(owed, pay).flat_map(
-        lambda serialized, copies: tf.data.Dataset.from_tensors(serialized).repeat(copies)
+        lambda example, copies: tf.data.Dataset.from_tensors(example).repeat(copies)
     )

@@ -24,7 +24,7 @@ Choice = Literal["auto", "memory", "disk", "off"]
 GIGABYTE = 10**9
 _USABLE = 0.5
 """Share of what is free that the images may take: the training itself and others need the rest."""
-_FORM = 1
+_FORM = 2
 """Of what is kept: count it up where decoding or the order of an epoch changes, else what is old would be reused."""
 _MEAN_SHAPE = 4 / 3
 """Longer over shorter side of photographs."""

@@ -1,7 +1,6 @@
-"""The serialized examples of one server in the order of training."""
+"""The examples of one server in the order of training: (number, serialized), int64 and string scalars."""
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate
 
 import tensorflow as tf
 
@@ -18,7 +17,10 @@ _READ_BYTES = 1 << 20
 
 
 class Shards:
-    """Opens pieces of shards, where they lie or as the local copies that `reader` hands out."""
+    """Opens pieces of shards, where they lie or as the local copies that `reader` hands out.
+
+    What an example is called is its number: its place in all shards of the split, from 0.
+    """
 
     def __init__(self, folder: Place, form: RecordFormat, reader: ShardReader | None) -> None:
         self._folder, self._form, self._reader = folder, form, reader
@@ -60,8 +62,8 @@ class Shards:
         def opened(name: tf.Tensor, part: tf.Tensor) -> tf.data.Dataset:
             path = tf.ensure_shape(tf.numpy_function(path_of, [name], tf.string), [])
             # Behind the records something that yields none: it is asked for when they have been read.
-            end = tf.data.Dataset.from_tensors(name).filter(
-                lambda name: tf.ensure_shape(tf.numpy_function(release, [name], tf.bool), [])
+            end = tf.data.Dataset.from_tensors((part[2], name)).filter(
+                lambda _, name: tf.ensure_shape(tf.numpy_function(release, [name], tf.bool), [])
             )
             return self._records(path, part).concatenate(end)
 
@@ -70,28 +72,20 @@ class Shards:
     def _records(self, path: tf.Tensor, part: tf.Tensor) -> tf.data.Dataset:
         compression = "GZIP" if self._form.compression == "gzip" else ""
         records = tf.data.TFRecordDataset(path, compression_type=compression, buffer_size=_READ_BYTES)
-        return records.skip(part[0]).take(part[1])
+        return records.skip(part[0]).take(part[1]).enumerate(part[2])
 
 
 class Numbers(Shards):
-    """The numbers of examples (int64, scalar) in place of their records, in the same order; nothing is read.
-
-    They are counted from 0 through the pieces as listed, of whatever order they are read in.
-    """
-
-    def interleaved(self, pieces: Sequence[Piece], order: tf.Tensor) -> tf.data.Dataset:
-        firsts = accumulate((piece.examples for piece in pieces), initial=0)
-        numbered = [piece._replace(first=first) for piece, first in zip(pieces, firsts, strict=False)]
-        return super().interleaved(numbered, order)
+    """The numbers of examples (int64, scalar) without their records, in the same order; nothing is read."""
 
     def _in_place(self, name: tf.Tensor, part: tf.Tensor) -> tf.data.Dataset:
-        return tf.data.Dataset.range(part[0], part[0] + part[1])
+        return tf.data.Dataset.range(part[2], part[2] + part[1])
 
 
 def _rows(pieces: Sequence[Piece], order: tf.Tensor | None = None) -> tf.data.Dataset:
-    """(name, (first, count)) of each piece, in the order of the list or of `order`."""
+    """(name, (first, count, number)) of each piece, in the order of the list or of `order`."""
     names = tf.constant([piece.name for piece in pieces], tf.string, [len(pieces)])
-    parts = tf.constant([piece[1:] for piece in pieces], tf.int64, [len(pieces), 2])
+    parts = tf.constant([piece[1:] for piece in pieces], tf.int64, [len(pieces), 3])
     if order is None:
         return tf.data.Dataset.from_tensor_slices((names, parts))
     return tf.data.Dataset.from_tensor_slices((tf.gather(names, order), tf.gather(parts, order)))

@@ -39,14 +39,30 @@ def training_batches(
 ) -> tf.data.Dataset:
     """The training batches of all epochs, one after another, `steps_per_epoch` each; every example once an epoch.
 
-    One dataset for all epochs: one an epoch would begin each of them with empty buffers and new threads.
-
     :param dataset: folder of a published data set, local or gs://
     :param start: how many batches to leave out, counted from the first epoch: where a checkpoint stood. What is left
         out of its epoch is read, but not decoded
     :param reader: hands out local copies of the shards; without it TensorFlow opens them where they are
 
     Raises DatasetError where `dataset` is none. A shard that is damaged raises tf.errors.DataLossError in the loop.
+    """
+    numbered = numbered_batches(dataset, options, epochs=epochs, start=start, server=server, reader=reader)
+    return numbered.map(lambda images, labels, weights, numbers: (images, labels, weights))
+
+
+def numbered_batches(
+    dataset: Place | str,
+    options: BatchOptions,
+    *,
+    epochs: int = 1,
+    start: int = 0,
+    server: Server = ONLY,
+    reader: ShardReader | None = None,
+) -> tf.data.Dataset:
+    """The same with the numbers of the examples, int64 of (batch,): their places in all training shards, from 0.
+
+    Parameters and errors are those of `training_batches`. One dataset for all epochs: one an epoch would begin each of
+    them with empty buffers and new threads.
     """
     split = _open(dataset, options, "train", server, reader)
     images = _Kept(split) if options.cache != "off" else _Encoded(split)
@@ -94,10 +110,9 @@ def validation_batches(
 
 
 def order_of_training(folder: Place, dataset: Dataset, options: BatchOptions, epochs: int) -> tf.data.Dataset:
-    """The examples in the order of `training_batches`, padding left out, by their numbers (int64, scalar).
+    """The numbers of the examples (int64, scalar) in the order of `numbered_batches`, padding left out.
 
-    They are counted from 0 through the training shards, of which nothing is read: `options.balanced` must be off, as it
-    looks at labels.
+    Nothing is read of them: `options.balanced` must be off, as it looks at labels.
     """
     share = share_of(dataset.splits["train"].shards, options.batch_size, ONLY)
     split = _ServerSplit(dataset, Numbers(folder, dataset.records, None), share, options, options.seed)
@@ -169,11 +184,11 @@ class _Encoded:
         self._crop = split.options.crop
 
     def epoch(self, epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
-        """The serialized examples of an epoch, and its padding."""
+        """The numbered examples of an epoch, and its padding."""
         return self.shuffled(epoch, order).concatenate(self._split.shards.again(self._split.share.padding))
 
     def shuffled(self, epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
-        """The serialized examples of an epoch: files in its own order, of several in turn, through a buffer."""
+        """The numbered examples of an epoch: files in its own order, of several in turn, through a buffer."""
         dataset, shards, share, options, _ = self._split
         records = _all(shards.interleaved(share.pieces, order), share.examples)
         if options.balanced:
@@ -183,15 +198,17 @@ class _Encoded:
         elements = shuffle_elements(dataset.splits["train"], options.shuffle_bytes)
         return _shuffled(records, elements, options.seed, epoch)
 
-    def augmented(self, serialized: tf.Tensor, place: _Place) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Image, label and weight, as training sees them."""
+    def augmented(self, example: tuple[tf.Tensor, tf.Tensor], place: _Place) -> tuple[tf.Tensor, ...]:
+        """Image, label and weight, as training sees them, and the number."""
+        number, serialized = example
         stored = decode.parse(serialized, self._form)
         window = decode.random_window(stored, self._crop, self._options, place.numbers)
         image = decode.pixels_of(stored, window, self._form, self._size)
-        return _finished(image, place, self._options), stored.label, place.weight
+        return _finished(image, place, self._options), stored.label, place.weight, number
 
-    def centred(self, serialized: tf.Tensor, place: _Place) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def centred(self, example: tuple[tf.Tensor, tf.Tensor], place: _Place) -> tuple[tf.Tensor, ...]:
         """Image, label and weight, as they are evaluated; nothing of it is random."""
+        _, serialized = example
         stored = decode.parse(serialized, self._form)
         image = decode.evaluated(stored, self._form, self._crop, self._options.image_size)
         return image, stored.label, place.weight
@@ -212,28 +229,28 @@ class _Kept:
         self._padding = self._decoded(split.shards.again(split.share.padding))
 
     def epoch(self, epoch: tf.Tensor, _: tf.Tensor) -> tf.data.Dataset:
-        """The decoded images of an epoch and their labels, and its padding."""
+        """The decoded images of an epoch, their labels and numbers, and its padding."""
         # The first as they come: a buffer of all of them would decode all of them before the first batch. Later ones
         # take no more memory for it, since the buffer holds what the cache holds.
         all_of_them = max(self._split.share.examples, 1)
         elements = tf.cond(epoch == 1, lambda: tf.constant(1, tf.int64), lambda: tf.constant(all_of_them, tf.int64))
         return _shuffled(self._images, elements, self._options.seed, epoch).concatenate(self._padding)
 
-    def augmented(self, kept: tuple[tf.Tensor, tf.Tensor], place: _Place) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Image, label and weight, as training sees them."""
-        image, label = kept
+    def augmented(self, kept: tuple[tf.Tensor, ...], place: _Place) -> tuple[tf.Tensor, ...]:
+        """Image, label and weight, as training sees them, and the number."""
+        image, label, number = kept
         window = decode.window_within(image, self._options.image_size, place.numbers)
         seen = decode.cut(image, window)
-        return _finished(seen, place, self._options), label, place.weight
+        return _finished(seen, place, self._options), label, place.weight, number
 
     def _decoded(self, records: tf.data.Dataset) -> tf.data.Dataset:
         return records.map(self._larger, num_parallel_calls=2 * cores(), deterministic=True)
 
-    def _larger(self, serialized: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _larger(self, number: tf.Tensor, serialized: tf.Tensor) -> tuple[tf.Tensor, ...]:
         form = self._split.dataset.records
         stored = decode.parse(serialized, form)
         window, size = decode.kept_part(stored, self._crop, self._options.image_size)
-        return decode.pixels_of(stored, window, form, size), stored.label
+        return decode.pixels_of(stored, window, form, size), stored.label, number
 
 
 def _finished(image: tf.Tensor, place: _Place, options: BatchOptions) -> tf.Tensor:

@@ -20,6 +20,8 @@ class Piece(NamedTuple):
     name: str
     first: int
     examples: int
+    number: int
+    """That of its first example among those of all shards of the split, from 0."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ def pieces_between(shards: Sequence[Shard], first: int, last: int) -> Iterator[P
     for shard in shards:
         begin, end = max(first - before, 0), min(last - before, shard.examples)
         if begin < end:
-            yield Piece(shard.name, begin, end - begin)
+            yield Piece(shard.name, begin, end - begin, before + begin)
         before += shard.examples
 
 

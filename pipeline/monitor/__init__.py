@@ -63,6 +63,10 @@ class Monitor:
         """Report the end of an epoch (from 1), reached at training step ``step``."""
         self._reporter.report("epochs", epoch, {**values, "global_step": step})
 
+    def flush(self) -> None:
+        """Wait until the record has what was reported so far; two seconds at most, for sinks that hang."""
+        self._reporter.flush()
+
     def _sample(self, values: Mapping[str, float]) -> None:
         self._reporter.report("samples", self._step, values)
 

@@ -38,6 +38,11 @@ class Reporter:
             with self._counting:  # sampler and training loop may both be here
                 self.dropped += 1
 
+    def flush(self, timeout: float = 2.0) -> None:
+        """Wait until nothing is queued, for at most ``timeout`` seconds. From any thread."""
+        with self._rows.all_tasks_done:
+            self._rows.all_tasks_done.wait_for(lambda: not self._rows.unfinished_tasks, timeout)
+
     def close(self, timeout: float = 10.0) -> None:
         """Write what is queued, for at most ``timeout`` seconds; what is left then is counted and said."""
         self._closing.set()
@@ -53,6 +58,7 @@ class Reporter:
             except queue.Empty:
                 continue
             self._write(row)
+            self._rows.task_done()
 
     def _write(self, row: Row) -> None:
         for sink in self._sinks:

@@ -9,5 +9,6 @@ whoever looks: no two clocks are compared. Imports no TensorFlow: a server that 
 
 from pipeline.rendezvous.gang import Gang
 from pipeline.rendezvous.meeting import joined
+from pipeline.rendezvous.presence import SILENT_S
 
-__all__ = ["Gang", "joined"]
+__all__ = ["SILENT_S", "Gang", "joined"]

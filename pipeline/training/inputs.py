@@ -1,6 +1,6 @@
 """What a training reads: batches of the published shards, from files or from local copies of what lies in a bucket."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from itertools import cycle
@@ -12,7 +12,7 @@ import tensorflow as tf
 from pipeline.config import Settings
 from pipeline.dataset import Dataset
 from pipeline.errors import TenfoldError
-from pipeline.input import BatchOptions, training_batches, validation_batches
+from pipeline.input import BatchOptions, numbered_batches, validation_batches
 from pipeline.input.cache import open_cache
 from pipeline.input.examples import CYCLE
 from pipeline.input.options import batch_options
@@ -36,7 +36,7 @@ class Readers(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """All batches that are left, those of a validation, and what reads them."""
+    """All batches that are left, with the numbers of their examples, those of a validation, and what reads them."""
 
     training: tf.data.Dataset
     validation: tf.data.Dataset
@@ -50,59 +50,95 @@ def open_inputs(
     settings: Settings,
     folder: Place,
     dataset: Dataset,
+    server: Server,
     start: int,
     stopping: Callable[[], bool],
     kept_before: bool | None = None,
 ) -> Iterator[Inputs]:
-    """The batches from step `start` (from 0) on; `stopping` is asked while they wait for a bucket.
+    """The batches of a server from step `start` (from 0) on; `stopping` is asked while they wait for a bucket.
 
-    :param kept_before: whether the tries before this one kept decoded images, where there were some: what is free now
-        must not change the order in mid-training
+    :param kept_before: whether the tries before this one kept decoded images, where there were some, or all servers
+        agreed to: what is free now must not change the order in mid-training
     """
-    share = share_of(dataset.splits["train"].shards, settings.batch_size, Server())
+    share = share_of(dataset.splits["train"].shards, _options_of(settings, server).batch_size, server)
     left = range(start // max(share.steps, 1) + 1, settings.epochs + 1)
-    with _options(settings, dataset, kept_before) as options:
+    with _options(settings, dataset, server, kept_before) as options:
         keeps = options.cache != "off"
         # What is kept is read once, in the order of the first epoch, whichever one a training goes on with.
         epochs = range(1, 2) if keeps else left
-        with _open_readers(settings, folder, dataset, epochs, keeps, stopping) as readers:
-            yield Inputs(
-                training_batches(folder, options, epochs=settings.epochs, start=start, reader=readers.train),
-                validation_batches(folder, options, reader=readers.validation),
-                readers,
-                keeps,
+        orders = {
+            "train": order_of_need(share, settings.seed, epochs),
+            "validation": _validated(dataset, options.batch_size, server, keeps),
+        }
+        with _open_readers(settings, folder, dataset, orders, stopping) as readers:
+            training = numbered_batches(
+                folder, options, epochs=settings.epochs, start=start, server=server, reader=readers.train
             )
+            validation = validation_batches(folder, options, server=server, reader=readers.validation)
+            yield Inputs(training, validation, readers, keeps)
 
 
-def _options(settings: Settings, dataset: Dataset, kept_before: bool | None) -> AbstractContextManager[BatchOptions]:
+@contextmanager
+def open_validation(
+    settings: Settings, folder: Place, dataset: Dataset, server: Server, stopping: Callable[[], bool]
+) -> Iterator[tuple[tf.data.Dataset, Readers]]:
+    """All validation batches for `server` alone, as large as those of its share."""
+    options = _options_of(settings, server)
+    orders = {"validation": _validated(dataset, options.batch_size, Server(), once=True)}
+    with _open_readers(settings, folder, dataset, orders, stopping) as readers:
+        yield validation_batches(folder, options, reader=readers.validation), readers
+
+
+def would_keep(settings: Settings, dataset: Dataset, server: Server) -> bool:
+    """Whether a server would keep decoded images, if it had nobody to ask."""
+    with _options(settings, dataset, server, None) as options:
+        return options.cache != "off"
+
+
+def _options_of(settings: Settings, server: Server) -> BatchOptions:
     options = batch_options(settings)
+    return replace(options, batch_size=options.batch_size // server.count)
+
+
+def _options(
+    settings: Settings, dataset: Dataset, server: Server, kept_before: bool | None
+) -> AbstractContextManager[BatchOptions]:
+    options = _options_of(settings, server)
     if settings.cache == "auto" and kept_before is not None:
         return nullcontext(replace(options, cache="memory" if kept_before else "off"))
     folder = Path(settings.local_folder) / "decoded"
-    return open_cache(settings.cache, folder, dataset, options, Server(), settings.epochs)
+    return open_cache(settings.cache, folder, dataset, options, server, settings.epochs)
+
+
+def _validated(dataset: Dataset, batch_size: int, server: Server, once: bool) -> Iterator[str]:
+    """The shards of a server's validation, in order, as often as it may come.
+
+    Each epoch, one that was stopped in its validation again, and the best model.
+    """
+    share = share_of(dataset.splits["validation"].shards, batch_size, server)
+    names = [piece.name for piece in share.pieces]
+    return iter(names) if once else cycle(names)
 
 
 @contextmanager
 def _open_readers(
-    settings: Settings, folder: Place, dataset: Dataset, epochs: range, keeps: bool, stopping: Callable[[], bool]
+    settings: Settings,
+    folder: Place,
+    dataset: Dataset,
+    orders: Mapping[str, Iterator[str]],
+    stopping: Callable[[], bool],
 ) -> Iterator[Readers]:
-    """Readers for these epochs: one a split, since training reads on into the next epoch during the validation."""
+    """Readers for splits in these orders: one a split, as training reads on into the next epoch in the validation."""
     if isinstance(folder, Path) or settings.read_shards == "direct":
         yield Readers()
         return
     cache = ShardCache(Path(settings.local_folder) / "shards", int(settings.cache_gigabytes * GIGABYTE))
     shards = remote_shards(folder, dataset)
-    all_bytes = sum(dataset.splits[name].bytes for name in Readers._fields) or 1
+    all_bytes = sum(dataset.splits[name].bytes for name in orders) or 1
     with ExitStack() as stack:
 
         def opened(split: str, order: Iterator[str]) -> ShardReader:
             room = cache.limit_bytes * dataset.splits[split].bytes // all_bytes
             return stack.enter_context(ShardReader(cache, shards, order, CYCLE, room, stopping))
 
-        share = share_of(dataset.splits["train"].shards, settings.batch_size, Server())
-        # Whatever is validated: each epoch, one that was stopped in its validation again, and the best model.
-        held_back = [shard.name for shard in dataset.splits["validation"].shards if shard.examples]
-        yield Readers(
-            train=opened("train", order_of_need(share, settings.seed, epochs)),
-            validation=opened("validation", iter(held_back) if keeps else cycle(held_back)),
-        )
+        yield Readers(**{split: opened(split, order) for split, order in orders.items()})

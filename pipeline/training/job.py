@@ -2,7 +2,9 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from functools import partial
+from typing import Any
 from zipfile import BadZipFile
 
 import keras
@@ -17,17 +19,19 @@ from pipeline.input.damage import DAMAGE, damage_named
 from pipeline.malloc import keep_large_blocks
 from pipeline.monitor import CometOptions, Monitor, open_monitor
 from pipeline.progress import progress
-from pipeline.runs import Best, Run, load_best, save_best, save_result
+from pipeline.rendezvous import SILENT_S, Gang
+from pipeline.runs import Best, Run, forget_bests, load_best, save_best, save_result
 from pipeline.storage import place_of, temporary_beside
-from pipeline.training.checkpoint import Checkpoints
+from pipeline.training.blame import examples_in_words
+from pipeline.training.checkpoint import Checkpoints, Interval, Position
 from pipeline.training.evaluate import evaluate
 from pipeline.training.export import export
-from pipeline.training.inputs import open_inputs
-from pipeline.training.loop import Batch, EpochLoop, Sums
+from pipeline.training.inputs import Readers, open_inputs, open_validation, would_keep
+from pipeline.training.loop import Batch, EpochLoop, NumberedBatch, Sums
 from pipeline.training.models import build_model, with_probabilities
 from pipeline.training.optimizer import build_optimizer
 from pipeline.training.phases import build_steps
-from pipeline.training.quiet import stderr_held_back
+from pipeline.training.strategy import agreed, from_first, on_devices, open_strategy, take_from_first
 
 _log = logging.getLogger(__name__)
 
@@ -82,47 +86,77 @@ class _Training:
         with self._strategy.scope():
             self._model = _built(self._settings, len(self._dataset.labels))
             optimizer = build_optimizer(self._settings, self._model, self._steps_per_epoch)
-            self._checkpoints = Checkpoints(run.folder / "checkpoints", self._model, optimizer)
-        if run.server.is_chief:
-            self._checkpoints.restore()
-        spread(self._checkpoints.variables, run.server, self._strategy)
+            kept = self._settings.checkpoints_kept
+            self._checkpoints = Checkpoints(run.folder / "checkpoints", self._model, optimizer, kept)
+        self._start = self._restored()
         told = self._settings, self._strategy, self._model, optimizer, self._dataset, self._steps_per_epoch
         self._steps = build_steps(*told)
 
+    def _restored(self) -> Position:
+        """How far the last checkpoint is, which server 0 reads for all."""
+        start = Position()
+        if self._run.server.is_chief:
+            start = self._checkpoints.restore()
+            forget_bests(self._run, start.epochs_done)
+        if self._run.server.count > 1:
+            take_from_first(self._checkpoints.variables, self._strategy)
+            [row] = from_first([tf.constant(start.row, tf.float64)], self._strategy)
+            start = Position.of_row(row.numpy().tolist())
+        return start
+
     def run(self, monitor: Monitor) -> None:
         """All epochs that are left, then the evaluation of the best model."""
-        saved = self._checkpoints
-        loop = EpochLoop(self._steps, monitor, self._stopping, step=int(saved.step), sums=saved.sums)
-        done = int(saved.epochs_done)
-        epochs = range(done + 1, self._settings.epochs + 1)
-        told = self._settings, self._folder, self._dataset, loop.step, self._stopping, saved.keeps
+        start, settings = self._start, self._settings
+        loop = EpochLoop(self._steps, monitor, self._stopping, step=start.step, sums=start.sums)
+        loop.after_step, loop.describe = partial(self._save_where_due, loop), self._in_words
+        self._interval = Interval(settings.checkpoint_minutes, settings.checkpoint_steps, start.step)
+        told = settings, self._folder, self._dataset, self._run.server, loop.step, self._stopping, self._keeps()
         with open_inputs(*told) as self._inputs:
-            validation = self._on_device(self._inputs.validation)
-            training = iter(self._on_device(self._inputs.training))
-            keep_large_blocks()
-            with closing(one_ahead(training)) as batches:
-                try:
-                    for epoch in epochs:
-                        with self._explained():
-                            self._epoch(epoch, loop, batches, validation)
-                        done = epoch
-                except Preempted:
-                    saved.save(done, loop.step, loop.sums, self._inputs.keeps)
-                    raise
-            # Where no checkpoint is written any more: the model now gets the weights of the best epoch.
-            with self._explained():
-                evaluate(self._run, self._dataset, self._strategy, self._model, validation, self._stopping)
-        export(with_probabilities(self._model), self._settings, self._dataset, self._run.export_folder)
+            self._train(loop)
+            if self._run.server.is_chief:
+                # Where no checkpoint is written any more: the model now gets the weights of the best epoch.
+                self._evaluate()
+        if self._run.server.is_chief:
+            export(with_probabilities(self._model), settings, self._dataset, self._run.export_folder)
 
-    def _on_device(self, batches: tf.data.Dataset) -> Iterable[Batch]:
-        """The batches, sent to the device ahead of the step that needs them."""
-        distributed: Iterable[Batch] = self._strategy.experimental_distribute_dataset(batches)
-        return distributed
+    def _keeps(self) -> bool | None:
+        """Whether decoded images are kept; None where it is not decided, and this server alone may."""
+        if self._start.keeps is not None or self._run.server.count == 1:
+            return self._start.keeps
+        return agreed(would_keep(self._settings, self._dataset, self._run.server), self._strategy)
+
+    def _train(self, loop: EpochLoop) -> None:
+        done = self._start.epochs_done
+        validation = self._on_devices(self._inputs.validation)
+        training = iter(self._on_devices(self._inputs.training))
+        keep_large_blocks()
+        with self._checkpoints, closing(one_ahead(training)) as batches:
+            try:
+                for epoch in range(done + 1, self._settings.epochs + 1):
+                    with self._explained(self._inputs.readers):
+                        self._epoch(epoch, loop, batches, validation)
+                    done = epoch
+            except Preempted:
+                self._save(loop, done)
+                self._checkpoints.wait()
+                raise
+
+    def _evaluate(self) -> None:
+        with self._whole_validation() as (batches, readers), self._explained(readers):
+            told = self._run, self._dataset, self._strategy, self._model
+            evaluate(*told, self._on_devices(batches), self._stopping)
+
+    def _whole_validation(self) -> AbstractContextManager[tuple[tf.data.Dataset, Readers]]:
+        if self._run.server.count == 1:  # what is kept of it can be used again
+            return nullcontext((self._inputs.validation, self._inputs.readers))
+        return open_validation(self._settings, self._folder, self._dataset, self._run.server, self._stopping)
+
+    def _on_devices(self, batches: tf.data.Dataset) -> Iterable[Any]:
+        return on_devices(batches, self._batch_size, self._strategy)
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _explained(self, readers: Readers) -> Iterator[None]:
         """Around what reads batches: say which shard is damaged, or why no more came."""
-        readers = self._inputs.readers
         try:
             with nullcontext() if readers.train else damage_named(self._folder):
                 yield
@@ -136,7 +170,25 @@ class _Training:
                 ) from error
             raise
 
-    def _epoch(self, epoch: int, loop: EpochLoop, batches: Iterator[Batch], validation: Iterable[Batch]) -> None:
+    def _save_where_due(self, loop: EpochLoop, epochs_done: int) -> None:
+        # One after another: a disk that is slower than that must not stop the steps.
+        if self._interval.is_over(loop.step) and not self._checkpoints.busy:
+            self._save(loop, epochs_done)
+
+    def _save(self, loop: EpochLoop, epochs_done: int) -> None:
+        if not self._run.server.is_chief:
+            return
+        position = Position(epochs_done, loop.step, loop.sums, self._inputs.keeps)
+        # The record first: it would lack steps that nobody does again.
+        self._checkpoints.save(position, loop.monitor.flush)
+        self._interval.begin(loop.step)
+
+    def _in_words(self, batch: NumberedBatch) -> str:
+        return examples_in_words(self._strategy, self._folder, self._dataset, batch)
+
+    def _epoch(
+        self, epoch: int, loop: EpochLoop, batches: Iterator[NumberedBatch], validation: Iterable[Batch]
+    ) -> None:
         what = f"epoch {epoch}/{self._settings.epochs}"
         with progress(what, self._dataset.splits["train"].examples) as advance:
             trained = loop.train(epoch, batches, epoch * self._steps_per_epoch, advance)
@@ -146,10 +198,14 @@ class _Training:
         values = _values(trained, validated)
         loop.monitor.epoch(epoch=epoch, step=loop.step, values=values)
         self._say(epoch, values)
+        if self._run.server.is_chief:
+            self._save_if_best(epoch, values)
+        self._save(loop, epoch)
+
+    def _save_if_best(self, epoch: int, values: dict[str, float]) -> None:
         best = load_best(self._run)
-        if best is None or validated.accuracy > best.metrics["val_accuracy"]:
+        if best is None or values["val_accuracy"] > best.metrics["val_accuracy"]:
             self._save_model(epoch, values)
-        self._checkpoints.save(epoch, loop.step, loop.sums, self._inputs.keeps)
 
     def _save_model(self, epoch: int, values: dict[str, float]) -> None:
         path = self._run.folder / f"model-{epoch:05d}.keras"

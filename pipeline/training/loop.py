@@ -19,6 +19,8 @@ from pipeline.training.steps import Steps
 
 Batch = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 """Images, labels and weights."""
+NumberedBatch = tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]
+"""The same, and the numbers of the examples."""
 
 
 @dataclass
@@ -70,8 +72,12 @@ class EpochLoop:
     """Those of the epoch under way, over all tries."""
     clock: Callable[[], float] = time.perf_counter
     """Seconds that never go back."""
+    after_step: Callable[[int], None] = lambda epochs_done: None
+    """Called after each training step with the number of epochs that are done."""
+    describe: Callable[[NumberedBatch], str] = lambda batch: "one batch"
+    """What a batch holds, in words for an error."""
 
-    def train(self, epoch: int, batches: Iterator[Batch], last_step: int, advance: Advance) -> Sums:
+    def train(self, epoch: int, batches: Iterator[NumberedBatch], last_step: int, advance: Advance) -> Sums:
         """Take batches up to the end of an epoch (from 1), which is `last_step`; `advance` is told of every example.
 
         Raises Preempted where the process is asked to stop, TrainingError where the loss is no number.
@@ -83,25 +89,25 @@ class EpochLoop:
             asked = self._train_step(epoch, *self._timed_next(batches))
             self.sums.time_s = self.clock() - start
             advance(self.sums.examples - before)
+            self.after_step(epoch - 1)
             if asked:
                 raise Preempted(f"asked to stop after step {self.step}")
         sums, self.sums = self.sums, Sums()
         return sums
 
-    def _timed_next(self, batches: Iterator[Batch]) -> tuple[Batch, float]:
+    def _timed_next(self, batches: Iterator[NumberedBatch]) -> tuple[NumberedBatch, float]:
         start = self.clock()
         batch = next(batches)
         return batch, self.clock() - start
 
-    def _train_step(self, epoch: int, batch: Batch, wait_s: float) -> bool:
+    def _train_step(self, epoch: int, batch: NumberedBatch, wait_s: float) -> bool:
         """Take one step; whether some server is asked to stop."""
         start = self.clock()
         # `numpy` waits for the device, which would otherwise still be at work.
-        loss, right, examples, asked = self.steps.train(*batch, self._asked()).numpy().tolist()
+        loss, right, examples, asked = self.steps.train(*batch[:3], self._asked()).numpy().tolist()
         compute_s = self.clock() - start
         self.step += 1
-        first, last = self.sums.examples + 1, self.sums.examples + int(examples)
-        _require_number(loss, f"at step {self.step} of epoch {epoch}, whose examples {first} to {last} it saw")
+        _require_number(loss, lambda: f"at step {self.step} of epoch {epoch}, in {self.describe(batch)}")
         self.monitor.batch(step=self.step, epoch=epoch, wait_s=wait_s, compute_s=compute_s, examples=int(examples))
         self.sums.add(int(examples), loss, right, wait_s)
         return bool(asked)
@@ -117,12 +123,14 @@ class EpochLoop:
             loss, right, examples, asked = self.steps.evaluate(*batch, self._asked()).numpy().tolist()
             if asked:
                 raise Preempted(f"asked to stop in the validation after step {self.step}")
-            _require_number(loss, f"in the validation after step {self.step}")
+            _require_number(loss, lambda: f"in the validation after step {self.step}")
             sums.add(int(examples), loss, right)
         sums.time_s = self.clock() - start
         return sums
 
 
-def _require_number(loss: float, where: str) -> None:
+def _require_number(loss: float, where: Callable[[], str]) -> None:
     if not math.isfinite(loss):
-        raise TrainingError(f"the loss became {loss} {where}: lower learning_rate, set clip_norm, or look at the data")
+        raise TrainingError(
+            f"the loss became {loss} {where()}: lower learning_rate, set clip_norm, or look at the data"
+        )

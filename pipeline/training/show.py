@@ -18,6 +18,7 @@ from pipeline.dataset import Dataset
 from pipeline.errors import DatasetError
 from pipeline.input.color import jittered, seed_of_batch
 from pipeline.input.damage import damage_named
+from pipeline.servers import Server
 from pipeline.storage import Place
 from pipeline.training.inputs import open_inputs
 from pipeline.training.quiet import stderr_held_back
@@ -84,7 +85,7 @@ def _of_one_epoch(settings: Settings) -> Settings:
 
 
 def _seen(settings: Settings, folder: Place, dataset: Dataset, augmented: bool, count: int) -> list[Seen]:
-    with open_inputs(settings, folder, dataset, 0, lambda: False) as inputs:
+    with open_inputs(settings, folder, dataset, Server(), 0, lambda: False) as inputs:
         batches = _colored(inputs.training, settings) if augmented else inputs.validation
         try:
             with damage_named(folder):

@@ -1,13 +1,14 @@
 """What a training runs on: one device, all GPUs of a machine, or those of several machines."""
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
+import keras
 import tensorflow as tf
 
 from pipeline.errors import BadInput
 from pipeline.rendezvous import Gang
-from pipeline.servers import Server
 from pipeline.training.quiet import stderr_held_back
 
 _log = logging.getLogger(__name__)
@@ -26,46 +27,57 @@ def open_strategy(gang: Gang | None) -> tf.distribute.Strategy:
     return tf.distribute.MirroredStrategy(devices) if len(devices) > 1 else tf.distribute.OneDeviceStrategy(devices[0])
 
 
-def per_replica(batches: tf.data.Dataset, batch_size: int, strategy: tf.distribute.Strategy) -> tf.data.Dataset:
-    """The batches of a server, of `batch_size`, cut into those of its devices.
+def on_devices(batches: tf.data.Dataset, batch_size: int, strategy: tf.distribute.Strategy) -> Iterable[Any]:
+    """The batches of this server, of `batch_size`, cut for its devices and sent there ahead of the step.
 
     Raises BadInput where that leaves a remainder.
     """
-    replicas = len(strategy.extended.worker_devices)
-    if batch_size % replicas:
+    devices = len(strategy.extended.worker_devices)
+    if batch_size % devices:
         raise BadInput(
-            f"batch_size must be a multiple of {strategy.num_replicas_in_sync}, the GPUs of all training servers: "
-            f"it leaves {batch_size} examples for {replicas} GPUs"
+            f"batch_size must be a multiple of {strategy.num_replicas_in_sync}, the GPUs of all training servers: it "
+            f"leaves {batch_size} examples for {devices} GPUs"
         )
-    return batches.rebatch(batch_size // replicas) if replicas > 1 else batches
-
-
-def on_devices(batches: tf.data.Dataset, strategy: tf.distribute.Strategy) -> Iterable[tuple[tf.Tensor, ...]]:
-    """The batches of the devices of this server, sent there ahead of the step that needs them."""
-    distributed: Iterable[tuple[tf.Tensor, ...]] = strategy.distribute_datasets_from_function(lambda _: batches)
+    cut = batches if devices == 1 else batches.rebatch(batch_size // devices, drop_remainder=True)
+    distributed: Iterable[Any] = strategy.distribute_datasets_from_function(lambda _: cut)
     return distributed
 
 
-def spread(values: Sequence[tf.Variable], server: Server, strategy: tf.distribute.Strategy) -> None:
-    """Have all servers take the values that server 0 has."""
+def take_from_first(variables: Sequence[keras.Variable], strategy: tf.distribute.Strategy) -> None:
+    """Have the variables hold what server 0 has in them; all servers have to do it together."""
+    values = from_first([_wide(variable.value) for variable in variables], strategy)
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(tf.cast(value, variable.dtype))
 
-    def told(value: tf.Tensor) -> tf.Tensor:
-        first = tf.distribute.get_replica_context().replica_id_in_sync_group == 0
-        return tf.where(first, value, tf.zeros_like(value))
 
-    @tf.function
-    def summed() -> list[tf.Tensor]:
-        return [strategy.reduce("SUM", strategy.run(told, args=(_wide(value),)), axis=None) for value in values]
+def from_first(values: list[tf.Tensor], strategy: tf.distribute.Strategy) -> list[tf.Tensor]:
+    """What server 0 has in place of these values; all servers have to ask together."""
 
-    if server.count > 1:
-        for variable, value in zip(values, summed(), strict=True):
-            variable.assign(tf.cast(value, variable.dtype))
+    def of_replica(given: list[tf.Tensor]) -> list[tf.Tensor]:
+        is_first = tf.equal(tf.distribute.get_replica_context().replica_id_in_sync_group, 0)
+        return [tf.where(is_first, value, tf.zeros_like(value)) for value in given]
+
+    return _summed(values, strategy, of_replica)
 
 
 def agreed(wish: bool, strategy: tf.distribute.Strategy) -> bool:
     """Whether all servers wish it."""
-    refused = strategy.run(lambda: tf.constant(float(not wish)))
-    return float(strategy.reduce("SUM", refused, axis=None)) == 0
+    return float(_summed([tf.constant(float(not wish))], strategy)[0]) == 0
+
+
+def _summed(
+    values: list[tf.Tensor],
+    strategy: tf.distribute.Strategy,
+    of_replica: Callable[[list[tf.Tensor]], list[tf.Tensor]] = lambda given: given,
+) -> list[tf.Tensor]:
+    """The sums over all replicas of what each makes of its server's values."""
+
+    def summed(given: list[tf.Tensor]) -> list[tf.Tensor]:
+        told = strategy.run(of_replica, args=(given,))
+        return [strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for value in told]
+
+    found: list[tf.Tensor] = tf.function(summed)(values)
+    return found
 
 
 def _own_gpus(gang: Gang | None) -> list[tf.config.PhysicalDevice]:
@@ -94,6 +106,6 @@ def _of_servers(gang: Gang) -> tf.distribute.Strategy:
     return strategy
 
 
-def _wide(value: tf.Variable) -> tf.Tensor:
-    """Of a type that every collective takes."""
+def _wide(value: tf.Tensor) -> tf.Tensor:
+    """The same in a type that collectives take."""
     return tf.cast(value, tf.int64) if value.dtype.is_integer else tf.convert_to_tensor(value)

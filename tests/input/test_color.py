@@ -12,9 +12,8 @@ from pipeline.config import settings_from
 from pipeline.input.color import jittered, seed_of_batch
 from pipeline.runs import load_result
 from pipeline.train import prepare_run
-from pipeline.training.checkpoint import Checkpoints
+from pipeline.training.checkpoint import Checkpoints, Position
 from pipeline.training.job import run_job
-from pipeline.training.loop import Sums
 from pipeline.training.steps import Steps
 from tests.published import publish_case
 
@@ -110,7 +109,8 @@ def trained(folder: Path, steps: int, color_jitter: float = 0.4, seed: int = 3) 
     batch = images, tf.constant([0, 1, 0, 1]), tf.ones(4)
     losses = [float(compiled.train(*batch)[0]) for _ in range(steps)]
     assert compiled.train.experimental_get_tracing_count() == 1
-    checkpoints.save(0, int(optimizer.iterations), Sums(), keeps=False)
+    checkpoints.save(Position(step=int(optimizer.iterations)))
+    checkpoints.wait()
     return [*losses, float(compiled.evaluate(*batch)[0])]
 
 

@@ -17,11 +17,11 @@ def shards(*counts: int) -> list[Shard]:
 @pytest.mark.parametrize(
     ("first", "last", "pieces"),
     [
-        (0, 9, [("s0", 0, 3), ("s1", 0, 2), ("s3", 0, 4)]),
-        (0, 3, [("s0", 0, 3)]),
-        (2, 4, [("s0", 2, 1), ("s1", 0, 1)]),
-        (3, 7, [("s1", 0, 2), ("s3", 0, 2)]),
-        (6, 9, [("s3", 1, 3)]),
+        (0, 9, [("s0", 0, 3, 0), ("s1", 0, 2, 3), ("s3", 0, 4, 5)]),
+        (0, 3, [("s0", 0, 3, 0)]),
+        (2, 4, [("s0", 2, 1, 2), ("s1", 0, 1, 3)]),
+        (3, 7, [("s1", 0, 2, 3), ("s3", 0, 2, 5)]),
+        (6, 9, [("s3", 1, 3, 6)]),
         (4, 4, []),
     ],
 )
@@ -33,13 +33,13 @@ def test_pieces_are_the_parts_of_shards_within_a_range(first: int, last: int, pi
     ("examples", "pieces"),
     [
         (0, []),
-        (2, [("a", 0, 2)]),
-        (4, [("a", 0, 3), ("b", 5, 1)]),
-        (9, [("a", 0, 3), ("b", 5, 2), ("a", 0, 3), ("b", 5, 1)]),
+        (2, [("a", 0, 2, 0)]),
+        (4, [("a", 0, 3, 0), ("b", 5, 1, 8)]),
+        (9, [("a", 0, 3, 0), ("b", 5, 2, 8), ("a", 0, 3, 0), ("b", 5, 1, 8)]),
     ],
 )
 def test_padding_begins_again_where_there_are_too_few(examples: int, pieces: list[tuple]):
-    assert list(repeated([Piece("a", 0, 3), Piece("b", 5, 2)], examples)) == pieces
+    assert list(repeated([Piece("a", 0, 3, 0), Piece("b", 5, 2, 8)], examples)) == pieces
 
 
 @pytest.mark.parametrize("servers", [1, 2, 3, 5, 8, 13])
@@ -63,7 +63,7 @@ def test_shares_are_even_and_hold_all_examples_once(servers: int, counts: tuple[
 
 def test_a_server_without_examples_is_padded_with_those_of_others():
     share = share_of(shards(1), 2, Server(0, 3))
-    assert (share.pieces, share.padding, share.steps) == ((), (Piece("s0", 0, 1), Piece("s0", 0, 1)), 1)
+    assert (share.pieces, share.padding, share.steps) == ((), (Piece("s0", 0, 1, 0), Piece("s0", 0, 1, 0)), 1)
 
 
 @pytest.mark.parametrize(("index", "count"), [(-1, 2), (2, 2), (0, 0)])
@@ -73,6 +73,6 @@ def test_a_server_is_one_of_them(index: int, count: int):
 
 
 def test_the_order_of_files_is_pinned():
-    pieces = [Piece(f"train-{number}", 0, 1) for number in range(6)]
+    pieces = [Piece(f"train-{number}", 0, 1, number) for number in range(6)]
     assert epoch_order(pieces, seed=0, epoch=1) == [4, 3, 5, 1, 2, 0]
     assert epoch_order(pieces, seed=0, epoch=2) != epoch_order(pieces, seed=1, epoch=1) != [4, 3, 5, 1, 2, 0]

@@ -10,8 +10,7 @@ import tensorflow as tf
 from pipeline.config import Settings
 from pipeline.dataset import Dataset, Split
 from pipeline.records import RecordFormat
-from pipeline.training.checkpoint import Checkpoints
-from pipeline.training.loop import Sums
+from pipeline.training.checkpoint import Checkpoints, Position
 from pipeline.training.optimizer import build_optimizer
 from pipeline.training.phases import TwoPhases, build_steps
 from pipeline.training.steps import Steps
@@ -43,7 +42,8 @@ class Small:
 
     def save(self) -> None:
         """Write a checkpoint."""
-        self.checkpoints.save(0, int(self.optimizer.iterations), Sums(), keeps=False)
+        self.checkpoints.save(Position(step=int(self.optimizer.iterations)))
+        self.checkpoints.wait()
 
     def weights(self) -> list[np.ndarray]:
         """Copies of all variables."""

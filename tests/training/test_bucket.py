@@ -74,8 +74,8 @@ def test_asked_to_stop_it_goes_on_at_another_worker_and_all_of_it_is_in_the_buck
     assert read(run.folder / "record", "epochs")["step"].tolist() == [1, 2, 3]
     assert json.loads((place_of(place) / "result.json").read_bytes()) == result
     assert place_of(result["model"]).stat().st_size > 10_000
-    kept = [name for name in gcs.names("bucket") if "/checkpoints/" in name and name.endswith(".index")]
-    assert len(kept) == 2
+    kept = [name for name in gcs.names("bucket") if "/checkpoints/" in name and name.endswith(".npz")]
+    assert len(kept) == 3
     assert place_of(f"{result['export']}/about.json").exists()
 
     assert trained_before(settings, DATASET, "run") == result  # by another worker, as any can tell

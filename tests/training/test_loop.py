@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from pipeline.errors import Preempted, TrainingError
-from pipeline.training.loop import Batch, EpochLoop, Sums
+from pipeline.training.loop import EpochLoop, NumberedBatch, Sums
 
 
 class Clock:
@@ -44,12 +44,13 @@ class Recorder:
         self.batches.append(values)
 
 
-def batches(clock: Clock, seconds: float = 0.0, count: int = 10) -> Iterator[Batch]:
+def batches(clock: Clock, seconds: float = 0.0, count: int = 10) -> Iterator[NumberedBatch]:
     """Batches of two, each so many seconds late; the last one holds a single example and padding."""
     for number in range(count):
         clock.now += seconds
         weights = (1.0, 0.0 if number == count - 1 else 1.0)
-        yield tf.zeros((2, 4, 4, 3), tf.uint8), tf.zeros((2,), tf.int32), tf.constant(weights)
+        numbers = tf.constant([2 * number, 2 * number + 1], tf.int64)
+        yield tf.zeros((2, 4, 4, 3), tf.uint8), tf.zeros((2,), tf.int32), tf.constant(weights), numbers
 
 
 @pytest.fixture
@@ -81,15 +82,25 @@ def test_sums_are_those_of_the_examples(clock: Clock, recorder: Recorder):
 
 
 def test_validation_counts_the_last_small_batch(clock: Clock, recorder: Recorder):
-    sums = EpochLoop(Steps(clock), recorder, lambda: False).evaluate(batches(clock))
+    sums = EpochLoop(Steps(clock), recorder, lambda: False).evaluate(batch[:3] for batch in batches(clock))
     assert (sums.examples, sums.mean_loss, sums.accuracy) == (19, pytest.approx(0.5), pytest.approx(10 / 19))
 
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_a_loss_that_is_no_number_stops_the_training(clock: Clock, recorder: Recorder, loss: float):
     loop = EpochLoop(Steps(clock, loss=loss), recorder, lambda: False, step=12, sums=Sums(examples=4))
-    with pytest.raises(TrainingError, match="at step 13 of epoch 2, whose examples 5 to 6 it saw: lower learning_rate"):
+    loop.describe = lambda batch: f"numbers {batch[3].numpy()}"
+    loop.after_step = lambda _: pytest.fail("a checkpoint of it")
+    with pytest.raises(TrainingError, match=rf"{loss} at step 13 of epoch 2, in numbers \[0 1\]: lower learning_rate"):
         loop.train(2, batches(clock), 20, lambda _: None)
+
+
+def test_after_each_step_its_sums_are_there_for_a_checkpoint(clock: Clock, recorder: Recorder):
+    loop = EpochLoop(Steps(clock, 0.5), recorder, lambda: False, clock=clock)
+    seen: list[tuple[int, int, int, float]] = []
+    loop.after_step = lambda done: seen.append((done, loop.step, loop.sums.examples, loop.sums.time_s))
+    loop.train(3, batches(clock), 10, lambda _: None)
+    assert seen == [(2, step, min(2 * step, 19), pytest.approx(step / 2)) for step in range(1, 11)]
 
 
 def test_it_stops_behind_the_step_that_tells_all_servers(clock: Clock, recorder: Recorder):

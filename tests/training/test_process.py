@@ -43,7 +43,7 @@ def test_sigterm_means_checkpoint_and_leave_and_the_rerun_finishes(settings: Set
     with pytest.raises(Preempted):
         process.wait()
     done = int(last_row(run.folder / "record", "epochs")["step"])
-    assert list((run.folder / "checkpoints").glob("*.index"))
+    assert list((run.folder / "checkpoints").glob("*.npz"))
     assert list((run.folder / "comet").rglob("*.zip"))
 
     # The same training with an end that is near: what differs is only where it stops.
@@ -67,7 +67,7 @@ def test_a_trainer_does_not_outlive_its_killed_parent(settings: Settings, datase
     with contextlib.suppress(psutil.NoSuchProcess):
         trainer.wait(60)
     assert not trainer.is_running() or trainer.status() == psutil.STATUS_ZOMBIE
-    assert list((folder / "checkpoints").glob("*.index"))
+    assert list((folder / "checkpoints").glob("*.npz"))
 
 
 def test_a_complete_training_is_not_done_again(settings: Settings, dataset: Path):
@@ -187,6 +187,7 @@ def test_other_phases_have_another_folder(settings: Settings, tmp_path: Path, va
         {"dataset": "/data/other", "publish_uri": "/data/published"},
         {"comet_project": "other", "sample_hz": 1.0},
         {"cache_gigabytes": 1.0, "read_shards": "direct"},
+        {"checkpoint_minutes": 0.5, "checkpoint_steps": 7, "checkpoints_kept": 1},
     ],
 )
 def test_what_decides_no_training_leaves_it_in_its_folder(settings: Settings, values: dict):

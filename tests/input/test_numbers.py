@@ -1,0 +1,107 @@
+"""The number that comes with each example of a training batch: its place among all of its split."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from PIL import Image
+
+from pipeline.build import build
+from pipeline.config import settings_from
+from pipeline.dataset import Dataset, load
+from pipeline.input import BatchOptions, Server, numbered_batches, training_batches
+from pipeline.input.examples import CYCLE
+from pipeline.input.shares import order_of_need, share_of
+from pipeline.records import read_image
+from pipeline.shard_cache import ShardCache, remote_shards
+from pipeline.shard_reader import ShardReader
+from pipeline.storage import BucketPath
+from pipeline.tfrecord import read_records
+from tests.fake_gcs import FakeGcs
+
+OPTIONS = BatchOptions(image_size=32, batch_size=7, shuffle_bytes=2000)
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """60 images of one colour each, a rare class among them, in 4 training shards."""
+    root = tmp_path_factory.mktemp("published")
+    for number in range(60):
+        path = root / "source" / ("rare" if number % 10 == 0 else "many") / f"{number:03d}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (40, 41), (number, 255 - number, 0)).save(path)
+    told = {"source_uri": str(root / "source"), "workspace": str(root / "workspace"), "num_shards": 4}
+    return Path(build(settings_from(told))["dataset"])
+
+
+def colours(folder: Path, dataset: Dataset) -> list[int]:
+    """The colour of each training image, in the order of the shards."""
+    records = (record for shard in dataset.splits["train"].shards for record in read_records(folder / shard.name))
+    return [int(read_image(record, dataset.records).filename[-7:-4]) for record in records]
+
+
+def seen(batches: tf.data.Dataset, weight: float = 1.0) -> Iterator[tuple[int, int]]:
+    """The number and the colour of each example of that weight."""
+    for images, _, weights, numbers in batches.as_numpy_iterator():
+        assert (numbers.shape, numbers.dtype) == ((7,), np.int64)
+        yield from zip(numbers[weights == weight].tolist(), images[weights == weight, 16, 16, 0].tolist(), strict=True)
+
+
+@pytest.mark.parametrize(
+    ("cache", "start"),
+    [
+        ("off", 0),
+        ("memory", 3),
+        *(
+            pytest.param(*case, marks=pytest.mark.long)
+            for case in (("off", 3), ("memory", 0), ("disk", 0), ("disk", 3))
+        ),
+    ],
+)
+def test_numbers_are_those_of_their_images_and_each_comes_once_an_epoch(
+    published: Path, tmp_path: Path, cache: str, start: int
+):
+    dataset = load(published)
+    kept = str(tmp_path / "images") if cache == "disk" else cache
+    batches = numbered_batches(published, replace(OPTIONS, cache=kept), epochs=2, start=start)
+    of_images = dict(enumerate(colours(published, dataset)))
+    real = [*seen(batches)]
+    assert all(of_images[number] == colour for number, colour in [*real, *seen(batches, weight=0.0)])
+    if start == 0:
+        assert Counter(number for number, _ in real) == dict.fromkeys(of_images, 2)
+
+
+@pytest.mark.long
+def test_those_of_all_servers_are_all_of_them(published: Path):
+    of_images = dict(enumerate(colours(published, load(published))))
+    shares = [[*seen(numbered_batches(published, OPTIONS, server=Server(index, 3)))] for index in range(3)]
+    assert sorted(pair for share in shares for pair in share) == sorted(of_images.items())
+
+
+def test_an_example_that_comes_again_for_balance_has_one_number(published: Path):
+    of_images = dict(enumerate(colours(published, load(published))))
+    counts = Counter(seen(numbered_batches(published, replace(OPTIONS, balanced=True))))
+    assert all(of_images[number] == colour for number, colour in counts)
+    assert max(counts.values()) > 1
+
+
+@pytest.mark.long
+def test_copies_from_a_bucket_have_the_same_numbers(gcs: FakeGcs, published: Path, tmp_path: Path):
+    gcs.put_folder("bucket", "published/", published)
+    remote, dataset = BucketPath("bucket", "published"), load(published)
+    cache, shards = ShardCache(tmp_path, 10**9), remote_shards(remote, dataset)
+    order = order_of_need(share_of(dataset.splits["train"].shards, 7, Server()), OPTIONS.seed, range(1, 2))
+    with ShardReader(cache, shards, order, CYCLE, 10**9, lambda: False) as reader:
+        assert [*seen(numbered_batches(remote, OPTIONS, reader=reader))] == [
+            *seen(numbered_batches(published, OPTIONS))
+        ]
+
+
+def test_batches_without_numbers_are_the_same_ones(published: Path):
+    with_numbers = numbered_batches(published, OPTIONS).as_numpy_iterator()
+    for ours, theirs in zip(training_batches(published, OPTIONS).as_numpy_iterator(), with_numbers, strict=True):
+        assert all(np.array_equal(*pair) for pair in zip(ours, theirs[:3], strict=True))
