@@ -35,6 +35,7 @@ def test_the_whole_chain_and_then_nothing_twice(run_dag: RunDag, source: Path):
         **{f"upload.copy[{index}]": "success" for index in ranges},
         "upload.commit": "success",
         "train": "success",
+        "promote": "success",
         "report": "success",
     }
     committed, trained = first.returned("upload.commit"), first.returned("train")
