@@ -20,6 +20,7 @@ from pipeline.errors import GateError, SettingsError
 from pipeline.storage import place_of
 
 GPU_POOL = "gpu"
+PROMOTE_PRIORITY = 1000
 _log = logging.getLogger(__name__)
 _APPROVE = "Approve"
 
@@ -318,8 +319,10 @@ def train_and_report(settings: Any, dataset: Any, training: str = "{{ run_id }}"
         execution_timeout=timedelta(days=7),
         doc_md=_TRAIN_DOC,
     )
-    promoted = promote.override(**_where_tensorflow_is())(settings, trained.output["run"])
-    promoted >> report(trained.output["run"])  # which tells of it
+    # First of all that wait for a slot: it takes the one that its training has just left, and the report tells of it.
+    first = {"priority_weight": PROMOTE_PRIORITY, "weight_rule": "absolute"}
+    promoted = promote.override(**_where_tensorflow_is(), **first)(settings, trained.output["run"])
+    promoted >> report(trained.output["run"])
 
 
 def _where_tensorflow_is() -> dict[str, Any]:

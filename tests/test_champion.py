@@ -14,7 +14,7 @@ from pipeline import storage
 from pipeline.__main__ import main
 from pipeline.champion import Entry, pointer_of, promoted_model, roll_back, standing
 from pipeline.config import settings_from
-from pipeline.errors import ConflictError, PromotionError, SourceError
+from pipeline.errors import ConflictError, DatasetError, PromotionError, SourceError
 from pipeline.evaluation import Predictions, save_predictions
 from pipeline.promotion import compared, gate, promote_by_hand
 from pipeline.report.run import load
@@ -160,6 +160,12 @@ def test_other_ids_are_left_to_a_person(make_training: MakeTraining):
     told = judged(make_training("other", 190, version="2", labels=("b", "a")))
     assert not told["promoted"]
     assert told["verdict"].startswith("not promoted: ids stand for other labels than those of the champion one/key")
+
+
+def test_a_champion_of_another_version_is_evaluated_in_a_process_whose_error_is_told(make_training: MakeTraining):
+    judged(make_training("one", 150))
+    with pytest.raises(DatasetError, match="dataset is no folder: name the folder of a version"):
+        judged(make_training("other", 150, version="2"))
 
 
 def test_two_names_have_a_champion_each(workspace: Place, make_training: MakeTraining):

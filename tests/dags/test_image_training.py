@@ -44,12 +44,18 @@ def test_the_whole_chain_and_then_nothing_twice(run_dag: RunDag, source: Path):
     assert load(Path(committed["dataset"])).version == committed["version"]
     for path in (trained["model"], trained["comet"], first.returned("report")["report"]):
         assert Path(path).stat().st_size > 1000
+    promoted = first.returned("promote")
+    assert (promoted["verdict"], promoted["champion"]) == ("promoted: the first model of 'images'", trained["run"])
+    assert "the first model of" in Path(first.returned("report")["report"]).read_text()
 
     second = run_dag("image_training", {"source_uri": str(source), "shards_per_task": 4})
     assert second.state == "success"
     assert (second.tasks["shard.write"], second.tasks["upload.copy"]) == ("skipped", "skipped")
     assert second.returned("upload.commit") == {**committed, "already_complete": True}
     assert second.returned("train")["run"] != trained["run"]
+    gated = second.returned("promote")  # of the same data, settings and seed: the same model
+    assert (gated["promoted"], gated["champion"]) == (True, second.returned("train")["run"])
+    assert "validation images, difference +0.0 points (+0.0 to +0.0)" in gated["verdict"]
 
 
 @pytest.mark.parametrize(
