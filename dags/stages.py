@@ -20,7 +20,6 @@ from pipeline.errors import GateError, SettingsError
 from pipeline.storage import place_of
 
 GPU_POOL = "gpu"
-PROMOTE_PRIORITY = 1000
 _log = logging.getLogger(__name__)
 _APPROVE = "Approve"
 
@@ -314,24 +313,28 @@ def train_and_report(settings: Any, dataset: Any, training: str = "{{ run_id }}"
         settings=settings,
         dataset=dataset,
         training=training,
-        **_where_tensorflow_is(),
+        **_where_tensorflow_is(priority=1),
         multiple_outputs=True,
         execution_timeout=timedelta(days=7),
         doc_md=_TRAIN_DOC,
     )
-    # First of all that wait for a slot: it takes the one that its training has just left, and the report tells of it.
-    first = {"priority_weight": PROMOTE_PRIORITY, "weight_rule": "absolute"}
-    promoted = promote.override(**_where_tensorflow_is(), **first)(settings, trained.output["run"])
-    promoted >> report(trained.output["run"])
+    promoted = promote.override(**_where_tensorflow_is(priority=2))(settings, trained.output["run"])
+    promoted >> report(trained.output["run"])  # which tells of it
 
 
-def _where_tensorflow_is() -> dict[str, Any]:
-    """What sends a task to the workers that train: others have no TensorFlow."""
+def _where_tensorflow_is(priority: int) -> dict[str, Any]:
+    """What sends a task to the workers that train: others have no TensorFlow.
+
+    Of those that wait for a slot the higher priority comes first: a gate takes the one that its training has just left,
+    and does not wait for the trainings of other runs.
+    """
     template = os.environ.get("TENFOLD_GPU_POD_TEMPLATE")
     return {
         "pool": GPU_POOL,
         "queue": os.environ.get("TENFOLD_GPU_QUEUE") or "default",
         "executor_config": {"pod_template_file": template} if template else {},
+        "priority_weight": priority,
+        "weight_rule": "absolute",  # else a training counts all that comes after it
     }
 
 
