@@ -165,7 +165,7 @@ def compared(ours: Predictions, theirs: Predictions, champion: str, max_worse: f
     if found.high < -max_worse:
         allowed = f" and max_worse={max_worse:g}" if max_worse else ""
         return Verdict(False, f"not promoted: {words}: worse by more than the interval{allowed}")
-    return Verdict(True, f"promoted: {words}")
+    return Verdict(True, f"promoted: {words}{': worse, but it may be chance' if found.value < 0 else ''}")
 
 
 def points(found: Estimate) -> str:

@@ -100,6 +100,8 @@ def test_the_sentence_says_all_that_it_rests_on():
         "not promoted: accuracy 75.0% against 90.0% of run/key on the same 200 validation images, difference -15.0 "
         "points (-20.0 to -10.0): worse by more than the interval and max_worse=0.01"
     )
+    chance = compared(answers(150), answers(152), "run/key", 0.0, seed=0)
+    assert chance.words.endswith("difference -1.0 points (-2.5 to +0.0): worse, but it may be chance")
     equal = compared(answers(180), answers(180), "run/key", 0.0, seed=0)
     assert equal.words.endswith("difference +0.0 points (+0.0 to +0.0)")
 

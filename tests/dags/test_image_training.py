@@ -109,7 +109,8 @@ def test_from_a_bucket_into_a_bucket(run_dag: RunDag, source: Path, gcs: FakeGcs
     committed, trained = ran.returned("upload.commit"), ran.returned("train")
     assert sum(committed["examples"].values()) == 20
     # Another worker finds all of it in the bucket.
-    for uri in (committed["dataset"], trained["model"], ran.returned("report")["report"]):
+    promoted, report = ran.returned("promote"), ran.returned("report")
+    for uri in (committed["dataset"], trained["model"], promoted["pointer"], report["report"]):
         assert uri.startswith("gs://bucket/work/")
         assert place_of(uri).exists()
     assert not (tmp_path / "workspace").exists()
