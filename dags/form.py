@@ -6,7 +6,7 @@ from typing import Any
 
 from airflow.sdk import Param
 
-from pipeline.config import MONITORING, TRAINING, Settings
+from pipeline.config import MONITORING, PROMOTION, TRAINING, Settings
 
 _OF_A_FINISHED_DATA_SET = ("dataset", "window")
 _ALSO_TRAINING = (
@@ -46,7 +46,7 @@ def settings_of_dataset() -> list[str]:
 
 def settings_of_training() -> list[str]:
     """Settings of a run that trains on data sets that are there."""
-    rooms = (TRAINING["section"], MONITORING["section"])
+    rooms = (TRAINING["section"], PROMOTION["section"], MONITORING["section"])
     schemas = _schemas()
     trained = [name for name, schema in schemas.items() if schema.get("section") in rooms]
     return [name for name in Settings.model_fields if name in (*trained, *_ALSO_TRAINING, *_OF_BOTH)]

@@ -1,4 +1,4 @@
-"""The DAG `image_training`: raw images become a published data set, a trained model and a report."""
+"""The DAG `image_training`: raw images become a published data set, a trained model, a champion and a report."""
 
 from airflow.sdk import dag
 
@@ -30,6 +30,7 @@ def image_training() -> None:
     - `upload` asks a person where the data gate is told to, copies to the published place, verifies every byte, and
       commits `dataset.json` last.
     - `train` trains in a process of its own, on a slot of the pool `gpu`, from the last checkpoint if there is one.
+    - `promote` makes the model the champion of its data set name, unless it is worse on the same images.
     - `report` draws the run from its local record.
 
     **Cost**: about 1,000 photographs a second and core on the way into shards, then the GPU. Each task says what it

@@ -101,7 +101,7 @@ def retrain() -> None:
 
     - `choose` waits until no run of `image_dataset` is under way, and takes the newest `window` partitions as one data
       set, without copying a shard. Where the same versions were trained with the same settings, the rest is skipped.
-    - `train` and `report` are those of `image_training`.
+    - `train`, `promote` and `report` are those of `image_training`.
 
     **Cost**: one training for a whole backfill. **Backfill**: that of `image_dataset` is enough; this DAG follows its
     asset. It can also be triggered by hand.

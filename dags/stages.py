@@ -140,6 +140,24 @@ def report(run: str) -> dict[str, str]:
     return {"report": str(report_run(place_of(run)))}
 
 
+@task(execution_timeout=timedelta(hours=6))
+def promote(settings: dict[str, Any], run: str) -> dict[str, Any]:
+    """
+    Make the model the champion of its data set name, unless it is worse than the champion on the same images.
+
+    The log and the returned value say why, or why not. A refusal is no failure: the training stands.
+
+    *Cost*: seconds; where the champion was evaluated on another version of the data set, an evaluation of it, which is
+    why it has a slot of the pool `gpu`.
+
+    *A failure*: the champion cannot be evaluated, or its file is damaged (the message names it). Clear this task:
+    cleared, it gives the same answer and promotes nothing twice.
+    """
+    from pipeline.promotion import gate
+
+    return gate(place_of(run), settings_from(settings), output=1)  # the task's own stdout
+
+
 class ApproveOperator(HITLOperator):
     """Asks a person about what is over a threshold whose setting says `ask`; goes on at once where nothing is.
 
@@ -290,20 +308,34 @@ def publish(for_training: bool, outlets: list[Asset]) -> Published:
 
 def train_and_report(settings: Any, dataset: Any, training: str = "{{ run_id }}") -> None:
     """A published data set to a model and its report: the tasks of both DAGs that train."""
-    template = os.environ.get("TENFOLD_GPU_POD_TEMPLATE")
     trained = TrainOperator(
         task_id="train",
         settings=settings,
         dataset=dataset,
         training=training,
-        pool=GPU_POOL,
-        queue=os.environ.get("TENFOLD_GPU_QUEUE") or "default",
-        executor_config={"pod_template_file": template} if template else {},
+        **_where_tensorflow_is(priority=1),
         multiple_outputs=True,
         execution_timeout=timedelta(days=7),
         doc_md=_TRAIN_DOC,
     )
-    report(trained.output["run"])
+    promoted = promote.override(**_where_tensorflow_is(priority=2))(settings, trained.output["run"])
+    promoted >> report(trained.output["run"])  # which tells of it
+
+
+def _where_tensorflow_is(priority: int) -> dict[str, Any]:
+    """What sends a task to the workers that train: others have no TensorFlow.
+
+    Of those that wait for a slot the higher priority comes first: a gate takes the one that its training has just left,
+    and does not wait for the trainings of other runs.
+    """
+    template = os.environ.get("TENFOLD_GPU_POD_TEMPLATE")
+    return {
+        "pool": GPU_POOL,
+        "queue": os.environ.get("TENFOLD_GPU_QUEUE") or "default",
+        "executor_config": {"pod_template_file": template} if template else {},
+        "priority_weight": priority,
+        "weight_rule": "absolute",  # else a training counts all that comes after it
+    }
 
 
 def _mapped(work: Any, plan_files: Any) -> Any:

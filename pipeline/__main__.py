@@ -8,8 +8,9 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pipeline.config import Settings, settings_of_command_line
 from pipeline.errors import Preempted, SettingsError, TenfoldError
@@ -17,6 +18,9 @@ from pipeline.preflight import require_buckets
 from pipeline.progress import log_words
 from pipeline.runs import EXIT_PREEMPTED
 from pipeline.storage import Place, is_bucket, place_of
+
+if TYPE_CHECKING:
+    from pipeline.champion import Pointer
 
 RUN_ID = "manual"
 EXIT_BAD = 1
@@ -128,10 +132,44 @@ def _report(options: argparse.Namespace) -> dict[str, Any]:
     return {"report": str(report_run(_reachable("run", options.run)))}
 
 
-def _predict(options: argparse.Namespace) -> dict[str, Any]:
-    from pipeline.runs import exported_model
+def _champion(options: argparse.Namespace) -> dict[str, Any]:
+    pointer = _pointer(options)
+    champion = asdict(pointer.champion) if pointer.champion else None
+    return {"pointer": str(pointer.place), "champion": champion, "history": [asdict(each) for each in pointer.history]}
 
-    model = exported_model(_reachable("model", options.model))  # said before TensorFlow is loaded
+
+def _champion_words(result: dict[str, Any]) -> str:
+    champion = result["champion"] or {"export": "none: nothing is promoted yet"}
+    history = [f"{each['at']}  {each['action']:<8}  {each['run']}  ({each['why']})" for each in result["history"]]
+    return _words({"pointer": result["pointer"], "champion": champion["export"], "history": history})
+
+
+def _promote(options: argparse.Namespace) -> dict[str, Any]:
+    from pipeline.promotion import promote_by_hand
+
+    return promote_by_hand(_reachable("run", options.run))
+
+
+def _roll_back(options: argparse.Namespace) -> dict[str, Any]:
+    from pipeline.champion import roll_back
+
+    pointer = _pointer(options)
+    champion = roll_back(pointer)
+    return {"champion": champion.run, "model": champion.export, "pointer": str(pointer.place)}
+
+
+def _pointer(options: argparse.Namespace) -> "Pointer":
+    from pipeline.champion import pointer_of
+
+    settings = _settings(options)
+    require_buckets({"workspace": place_of(settings.workspace)})
+    return pointer_of(place_of(settings.workspace), settings.dataset_name)
+
+
+def _predict(options: argparse.Namespace) -> dict[str, Any]:
+    from pipeline.champion import promoted_model
+
+    model = promoted_model(_reachable("model", options.model))  # said before TensorFlow is loaded
     with _tensorflow_on_the_cpu():
         from pipeline.training.predict import predict
     predictions = predict(model, [Path(file) for file in options.images])
@@ -199,11 +237,14 @@ def _samples(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _trained(settings: Settings, dataset: Place) -> dict[str, Any]:
+    from pipeline.promotion import gate
     from pipeline.report import report_run
     from pipeline.train import train
 
     result = train(settings, dataset, RUN_ID)
-    return {**result, "report": str(report_run(place_of(result["run"])))}
+    run = place_of(result["run"])
+    gated = gate(run, settings, sys.stderr.fileno())  # before the report, which tells of it
+    return {**result, "promotion": gated["verdict"], "champion": gated["champion"], "report": str(report_run(run))}
 
 
 # --- options ----------------------------------------------------------------------------------------------------------
@@ -251,9 +292,24 @@ def _parser() -> argparse.ArgumentParser:
     )
     quality.set_defaults(words=_shuffle_quality_words)
     _add(commands, "report", _report, "write the report of a run again", ("run", "its folder, local or gs://"))
+    champion = _add(commands, "champion", _champion, "say which model of a data set name is promoted, and since when")
+    champion.set_defaults(words=_champion_words)
+    _add(
+        commands,
+        "promote",
+        _promote,
+        "make the model of a run the champion of its data set name, without a comparison",
+        ("run", "its folder, local or gs://"),
+    )
+    _add(commands, "rollback", _roll_back, "make the model before the champion of a data set name the champion again")
     _add_show(commands)
     predict = _add(commands, "predict", _predict, "say what is in images, by the model of a run")
-    predict.add_argument("--model", required=True, metavar="RUN", help="folder of a run, or of its export; also gs://")
+    predict.add_argument(
+        "--model",
+        required=True,
+        metavar="RUN",
+        help="folder of a run, of its export, or of a champion (WORKSPACE/models/NAME); also gs://",
+    )
     predict.add_argument("images", nargs="+", metavar="IMAGE", help="image file")
     predict.set_defaults(words=_predict_words)
     samples = _add(commands, "samples", _samples, "draw a folder of sample images", ("folder", "a new folder"))

@@ -57,6 +57,7 @@ SOURCE: JsonDict = {"section": "Source"}
 SHARDS: JsonDict = {"section": "Shards"}
 GATE: JsonDict = {"section": "Data gate"}
 TRAINING: JsonDict = {"section": "Training"}
+PROMOTION: JsonDict = {"section": "Champion gate"}
 MONITORING: JsonDict = {"section": "Monitoring"}
 
 
@@ -647,6 +648,24 @@ class Settings(BaseModel):
         le=100,
         json_schema_extra=TRAINING,
         description="Where the last one is damaged, training goes on from the one before.",
+    )
+
+    promote: Literal["if_not_worse", "always", "never"] = Field(
+        "if_not_worse",
+        title="Promote",
+        json_schema_extra=PROMOTION,
+        description="Whether the trained model becomes the champion of its data set name. if_not_worse compares its "
+        "accuracy with that of the champion, on the same validation images, and refuses it where it is surely lower.",
+    )
+
+    max_worse: float = Field(
+        0.0,
+        title="Accepted loss",
+        ge=0,
+        le=1,
+        json_schema_extra=PROMOTION,
+        description="How much lower the accuracy may be and still be promoted, as a share: the whole 95% interval of "
+        "the difference must lie lower for a refusal. 0.01 is one point.",
     )
 
     sample_hz: float = Field(

@@ -33,6 +33,10 @@ class GateError(BadInput):
     """The images are over a threshold of the data gate that stops the run, or a person stopped it there."""
 
 
+class PromotionError(BadInput):
+    """The model that is promoted cannot be changed as was asked, or the file that names it is damaged."""
+
+
 class Preempted(TenfoldError):
     """Training was asked to stop, wrote a checkpoint and left. A retry goes on from there."""
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline import storage
+from pipeline.storage import Place
 
 EVALUATION, PREDICTIONS = "evaluation.json", "predictions.npz"
 TOP = 5
@@ -103,6 +104,22 @@ def estimates(predictions: Predictions, classes: int, seed: int) -> dict[str, Es
     return {name: Estimate(*values) for name, values in found.items() if name != "top5" or classes > TOP}
 
 
+def difference(challenger: Predictions, champion: Predictions, seed: int) -> Estimate:
+    """The accuracy of one model less that of another on the same examples, with its bootstrap interval.
+
+    Examples are drawn in pairs, which leaves out what both models find hard. Each counts 1, 0 or -1: to draw how many
+    come of each is the same as to draw them, at any number of examples. Raises ValueError where the examples differ.
+    """
+    if not np.array_equal(challenger.label, champion.label):
+        raise ValueError("the two models were evaluated on different examples")
+    differences = challenger.right.astype(int) - champion.right.astype(int)
+    values, counts = np.unique(differences, return_counts=True)
+    n = len(differences)
+    resampled = np.random.default_rng(seed).multinomial(n, counts / n, size=RESAMPLES) @ values / n
+    low, high = np.percentile(resampled, (50 - INTERVAL_PERCENT / 2, 50 + INTERVAL_PERCENT / 2))
+    return Estimate(*(round(float(value), 6) for value in (differences.mean(), low, high)))
+
+
 def _statistic(predictions: Predictions) -> Callable[[Array], Array]:
     """Accuracy, top-5 accuracy and calibration error of the examples, each taken as often as its weight says."""
     right, in_top5 = predictions.right.astype(float), predictions.in_top5.astype(float)
@@ -184,10 +201,21 @@ def evaluation_of(predictions: Predictions, names: Sequence[str], seed: int) -> 
 
 def save(folder: Path, predictions: Predictions, evaluation: dict[str, Any]) -> None:
     """Write `predictions.npz`, then `evaluation.json`, each whole."""
-    with storage.write_whole(folder / PREDICTIONS) as file:
-        np.savez_compressed(file, **predictions._asdict())
+    save_predictions(folder, predictions)
     with storage.write_whole(folder / EVALUATION) as file:
         file.write(json.dumps(evaluation).encode())
+
+
+def save_predictions(folder: Path, predictions: Predictions) -> None:
+    """Write `predictions.npz`, whole."""
+    with storage.write_whole(folder / PREDICTIONS) as file:
+        np.savez_compressed(file, **predictions._asdict())
+
+
+def load_predictions(folder: Place) -> Predictions:
+    """What `predictions.npz` holds. Raises FileNotFoundError where there is none."""
+    with (folder / PREDICTIONS).open("rb") as file, np.load(file) as arrays:
+        return Predictions(**{name: arrays[name] for name in Predictions._fields})
 
 
 def metrics_of(folder: Path) -> dict[str, float]:

@@ -4,6 +4,8 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 
@@ -19,6 +21,13 @@ def end_with_parent(parent: int, with_signal: signal.Signals) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, with_signal)
     if os.getppid() != parent:  # it died before the kernel was told
         os.kill(os.getpid(), with_signal)
+
+
+def environment_of_tensorflow() -> Mapping[str, str]:
+    """For a process that runs a module of ours, wherever it is started: it finds this project, and keeps quiet."""
+    root = Path(__file__).resolve().parent.parent
+    path = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
+    return {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
 
 
 def start_worker(parent: int) -> None:

@@ -19,6 +19,7 @@ from pipeline.dataset import Dataset
 from pipeline.errors import DatasetError, Preempted, SettingsError, TrainingError
 from pipeline.mirror import Mirror, claim
 from pipeline.preflight import require_buckets, require_weights
+from pipeline.process import environment_of_tensorflow
 from pipeline.proxies import require_proxies
 from pipeline.runs import (
     EXIT_PREEMPTED,
@@ -196,14 +197,12 @@ class TrainingProcess:
 
 def _start(folder: Path, output: int) -> subprocess.Popen[bytes]:
     take_failure(folder)  # that of an earlier try
-    root = Path(__file__).resolve().parent.parent
-    path = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
     return subprocess.Popen(
         [sys.executable, "-m", "pipeline.training", str(folder), str(os.getpid())],
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,
-        env={"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"},
+        env=environment_of_tensorflow(),
         start_new_session=True,  # a Ctrl-C in the terminal is for us, who then ask for a checkpoint
     )
 

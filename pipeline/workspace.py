@@ -5,6 +5,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from pipeline.config import Settings
+from pipeline.errors import SourceError
 from pipeline.find_source import root_of
 from pipeline.raw import Origin
 from pipeline.storage import Place, lies_in, place_of
@@ -52,6 +53,19 @@ def shards_folder(settings: Settings, version: str) -> Place:
 def run_folder(settings: Settings, run_id: str) -> Place:
     """Where trainings of one run are kept; different run ids never share a folder."""
     return place_of(settings.workspace) / "runs" / folder_name(run_id)
+
+
+def champion_folder(workspace: Place, dataset_name: str) -> Place:
+    """Where it is said which model is promoted for a data set name."""
+    return workspace / "models" / dataset_name
+
+
+def workspace_of(training: Place) -> Place:
+    """The workspace of a training, by its folder. Raises SourceError where it lies in none."""
+    runs = training.parent.parent
+    if runs.name != "runs":
+        raise SourceError(f"{training} is no folder of a training: those are WORKSPACE/runs/RUN/TRAINING")
+    return runs.parent
 
 
 def folder_name(run_id: str) -> str:

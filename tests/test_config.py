@@ -77,6 +77,8 @@ CHANGED = {
     "checkpoint_steps": 100,
     "checkpoints_kept": 5,
     "sample_hz": 1.0,
+    "promote": "never",
+    "max_worse": 0.02,
     "comet_project": "mine",
 }
 NEEDS = {"freeze_epochs": {"weights": "/data/model.weights.h5", "model": "MobileNetV2"}}
@@ -145,6 +147,8 @@ def test_every_field_says_what_it_is_for(field: str):
         ({"learning_rate": float("nan")}, "learning_rate must be a finite number"),
         ({"validation_fraction": 1.0}, "validation_fraction must be less than or equal to 0.9"),
         ({"dataset_name": "../up"}, "dataset_name must match pattern"),
+        ({"promote": "maybe"}, "promote must be 'if_not_worse', 'always' or 'never'"),
+        ({"max_worse": 1.5}, "max_worse must be less than or equal to 1"),
         ({"comet_project": "a/b"}, "comet_project must match pattern"),
         ({"comet_project": "x" * 101}, "comet_project must have at most 100 characters"),
         ({"source_uri": "s3://bucket/images"}, "source_uri must be a local path or gs://bucket/prefix"),

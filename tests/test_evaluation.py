@@ -10,9 +10,11 @@ from pipeline.evaluation import (
     BINS,
     Predictions,
     confusions,
+    difference,
     estimates,
     evaluation_of,
     joined,
+    load_predictions,
     metrics_of,
     most_wrong,
     per_class,
@@ -152,3 +154,29 @@ def test_what_is_written(tmp_path: Path):
         "val_calibration_error": figures["calibration_error"]["value"],
     }
     assert sorted(path.name for path in tmp_path.iterdir()) == ["evaluation.json", "predictions.npz"]
+
+
+def test_the_interval_of_a_difference_is_that_of_drawn_pairs():
+    ours, theirs = drawn(300, seed=1), drawn(300, seed=2)
+    theirs = theirs._replace(label=ours.label, predicted=np.where(theirs.right, ours.label, (ours.label + 1) % 7))
+    found = difference(ours, theirs, seed=0)
+    pairs = ours.right.astype(int) - theirs.right.astype(int)
+    assert found.value == pytest.approx(pairs.mean(), abs=1e-6)
+    random = np.random.default_rng(5)
+    means = [pairs[random.integers(300, size=300)].mean() for _ in range(4000)]
+    assert (found.low, found.high) == pytest.approx(np.percentile(means, (2.5, 97.5)), abs=0.01)
+    assert difference(ours, theirs, seed=0) == found
+
+
+def test_a_difference_of_what_was_not_asked_the_same_is_refused():
+    one, other = drawn(30, seed=1), drawn(30, seed=2)
+    with pytest.raises(ValueError, match="different examples"):
+        difference(one, other, seed=0)
+
+
+def test_predictions_are_read_as_they_were_written(tmp_path: Path):
+    save(tmp_path, drawn(20), {})
+    read = load_predictions(tmp_path)
+    assert all(np.array_equal(one, other) for one, other in zip(read, drawn(20), strict=True))
+    with pytest.raises(FileNotFoundError):
+        load_predictions(tmp_path / "none")

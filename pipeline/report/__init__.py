@@ -13,7 +13,7 @@ from pipeline.storage import Place, move_whole, place_of, write_whole
 SAMPLES = 48
 CARD = "card.html"
 REPORT = "report.html"
-RECORDED = ("run.json", "result.json", "evaluation.json", "record/")
+RECORDED = ("run.json", "result.json", "evaluation.json", "promotion.json", "record/")
 """What the report of a run is drawn from, in its folder."""
 
 

@@ -37,6 +37,7 @@ def render(run: Run, samples: Sequence[tuple[str, bytes]], most_wrong: Sequence[
         verdict=verdict(summary),
         tiles=tiles(run, summary),
         evaluation=evaluated,
+        promotion=str(run.promotion.get("verdict", "")),
         figures=drawn,
         items=_items([evaluated.reliability, *drawn] if evaluated else drawn),
         timing=timing(run, summary),

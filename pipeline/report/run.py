@@ -16,8 +16,8 @@ from pipeline.storage import Place, place_of
 
 @dataclass(frozen=True)
 class Run:
-    """``description`` is run.json, ``result`` result.json, ``evaluation`` evaluation.json, ``dataset`` dataset.json;
-    {} where missing.
+    """``description`` is run.json, ``result`` result.json, ``evaluation`` evaluation.json, ``promotion``
+    promotion.json, ``dataset`` dataset.json; {} where missing.
 
     ``samples``, ``batches`` and ``epochs`` are the record, with the columns of pipeline.monitor.
     """
@@ -25,6 +25,7 @@ class Run:
     description: Mapping[str, Any]
     result: Mapping[str, Any]
     evaluation: Mapping[str, Any]
+    promotion: Mapping[str, Any]
     dataset: Mapping[str, Any]
     samples: pandas.DataFrame
     batches: pandas.DataFrame
@@ -39,6 +40,7 @@ def load(run_folder: Path) -> Run:
         description=description,
         result=read_json(run_folder / "result.json"),
         evaluation=read_json(run_folder / "evaluation.json"),
+        promotion=read_json(run_folder / "promotion.json"),
         dataset=read_json(place_of(dataset) / "dataset.json") if isinstance(dataset, str) else {},
         samples=record.read(run_folder / "record", "samples"),
         batches=record.read(run_folder / "record", "batches"),

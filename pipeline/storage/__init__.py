@@ -33,6 +33,7 @@ __all__ = [
     "objects",
     "place_of",
     "read_json",
+    "swap",
     "sweep",
     "sync",
     "temporary_beside",
@@ -113,6 +114,17 @@ def write_new(place: Place) -> AbstractContextManager[IO[bytes]]:
     Raises ConflictError, naming the file, where it has not.
     """
     return local.write_new(place) if isinstance(place, Path) else _gcs().write_new(place)
+
+
+def swap(place: Place, before: bytes | None, after: bytes) -> None:
+    """Put `after` where `before` still stands whole, or where nothing does (None): of two at once one comes through.
+
+    Raises ConflictError where it was changed meanwhile.
+    """
+    if isinstance(place, Path):
+        local.swap(place, before, after)
+    else:
+        _gcs().swap(place, before, after)
 
 
 def copy_new(source: Place, target: Place) -> None:

@@ -5,6 +5,7 @@ may be lost. A 412 is then resolved by comparing checksums.
 """
 
 import base64
+import io
 import logging
 import os
 import tempfile
@@ -31,6 +32,7 @@ from pipeline.errors import AccessError, ConflictError, StorageError
 from pipeline.parallel import ordered_map, within
 from pipeline.proxies import require_proxies
 from pipeline.storage.bucket_path import BucketPath, ObjectStat
+from pipeline.storage.local import changed_meanwhile
 
 DEADLINE_S = 120.0
 """How long a request is sent again before a task fails."""
@@ -179,6 +181,17 @@ class Gcs:
         except PreconditionFailed as error:
             if not self._holds(path, file):
                 raise _conflict(path) from error
+
+    def swap(self, path: BucketPath, before: bytes | None, after: bytes) -> None:
+        """Replace an object that is still `before`, or none (None). Raises ConflictError where it is not."""
+        generation, file = self._generation(path), io.BytesIO(after)
+        try:
+            if (self.read(path, generation) if generation else None) != before:
+                raise changed_meanwhile(path)
+            self._upload(path, file, generation)
+        except (PreconditionFailed, FileNotFoundError) as error:  # replaced or removed since it was looked at
+            if not self._holds(path, file):  # else the answer to a try of our own was lost
+                raise changed_meanwhile(path) from error
 
     def copy_new(self, source: BucketPath, target: BucketPath) -> None:
         """Copy within Google Cloud Storage, create-only. Raises ConflictError where something else stands there."""

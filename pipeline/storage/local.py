@@ -5,6 +5,7 @@ rename or link. A reader therefore sees all of a file or none of it, and a kill 
 that `sweep` can tell from a live one.
 """
 
+import fcntl
 import os
 import re
 import shutil
@@ -76,6 +77,26 @@ def write_new(path: Path) -> Iterator[IO[bytes]]:
             yield file
         if not _link(temporary, path):
             _require_equal(temporary, path)
+
+
+def swap(path: Path, before: bytes | None, after: bytes) -> None:
+    """Put `after` where `before` still stands whole, or where nothing does (None).
+
+    Raises ConflictError where it was changed meanwhile.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path.with_name(f".{path.name}.lock"), "wb") as lock:
+        fcntl.flock(lock.fileno(), fcntl.LOCK_EX)  # a rename cannot be told what it may replace
+        if (path.read_bytes() if path.exists() else None) != before:
+            raise changed_meanwhile(path)
+        with write_whole(path) as file:
+            file.write(after)
+        sync(path)
+
+
+def changed_meanwhile(place: object) -> ConflictError:
+    """What `swap` raises."""
+    return ConflictError(f"{place} was changed by somebody else meanwhile and was left untouched: look, and run again")
 
 
 def copy_bytes(reader: IO[bytes], writer: IO[bytes]) -> None:

@@ -144,6 +144,7 @@ def results(client: Client, run_id: str) -> list[str]:
         "Report": report.get("report"),
         "Validation": _accuracy(train.get("metrics") or {}),
         "Verdict": train.get("verdict"),
+        "Promotion": returned(client, run_id, "promote").get("verdict"),
     }
     return [f"{name + ':':<15}{value}" for name, value in rows.items() if value]
 

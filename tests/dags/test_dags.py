@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -48,7 +49,8 @@ def test_the_administrator_says_where_training_runs(
         monkeypatch.setenv(name, value)
     with DAG("training") as dag:
         train_and_report({}, "")
-    assert (dag.get_task("train").queue, dag.get_task("train").executor_config) == (queue, config)
+    for task in map(dag.get_task, ("train", "promote")):  # others have no TensorFlow
+        assert (task.queue, task.executor_config) == (queue, config)
 
 
 def test_every_setting_is_in_the_forms_it_belongs_to():
@@ -146,12 +148,21 @@ def test_no_task_runs_for_ever(dags: dict[str, Any], dag_id: str):
         assert limit > timedelta(0) or task.task_id == "upload.approve", task.task_id
 
 
-def test_only_training_takes_a_slot_of_the_gpus(dags: dict[str, Any]):
+def test_only_training_and_its_gate_take_a_slot_of_the_gpus(dags: dict[str, Any]):
     pools = {(dag_id, task.task_id): task.pool for dag_id in ALL for task in dags[dag_id].tasks}
-    assert {task for task, pool in pools.items() if pool == "gpu"} == {
-        ("image_training", "train"),
-        ("retrain", "train"),
-    }
+    of_gpus = {(dag_id, task) for dag_id in ("image_training", "retrain") for task in ("train", "promote")}
+    assert {task for task, pool in pools.items() if pool == "gpu"} == of_gpus
+
+
+def test_a_gate_waits_for_no_other_training(dags: dict[str, Any]):
+    from airflow.task.priority_strategy import validate_and_load_priority_weight_strategy as strategy
+
+    def weight(task: Any) -> int:
+        return strategy(task.weight_rule).get_weight(SimpleNamespace(task=task))
+
+    both = [dags[dag_id] for dag_id in ("image_training", "retrain")]
+    trainings, gates = ([weight(dag.get_task(name)) for dag in both] for name in ("train", "promote"))
+    assert min(gates) > max(trainings)
 
 
 def test_a_form_left_as_it_was_takes_the_sample_images(

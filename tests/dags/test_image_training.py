@@ -35,6 +35,7 @@ def test_the_whole_chain_and_then_nothing_twice(run_dag: RunDag, source: Path):
         **{f"upload.copy[{index}]": "success" for index in ranges},
         "upload.commit": "success",
         "train": "success",
+        "promote": "success",
         "report": "success",
     }
     committed, trained = first.returned("upload.commit"), first.returned("train")
@@ -43,12 +44,18 @@ def test_the_whole_chain_and_then_nothing_twice(run_dag: RunDag, source: Path):
     assert load(Path(committed["dataset"])).version == committed["version"]
     for path in (trained["model"], trained["comet"], first.returned("report")["report"]):
         assert Path(path).stat().st_size > 1000
+    promoted = first.returned("promote")
+    assert (promoted["verdict"], promoted["champion"]) == ("promoted: the first model of 'images'", trained["run"])
+    assert "the first model of" in Path(first.returned("report")["report"]).read_text()
 
     second = run_dag("image_training", {"source_uri": str(source), "shards_per_task": 4})
     assert second.state == "success"
     assert (second.tasks["shard.write"], second.tasks["upload.copy"]) == ("skipped", "skipped")
     assert second.returned("upload.commit") == {**committed, "already_complete": True}
     assert second.returned("train")["run"] != trained["run"]
+    gated = second.returned("promote")  # of the same data, settings and seed: the same model
+    assert (gated["promoted"], gated["champion"]) == (True, second.returned("train")["run"])
+    assert "validation images, difference +0.0 points (+0.0 to +0.0)" in gated["verdict"]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +109,8 @@ def test_from_a_bucket_into_a_bucket(run_dag: RunDag, source: Path, gcs: FakeGcs
     committed, trained = ran.returned("upload.commit"), ran.returned("train")
     assert sum(committed["examples"].values()) == 20
     # Another worker finds all of it in the bucket.
-    for uri in (committed["dataset"], trained["model"], ran.returned("report")["report"]):
+    promoted, report = ran.returned("promote"), ran.returned("report")
+    for uri in (committed["dataset"], trained["model"], promoted["pointer"], report["report"]):
         assert uri.startswith("gs://bucket/work/")
         assert place_of(uri).exists()
     assert not (tmp_path / "workspace").exists()

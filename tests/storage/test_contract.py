@@ -1,6 +1,7 @@
 """What every kind of storage must do, on a disk and on a server that speaks as Google Cloud Storage does."""
 
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import google_crc32c
@@ -52,6 +53,32 @@ class TestStorage:
             with storage.write_whole(folder / "file") as file:
                 file.write(content)
         assert (folder / "file").read_bytes() == b"new"
+
+    @pytest.mark.parametrize(
+        ("there", "before"), [(None, b"old"), (b"new", b"old"), (b"new", None), (b"old", b"old and more")]
+    )
+    def test_what_was_changed_meanwhile_is_not_swapped(self, folder: Place, there: bytes | None, before: bytes | None):
+        place = folder / "deep" / "file" if there is None else put(folder / "deep" / "file", there)
+        with pytest.raises(ConflictError, match=r"deep/file was changed by somebody else meanwhile"):
+            storage.swap(place, before, b"mine")
+        assert (place.read_bytes() if place.exists() else None) == there
+
+    def test_of_many_that_swap_at_once_each_comes_through_once(self, folder: Place):
+        place = folder / "deep" / "file"
+
+        def append(letter: str) -> None:
+            while True:
+                before = place.read_bytes() if place.exists() else None
+                with suppress(ConflictError):
+                    storage.swap(place, before, (before or b"") + letter.encode())
+                    return
+
+        threads = [threading.Thread(target=append, args=(letter,)) for letter in "abcdef"]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(place.read_text()) == list("abcdef")
 
     def test_of_many_that_create_one_wins(self, folder: Place):
         outcomes: list[str] = []

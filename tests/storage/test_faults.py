@@ -168,6 +168,17 @@ def test_a_replacement_whose_answer_was_lost_is_done_once(gcs: FakeGcs):
     assert read_whole() == SMALL
 
 
+@pytest.mark.parametrize("before", [None, b"before"])
+def test_a_swap_whose_answer_was_lost_is_done_once(gcs: FakeGcs, before: bytes | None):
+    if before:
+        write_whole(before)
+    lost = gcs.fail("lost", on="insert")
+    storage.swap(PLACE, before, SMALL)
+    assert (lost.fired, read_whole()) == (1, SMALL)
+    with pytest.raises(ConflictError):
+        storage.swap(PLACE, before, b"other")
+
+
 def test_a_copy_whose_answer_was_lost_is_done(gcs: FakeGcs):
     gcs.put("bucket", "source", SMALL)
     lost = gcs.fail("lost", on="rewrite")

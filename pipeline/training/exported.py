@@ -1,0 +1,107 @@
+"""What an exported model says of a data set: `python -m pipeline.training.exported EXPORT DATASET FOLDER PARENT`.
+
+Writes predictions.npz into FOLDER, or failure.json where it exits with 1. The model sees each image at its own size and
+cut by its own rule, whatever the data set was trained on with since.
+"""
+
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline import dataset as datasets
+from pipeline.dataset import Dataset
+from pipeline.errors import DatasetError, TenfoldError
+from pipeline.evaluation import Predictions, joined, predictions_of, save_predictions
+from pipeline.mirror import fetch
+from pipeline.process import end_with_parent
+from pipeline.progress import log_words, progress
+from pipeline.records import Recorded, as_file, read_image
+from pipeline.runs import save_failure
+from pipeline.storage import Place, place_of
+from pipeline.tfrecord import read_records
+from pipeline.training.quiet import stderr_held_back
+
+BATCH = 64
+SPLIT = "validation"
+
+
+def main(export: Place, dataset: Place, folder: Path, parent: int) -> int:
+    """Evaluate, and return the exit code."""
+    log_words()
+    end_with_parent(parent, signal.SIGKILL)
+    try:
+        save_predictions(folder, evaluate_exported(export, dataset))
+    except TenfoldError as error:
+        save_failure(folder, error)
+        return 1
+    return 0
+
+
+def evaluate_exported(export: Place, folder: Place) -> Predictions:
+    """What an exported model says of the validation examples of the data set in `folder`, in the order of the shards.
+
+    A label that the model does not know is one that it gives a probability of 0. Raises DatasetError where the data set
+    is missing or damaged, StorageError where a bucket does not answer.
+    """
+    dataset = datasets.load(folder)
+    datasets.require_shards(folder, dataset)
+    with _loaded(export) as model, progress("champion", dataset.splits[SPLIT].examples) as advance:
+        parts = []
+        for images in _batches(folder, dataset):
+            parts.append(_predictions(model, images, len(dataset.labels)))
+            advance(len(images))
+    found = joined(parts)
+    if len(found.label) != dataset.splits[SPLIT].examples:
+        raise DatasetError(f"{folder} holds {len(found.label)} validation examples, not those that were committed")
+    return found
+
+
+@contextmanager
+def _loaded(export: Place) -> Iterator[Any]:
+    """The SavedModel, from a copy where it lies in a bucket: TensorFlow would look for credentials of its own."""
+    with stderr_held_back():
+        import tensorflow as tf
+
+        for gpu in tf.config.list_physical_devices("GPU"):  # else it takes all memory of every GPU
+            tf.config.experimental.set_memory_growth(gpu, True)
+    if isinstance(export, Path):
+        yield tf.saved_model.load(str(export))
+        return
+    with tempfile.TemporaryDirectory(prefix="tenfold-") as name:
+        fetch(Path(name), export, ("",))
+        yield tf.saved_model.load(name)
+
+
+def _batches(folder: Place, dataset: Dataset) -> Iterator[list[Recorded]]:
+    images = (
+        read_image(record, dataset.records)
+        for shard in dataset.splits[SPLIT].shards
+        for record in read_records(folder / shard.name)
+    )
+    while batch := list(islice(images, BATCH)):
+        yield batch
+
+
+def _predictions(model: Any, images: list[Recorded], classes: int) -> Predictions:
+    import tensorflow as tf
+
+    answer = model.serve(tf.constant([as_file(image) for image in images]))
+    labels = np.array([image.labels[0] for image in images])
+    return predictions_of(labels, with_all_classes(answer["probabilities"].numpy(), classes))
+
+
+def with_all_classes(probabilities: NDArray[Any], classes: int) -> NDArray[Any]:
+    """The same, (n, at least `classes`), with 0 for the labels that came after the model: ids never move."""
+    return np.pad(probabilities, ((0, 0), (0, max(classes - probabilities.shape[1], 0))))
+
+
+if __name__ == "__main__":
+    sys.exit(main(place_of(sys.argv[1]), place_of(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])))

@@ -1,0 +1,112 @@
+"""An exported model on the validation images of a data set that it was not trained on."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline import dataset as datasets
+from pipeline import storage
+from pipeline.build import build
+from pipeline.config import Settings, settings_from
+from pipeline.errors import DatasetError
+from pipeline.evaluation import load_predictions, predictions_of, save_predictions
+from pipeline.input import validation_batches
+from pipeline.input.options import batch_options
+from pipeline.promotion import gate
+from pipeline.storage import place_of
+from pipeline.training.export import export
+from pipeline.training.exported import evaluate_exported, with_all_classes
+from pipeline.training.models import build_model, with_probabilities
+from tests.fake_gcs import FakeGcs
+
+SETTINGS = settings_from({"image_size": 32, "batch_size": 8})
+
+
+@pytest.fixture(scope="module")
+def exported(published: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A complete training, but for the training itself: its export, predictions, run.json and result.json."""
+    folder = tmp_path_factory.mktemp("workspace") / "runs" / "old" / "key"
+    model = with_probabilities(build_model(SETTINGS, 2))
+    export(model, SETTINGS, datasets.load(published), folder / "export")
+    save_predictions(folder, evaluate_exported(folder / "export", published))
+    (folder / "run.json").write_text(json.dumps({"dataset": str(published)}))
+    (folder / "result.json").write_text(json.dumps({"metrics": {}}))
+    model.save(folder / "model.keras")
+    return folder
+
+
+def of_source(published: Path, workspace: Path, **values: object) -> Path:
+    """The images of `published` as another data set."""
+    source = published.parents[3] / "source"
+    return Path(build(settings_from({"source_uri": str(source), "workspace": str(workspace), **values}))["dataset"])
+
+
+def as_trained(exported: Path, folder: Path, settings: Settings) -> dict[str, np.ndarray]:
+    """What the evaluation at the end of a training keeps of the same model."""
+    import keras
+
+    model = keras.saving.load_model(exported / "model.keras")
+    batches = [
+        predictions_of(labels.numpy()[weights > 0], model(images).numpy()[weights > 0])
+        for images, labels, weights in validation_batches(folder, batch_options(settings))
+    ]
+    return {name: np.concatenate([getattr(each, name) for each in batches]) for name in batches[0]._fields}
+
+
+@pytest.mark.parametrize("prepare", ["keep", pytest.param("raw", marks=pytest.mark.long)])
+def test_it_says_what_the_evaluation_of_a_training_says(exported: Path, published: Path, tmp_path: Path, prepare: str):
+    folder = of_source(published, tmp_path, prepare=prepare, prepare_size=16, seed=3)
+    found = evaluate_exported(exported / "export", folder)
+    expected = as_trained(exported, folder, SETTINGS)
+    assert len(found.label) == datasets.load(folder).splits["validation"].examples
+    for name, column in found._asdict().items():
+        np.testing.assert_allclose(column, expected[name], atol=1e-5, err_msg=name)
+
+
+def test_classes_that_came_later_have_no_probability():
+    probabilities = np.array([[0.9, 0.1], [0.4, 0.6]], np.float32)
+    assert with_all_classes(probabilities, 4).tolist() == [[*row, 0, 0] for row in probabilities.tolist()]
+    assert with_all_classes(probabilities, 1).shape == (2, 2)  # of a model that knows more
+    kept = predictions_of(np.array([3, 1]), with_all_classes(probabilities, 4))
+    assert (kept.right.tolist(), kept.label_probability.tolist()) == ([False, True], [0.0, pytest.approx(0.6)])
+
+
+@pytest.mark.long
+def test_the_champion_is_evaluated_on_the_images_of_a_new_version(
+    exported: Path, published: Path, tmp_path: Path, capfd: pytest.CaptureFixture
+):
+    """In a process of its own, as from a task. The challenger answers every image wrong."""
+    workspace = tmp_path / "w"
+    old = shutil.copytree(exported, workspace / "runs" / "old" / "key")
+    folder = of_source(published, workspace, seed=3)
+    new = shutil.copytree(exported, workspace / "runs" / "new" / "key")
+    about = json.loads((new / "export" / "about.json").read_text())
+    version = datasets.load(folder).version
+    assert version != about["dataset_version"]
+    (new / "export" / "about.json").write_text(json.dumps({**about, "dataset_version": version}))
+    (new / "run.json").write_text(json.dumps({"dataset": str(folder)}))
+    ours = evaluate_exported(exported / "export", folder)
+    save_predictions(new, ours._replace(predicted=1 - ours.label))
+
+    assert gate(old, SETTINGS, output=2)["promoted"]
+    told = gate(new, SETTINGS, output=2)
+    assert not told["promoted"]
+    of_champion = f"accuracy 0.0% against {ours.right.mean():.1%} of old/key on the same {len(ours.label)} validation"
+    assert of_champion in told["verdict"]
+
+    (folder / "dataset.json").unlink()
+    with pytest.raises(DatasetError, match=r"holds no data set: there is no dataset\.json"):
+        gate(new, SETTINGS, output=2)
+
+
+@pytest.mark.long
+def test_a_model_in_a_bucket_is_copied_first(exported: Path, published: Path, gcs: FakeGcs):
+    place = place_of("gs://bucket/runs/old/export")
+    for path in (exported / "export").rglob("*"):
+        if path.is_file():
+            storage.copy_new(path, place / path.relative_to(exported / "export").as_posix())
+    found = evaluate_exported(place, published)
+    assert np.array_equal(found.predicted, load_predictions(exported).predicted)
