@@ -6,12 +6,12 @@
 VENV_PYTHON := .venv/bin/python
 AIRFLOW := $(VENV_PYTHON) -m scripts.airflow
 # As variables of the shell, not of make: a path with spaces or a JSON object with quotes arrives as it was typed.
-export PYTHON SOURCE PARAMS BENCH FROM TO REPROCESS DAG
+export PYTHON CUDA SOURCE PARAMS BENCH FROM TO REPROCESS DAG
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-env: ## make .venv from requirements.txt (PYTHON=... chooses the Python, 3.11 to 3.13)
+env: ## make .venv from requirements.txt (PYTHON=... chooses the Python, 3.11 to 3.13; CUDA=no: nothing for GPUs)
 	@scripts/make-env
 
 env-dev: ## the same with the tools for tests and checks
@@ -65,9 +65,9 @@ LOCK = $(UV) pip compile --universal --python-version 3.11 --generate-hashes --n
 lock: ## compile the locks again from pyproject.toml (needs uv)
 	$(LOCK) pyproject.toml -o requirements.txt
 	$(LOCK) -c requirements.txt --excludes docker/training-only.txt pyproject.toml -o docker/requirements-airflow.txt
-	$(LOCK) -c requirements.txt docker/cuda.in -o docker/requirements-cuda.txt
 	$(LOCK) docker/uv.in -o docker/requirements-uv.txt
 	$(LOCK) --group dev -c requirements.txt -o requirements-dev.txt
+	$(LOCK) --group cuda -c requirements.txt -o requirements-cuda.txt
 	$(LOCK) benchmarks/peers.in -o $(PEERS)
 	$(LOCK) -c requirements.txt benchmarks/storage.in -o $(STORAGE_PEERS)
 
