@@ -38,9 +38,9 @@ class Work:
 
 
 SMALL, MEDIUM, LARGE = (
-    Work("small", "benchmarks.loops:linear", 32, 16, 600),
-    Work("20 ms", "small_cnn", 64, 6, 40),
-    Work("large", "small_cnn", 64, 48, 8),
+    Work("small", "benchmarks.loops:linear", 32, 16, 300),
+    Work("20 ms", "small_cnn", 64, 6, 20),
+    Work("large", "small_cnn", 64, 48, 5),
 )
 PROMISED = MEDIUM
 SAVED = (Work("small CNN", "small_cnn", 64, 6, 40), Work("ResNet50", "ResNet50", 64, 4, 10))
