@@ -1,17 +1,17 @@
 # What a person types is what CI runs. `make help` lists it.
 .DEFAULT_GOAL := help
 .PHONY: help env env-dev run backfill up down status test test-long check lock clean bench-env bench-sharding \
-	bench-input bench-storage bench-orchestration demo-gcs docker-up docker-check docker-down
+	bench-input bench-storage bench-orchestration bench-training demo-gcs docker-up docker-check docker-down
 
 VENV_PYTHON := .venv/bin/python
 AIRFLOW := $(VENV_PYTHON) -m scripts.airflow
 # As variables of the shell, not of make: a path with spaces or a JSON object with quotes arrives as it was typed.
-export PYTHON SOURCE PARAMS BENCH FROM TO REPROCESS DAG
+export PYTHON CUDA SOURCE PARAMS BENCH FROM TO REPROCESS DAG
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-env: ## make .venv from requirements.txt (PYTHON=... chooses the Python, 3.11 to 3.13)
+env: ## make .venv from requirements.txt (PYTHON=... chooses the Python, 3.11 to 3.13; CUDA=no: nothing for GPUs)
 	@scripts/make-env
 
 env-dev: ## the same with the tools for tests and checks
@@ -65,9 +65,9 @@ LOCK = $(UV) pip compile --universal --python-version 3.11 --generate-hashes --n
 lock: ## compile the locks again from pyproject.toml (needs uv)
 	$(LOCK) pyproject.toml -o requirements.txt
 	$(LOCK) -c requirements.txt --excludes docker/training-only.txt pyproject.toml -o docker/requirements-airflow.txt
-	$(LOCK) -c requirements.txt docker/cuda.in -o docker/requirements-cuda.txt
 	$(LOCK) docker/uv.in -o docker/requirements-uv.txt
 	$(LOCK) --group dev -c requirements.txt -o requirements-dev.txt
+	$(LOCK) --group cuda -c requirements.txt -o requirements-cuda.txt
 	$(LOCK) benchmarks/peers.in -o $(PEERS)
 	$(LOCK) -c requirements.txt benchmarks/storage.in -o $(STORAGE_PEERS)
 
@@ -103,6 +103,9 @@ bench-storage: env .bench/storage/installed ## objects up and down, beside other
 
 bench-orchestration: env ## what Airflow takes beside the work itself; BENCH='--imports'
 	$(VENV_PYTHON) -m benchmarks.orchestration $$BENCH
+
+bench-training: env ## steps of the training loop, beside Model.fit and a bare step, and checkpoints; BENCH='--only overhead'
+	$(VENV_PYTHON) -m benchmarks.training $$BENCH
 
 clean: ## remove the environment and what the tools cached; data in workspace/ stays
 	rm -rf .venv .tools .bench .airflow .mypy_cache .ruff_cache .pytest_cache

@@ -29,13 +29,14 @@ def main() -> None:
 def answer(name: str, job: dict) -> dict:
     """Do the job; what to say of it."""
     try:
+        from benchmarks.loops import TRAININGS
         from benchmarks.readers import READERS
         from benchmarks.transfers import TRANSFERS
         from benchmarks.writers import WRITERS
 
         if "url" in job:
             os.environ["STORAGE_EMULATOR_HOST"] = job["url"]  # before a client is loaded
-        seen = (WRITERS | TRANSFERS | READERS)[name](job)
+        seen = (WRITERS | TRANSFERS | READERS | TRAININGS)[name](job)
     except ImportError as error:
         return {"error": f"not installed ({error})"}
     except Exception as error:  # noqa: BLE001 - one writer that fails must not end the measurement of the others

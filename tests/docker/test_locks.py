@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-LOCKS = ["requirements-airflow.txt", "requirements-cuda.txt", "requirements-uv.txt"]
+LOCKS = ["docker/requirements-airflow.txt", "requirements-cuda.txt", "docker/requirements-uv.txt"]
 OURS = {"dags", "pipeline", "plugins", "scripts", "tests"}
 ONLY_TRAINING = ("pipeline/training/", "pipeline/input/", "pipeline/monitor/comet.py", "pipeline/monitor/gpu.py")
 
@@ -23,14 +23,14 @@ def pins(lock: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("name", LOCKS)
 def test_every_package_has_its_hashes(name: str):
-    entries = re.split(r"\n(?! )", (ROOT / "docker" / name).read_text().strip())
+    entries = re.split(r"\n(?! )", (ROOT / name).read_text().strip())
     assert entries
     assert all("==" in entry and "--hash=sha256:" in entry for entry in entries)
 
 
 @pytest.mark.parametrize("name", LOCKS[:2])
 def test_versions_are_those_of_every_other_environment(name: str):
-    usual, ours = pins(ROOT / "requirements.txt"), pins(ROOT / "docker" / name)
+    usual, ours = pins(ROOT / "requirements.txt"), pins(ROOT / name)
     shared = usual.keys() & ours.keys()
     assert len(shared) > 20
     assert {package: ours[package] for package in shared} == {package: usual[package] for package in shared}

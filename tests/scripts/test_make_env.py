@@ -30,18 +30,20 @@ def install(script: dict[str, Any], lock: str) -> None:
     script["stamp_of"](lock).write_text(script["digest"](lock))
 
 
-def both(script: dict[str, Any]) -> list[str]:
-    missing: Callable[[tuple[str, ...]], tuple[str, ...]] = script["missing_locks"]
-    return list(missing(script["LOCKS"]))
+def missing(script: dict[str, Any]) -> list[str]:
+    of: Callable[[tuple[str, ...]], tuple[str, ...]] = script["missing_locks"]
+    return list(of(script["LOCKS"]))
 
 
 def test_nothing_is_missing_once_all_is_installed(script: dict[str, Any]) -> None:
-    base, dev = script["LOCKS"]
-    assert both(script) == [base, dev]
+    base, dev, cuda = script["LOCKS"]
+    assert missing(script) == [base, dev, cuda]
     install(script, base)
-    assert both(script) == [dev]
+    assert missing(script) == [dev, cuda]
     install(script, dev)
-    assert both(script) == []
+    assert missing(script) == [cuda]
+    install(script, cuda)
+    assert missing(script) == []
 
 
 @pytest.mark.parametrize("damage", ["base lock changed", "python removed"])
@@ -52,7 +54,117 @@ def test_all_is_missing_from_an_environment_that_no_longer_fits(script: dict[str
         (script["VENV"] / "bin" / "python").unlink()
     else:
         (script["ROOT"] / script["LOCKS"][0]).write_text("second")
-    assert both(script) == list(script["LOCKS"])
+    assert missing(script) == list(script["LOCKS"])
+
+
+NO_DRIVER = None
+SERVES_12_8 = 12_080
+
+
+class Driver:
+    """What the NVIDIA driver's library answers."""
+
+    def __init__(self, cuda: int = SERVES_12_8, gpus: int = 1, init: int = 0) -> None:
+        self._cuda, self._gpus, self._init = cuda, gpus, init
+
+    def cuDriverGetVersion(self, version: Any) -> int:
+        version._obj.value = self._cuda
+        return 0
+
+    def cuInit(self, _flags: int) -> int:
+        return self._init
+
+    def cuDeviceGetCount(self, count: Any) -> int:
+        count._obj.value = self._gpus
+        return 0
+
+
+def load(driver: object) -> Callable[[str], object]:
+    """In place of ctypes.CDLL."""
+
+    def loaded(name: str) -> object:
+        if driver is NO_DRIVER:
+            raise OSError(f"{name}: cannot open shared object file: No such file or directory")
+        return driver
+
+    return loaded
+
+
+@pytest.fixture
+def linux(script: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """The same functions on a kind of machine for which there are CUDA libraries, and nothing said about them."""
+    monkeypatch.setattr("platform.system", lambda: "Linux")
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
+    monkeypatch.delenv("CUDA", raising=False)
+    return script
+
+
+@pytest.mark.parametrize(
+    ("driver", "answer"),
+    [
+        (Driver(gpus=2), (SERVES_12_8, 2)),
+        (Driver(gpus=0), (SERVES_12_8, 0)),
+        (Driver(init=100), (0, 0)),  # no device
+        (Driver(init=34), (0, 0)),  # the stub that CUDA's own toolkit has, to link with
+        (object(), (0, 0)),
+        (NO_DRIVER, (0, 0)),
+    ],
+)
+def test_the_driver_is_asked(script: dict[str, Any], driver: object, answer: tuple[int, int]) -> None:
+    assert script["ask_driver"](load(driver)) == answer
+
+
+@pytest.mark.parametrize(
+    ("driver", "told", "wants", "says"),
+    [
+        (Driver(gpus=2), "", True, "2 NVIDIA GPU"),
+        (Driver(gpus=2), "/usr/local/cuda", True, "2 NVIDIA GPU"),
+        (Driver(), "no", False, ""),
+        (Driver(cuda=11_080), "", False, "too old for CUDA 12"),
+        (NO_DRIVER, "", False, ""),
+        (NO_DRIVER, "yes", True, ""),
+    ],
+)
+def test_the_cuda_libraries_come_where_a_gpu_is(
+    linux: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    driver: object,
+    told: str,
+    wants: bool,
+    says: str,
+) -> None:
+    monkeypatch.setattr("ctypes.CDLL", load(driver))
+    monkeypatch.setenv("CUDA", told)
+    assert linux["wants_cuda"]() is wants
+    said = capsys.readouterr().out
+    assert says in said
+    assert said.count("\n") == bool(says)
+
+
+@pytest.mark.parametrize(("system", "machine"), [("Darwin", "arm64"), ("Linux", "aarch64"), ("Windows", "x86_64")])
+def test_no_driver_is_asked_where_tensorflow_knows_no_gpu(
+    linux: dict[str, Any], monkeypatch: pytest.MonkeyPatch, system: str, machine: str
+) -> None:
+    monkeypatch.setattr("ctypes.CDLL", load(Driver()))
+    monkeypatch.setattr("platform.system", lambda: system)
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    assert linux["wants_cuda"]() is False
+
+
+def test_a_driver_that_comes_later_is_seen_and_not_asked_again_once_all_is_there(
+    linux: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, _, cuda = linux["LOCKS"]
+    install(linux, base)
+    monkeypatch.setattr("ctypes.CDLL", load(NO_DRIVER))
+    assert linux["wants_cuda"]() is False
+    monkeypatch.setattr("ctypes.CDLL", load(Driver()))
+    assert linux["wants_cuda"]() is True
+    install(linux, cuda)
+    monkeypatch.setattr("ctypes.CDLL", load(NO_DRIVER))  # whoever asked now would be told of none
+    assert linux["wants_cuda"]() is True
+    assert linux["missing_locks"]([base, cuda]) == []
 
 
 def test_a_failed_installation_leaves_no_stamp_and_replaces_what_an_earlier_one_left(script: dict[str, Any]) -> None:

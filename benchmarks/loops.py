@@ -1,0 +1,245 @@
+"""The training loops that are measured, each as a user would write it, and what a checkpoint takes of ours.
+
+A loop takes a job and returns a function that does so many steps and gives the seconds that they took. A job says:
+`model`, `image_size` and `batch_size`, and for some more. All of them train the same model with the same optimizer on
+the same batch, which lies in memory. Imports are inside, so that no other worker pays for them.
+"""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from benchmarks.rounds import turned
+
+CLASSES = 10
+WARM_STEPS = 5
+BARE, BARE_SYNCED = "bare `tf.function` step, one sync at the end", "bare `tf.function` step, a sync a step"
+OURS, OURS_UNSEEN = "**Tenfold**", "**Tenfold**, nothing monitored"
+FIT, FIT_XLA = "`Model.fit`", "`Model.fit` as it comes, with XLA"
+ONE, TWO = "one device", "two devices"
+
+
+# --- the loops --------------------------------------------------------------------------------------------------------
+
+
+def bare(job, synced):
+    """What a tutorial writes: it gives the mean loss, and counts nothing."""
+    import tensorflow as tf
+
+    model, optimizer = _built(job)
+    variables = model.trainable_variables
+    optimizer.build(variables)
+
+    @tf.function
+    def step(images, labels, weights):
+        with tf.GradientTape() as tape:
+            logits = model(images, training=True)
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+            loss = tf.reduce_sum(losses * weights) / tf.reduce_sum(weights)
+        optimizer.apply(tape.gradient(loss, variables), variables)
+        return loss
+
+    batches = iter(_batches(job))
+
+    def run(steps):
+        begin = time.perf_counter()
+        for _ in range(steps):
+            loss = step(*next(batches))
+            if synced:
+                float(loss)
+        float(loss)
+        return time.perf_counter() - begin
+
+    return run
+
+
+def ours(job, monitored, strategy=None):
+    """This project's loop as a training has it: batches fetched ahead, each step recorded, five samples a second."""
+    import tensorflow as tf
+
+    from pipeline.input import one_ahead
+    from pipeline.progress import progress
+    from pipeline.training.loop import EpochLoop
+    from pipeline.training.steps import Steps
+
+    strategy = strategy or tf.distribute.OneDeviceStrategy("/cpu:0")
+    with strategy.scope():
+        model, optimizer = _built(job)
+        optimizer.build(model.trainable_variables)
+    steps = Steps(strategy, model, optimizer)
+    batches = one_ahead(strategy.experimental_distribute_dataset(_batches(job)))
+
+    def run(count):
+        with _monitor(Path(job["folder"]), monitored) as monitor:
+            loop = EpochLoop(steps, monitor, lambda: False)
+            begin = time.perf_counter()
+            with progress("steps", count * job["batch_size"]) as advance:
+                loop.train(1, batches, count, advance)
+            return time.perf_counter() - begin
+
+    return run
+
+
+def fit(job, xla):
+    """Keras's own loop. `xla` is what Keras chooses, where the model allows for it."""
+    import keras
+
+    model, optimizer = _built(job)
+    model.compile(
+        optimizer,
+        loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        weighted_metrics=["accuracy"],
+        jit_compile="auto" if xla else False,
+    )
+    batches = _batches(job)
+
+    def run(steps):
+        ends = []
+        seen = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: ends.append(time.perf_counter()))
+        # One more, not counted: with its first step it makes the iterator anew.
+        model.fit(batches, steps_per_epoch=steps + 1, shuffle=False, verbose=0, callbacks=[seen])
+        return ends[-1] - ends[0]
+
+    return run
+
+
+LOOPS = {
+    BARE: lambda job: bare(job, synced=False),
+    BARE_SYNCED: lambda job: bare(job, synced=True),
+    OURS: lambda job: ours(job, monitored=True),
+    OURS_UNSEEN: lambda job: ours(job, monitored=False),
+    FIT: lambda job: fit(job, xla=False),
+    FIT_XLA: lambda job: fit(job, xla=True),
+}
+
+
+class _NoMonitor:
+    """Takes what the loop reports, and keeps nothing."""
+
+    def batch(self, **values: object) -> None:
+        pass
+
+
+@contextmanager
+def _monitor(folder: Path, monitored: bool) -> Iterator:
+    """As of a training without Comet; it samples only while its own loop runs."""
+    from pipeline.monitor import open_monitor
+
+    if not monitored:
+        yield _NoMonitor()
+        return
+    with open_monitor(folder) as monitor:
+        yield monitor
+    shutil.rmtree(folder)
+
+
+def _built(job):
+    """The model and its optimizer, the same for all."""
+    import keras
+
+    from pipeline.config import settings_from
+    from pipeline.training.models import build_model
+    from pipeline.training.optimizer import build_optimizer
+
+    keras.utils.set_random_seed(0)
+    told = {name: job[name] for name in ("model", "image_size", "batch_size")}
+    settings = settings_from(told | {"source_uri": job["folder"]})
+    model = build_model(settings, CLASSES)
+    return model, build_optimizer(settings, model, steps_per_epoch=100)
+
+
+def linear(image_size, classes):
+    """A model of next to no work: what is left of its step is what a step costs at all."""
+    import keras
+
+    pixels = keras.Input((image_size, image_size, 3))
+    flat = keras.layers.Flatten()(keras.layers.Rescaling(1 / 127.5, offset=-1)(pixels))
+    return keras.Model(pixels, keras.layers.Dense(classes)(flat))
+
+
+def _batches(job):
+    """One batch of noise, again and again."""
+    import numpy as np
+    import tensorflow as tf
+
+    random, count, side = np.random.default_rng(0), job["batch_size"], job["image_size"]
+    images = random.integers(0, 256, (count, side, side, 3), np.uint8)
+    labels = random.integers(0, CLASSES, count).astype(np.int32)
+    batch = (images, labels, np.ones(count, np.float32))
+    return tf.data.Dataset.from_tensors(batch).repeat().prefetch(tf.data.AUTOTUNE)
+
+
+# --- what is measured of them -----------------------------------------------------------------------------------------
+
+
+def overhead(job):
+    """Seconds of a step of each loop, round by round."""
+    return _alternating({name: make(job) for name, make in LOOPS.items()}, job)
+
+
+def scaling(job):
+    """Seconds of a step on one and on two devices that share this processor, round by round."""
+    import tensorflow as tf
+
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    both, batch = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"]), job["batch_size"]
+    loops = {}
+    for size in (batch, 2 * batch):
+        sized = job | {"batch_size": size}
+        loops[f"{ONE}, {size}"] = ours(sized, monitored=False)
+        loops[f"{TWO}, {size}"] = ours(sized, monitored=False, strategy=both)
+    return _alternating(loops, job)
+
+
+def _alternating(loops: dict[str, Callable[[int], float]], job):
+    for run in loops.values():
+        run(WARM_STEPS)
+    seen = []
+    for number in range(job["rounds"]):
+        order = turned(list(loops), number)
+        seen.append({name: loops[name](job["steps"]) / job["steps"] for name in order})
+    return seen
+
+
+def checkpoint(job):
+    """What a checkpoint takes, round by round: seconds of the call, and by how much longer the same steps take with one
+    before them, as what is written meanwhile slows them down; its bytes, and the weights of the model."""
+    import tensorflow as tf
+
+    from pipeline.training.checkpoint import Checkpoints
+    from pipeline.training.loop import EpochLoop, Sums
+    from pipeline.training.steps import Steps
+
+    folder = Path(job["folder"])
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    with strategy.scope():
+        model, optimizer = _built(job)
+        saved = Checkpoints(folder, model, optimizer)
+    loop = EpochLoop(Steps(strategy, model, optimizer), _NoMonitor(), lambda: False)
+    batches = iter(strategy.experimental_distribute_dataset(_batches(job)))
+
+    def steps():
+        begin = time.perf_counter()
+        loop.train(1, batches, loop.step + job["steps"], lambda *_: None)
+        return time.perf_counter() - begin
+
+    def save():
+        begin = time.perf_counter()
+        saved.save(0, loop.step, Sums(), False)
+        return time.perf_counter() - begin
+
+    seen = []
+    for number in range(-1, job["rounds"]):
+        alone, call = steps(), save()
+        with_steps = call + steps()
+        if number >= 0:  # the first save traces, and the first steps compile
+            seen.append({"step_s": alone / job["steps"], "call_s": call, "lost_s": with_steps - alone})
+    newest = f"*-{loop.step - job['steps']}.*"
+    size = sum(path.stat().st_size for path in folder.glob(newest))
+    return {"rounds": seen, "bytes": size, "weights": model.count_params()}
+
+
+TRAININGS = {work.__name__: work for work in (overhead, scaling, checkpoint)}
