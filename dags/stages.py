@@ -129,7 +129,22 @@ def commit(plan_file: str, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 @task(execution_timeout=timedelta(minutes=30))
-def report(run: str) -> dict[str, str]:
+def servers(settings: dict[str, Any], dataset: str) -> list[int]:
+    """
+    Check that the training can start, and start a task for each of its servers.
+
+    *Cost*: seconds, and no GPU. *A failure* names what is wrong: the data set or the weights are missing, or it has too
+    few shards for so many servers.
+    """
+    from pipeline.train import require_startable
+
+    read = settings_from(settings)
+    require_startable(read, place_of(dataset))
+    return list(range(read.num_training_servers))
+
+
+@task(execution_timeout=timedelta(minutes=30))
+def report(runs: list[str]) -> dict[str, str]:
     """
     Draw the report of a training from its local record.
 
@@ -137,11 +152,11 @@ def report(run: str) -> dict[str, str]:
     """
     from pipeline.report import report_run
 
-    return {"report": str(report_run(place_of(run)))}
+    return {"report": str(report_run(place_of(runs[0])))}  # the servers of a training have one run
 
 
 @task(execution_timeout=timedelta(hours=6))
-def promote(settings: dict[str, Any], run: str) -> dict[str, Any]:
+def promote(settings: dict[str, Any], runs: list[str]) -> dict[str, Any]:
     """
     Make the model the champion of its data set name, unless it is worse than the champion on the same images.
 
@@ -155,7 +170,7 @@ def promote(settings: dict[str, Any], run: str) -> dict[str, Any]:
     """
     from pipeline.promotion import gate
 
-    return gate(place_of(run), settings_from(settings), output=1)  # the task's own stdout
+    return gate(place_of(runs[0]), settings_from(settings), output=1)  # the task's own stdout
 
 
 class ApproveOperator(HITLOperator):
@@ -213,21 +228,30 @@ class ApproveOperator(HITLOperator):
 
 
 class TrainOperator(BaseOperator):
-    """Trains in a process of its own, which frees the GPU at its end and is asked for a checkpoint when the task is
-    killed. Returns {"run", "metrics", "model", "export", "comet", "verdict", "epochs"}.
+    """One of the servers of a training, as a process of its own, which frees the GPU at its end and is asked for a
+    checkpoint when the task is killed. Returns {"run", "metrics", "model", "export", "comet", "verdict", "epochs"}, the
+    same on all servers.
 
     :param settings: the settings, as `extract` or `choose` returned them
     :param dataset: folder of the published data set
+    :param server: which of the servers, from 0
     :param training: id of the training: the same one, with the same data and settings, goes on at its checkpoint
     """
 
-    template_fields = ("settings", "dataset", "training")
+    template_fields = ("settings", "dataset", "server", "training")
 
     def __init__(
-        self, *, settings: dict[str, Any], dataset: str, training: str = "{{ run_id }}", **kwargs: Any
+        self,
+        *,
+        settings: dict[str, Any],
+        dataset: str,
+        server: int = 0,
+        training: str = "{{ run_id }}",
+        **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.settings = settings
+        self.server = server
         self.dataset = dataset
         self.training = training
         self._process: Any = None
@@ -236,7 +260,7 @@ class TrainOperator(BaseOperator):
         """Start the process, or find its result complete, and wait."""
         from pipeline.train import TrainingProcess, prepare_run
 
-        run = prepare_run(settings_from(self.settings), place_of(self.dataset), self.training)
+        run = prepare_run(settings_from(self.settings), place_of(self.dataset), self.training, self.server)
         self._process = TrainingProcess(run, output=1)  # the task's own stdout, which Airflow shows as it comes
         result: dict[str, Any] = self._process.wait()
         return result
@@ -308,7 +332,7 @@ def publish(for_training: bool, outlets: list[Asset]) -> Published:
 
 def train_and_report(settings: Any, dataset: Any, training: str = "{{ run_id }}") -> None:
     """A published data set to a model and its report: the tasks of both DAGs that train."""
-    trained = TrainOperator(
+    trained = TrainOperator.partial(
         task_id="train",
         settings=settings,
         dataset=dataset,
@@ -316,8 +340,9 @@ def train_and_report(settings: Any, dataset: Any, training: str = "{{ run_id }}"
         **_where_tensorflow_is(priority=1),
         multiple_outputs=True,
         execution_timeout=timedelta(days=7),
+        map_index_template="server {{ task.server }}",
         doc_md=_TRAIN_DOC,
-    )
+    ).expand(server=servers(settings, dataset))
     promoted = promote.override(**_where_tensorflow_is(priority=2))(settings, trained.output["run"])
     promoted >> report(trained.output["run"])  # which tells of it
 
@@ -358,7 +383,9 @@ Actions*; no worker and no GPU waits with it.
 """
 _TRAIN_DOC = """
 Train in a process of its own, on a slot of the pool `gpu`. Killed or cleared, it goes on from its last checkpoint.
+Several servers train together: they wait for each other, and where one is gone all end and are tried again.
 
-*Cost*: the GPU, for as long as the log says. *A failure*: out of memory (a smaller `batch_size`), a loss that is no
+*Cost*: the GPU, for as long as the log says. *A failure*: a server is missing (give the pool `gpu` a slot for each, and
+the queue a worker), out of memory (a smaller `batch_size`), a loss that is no
 number (a smaller `learning_rate`), a damaged shard (the message names it and what to do).
 """

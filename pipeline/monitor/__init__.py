@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from pipeline.monitor.comet import CometOptions, CometSink
 from pipeline.monitor.record import RecordSink, last_row, read
@@ -73,13 +74,17 @@ class Monitor:
 
 @contextmanager
 def open_monitor(
-    run_folder: Path, hz: float = 5.0, comet: CometOptions | None = None, sinks: Sequence[Sink] = ()
+    run_folder: Path,
+    hz: float = 5.0,
+    comet: CometOptions | None = None,
+    sinks: Sequence[Sink] = (),
+    sources: Mapping[str, Source] = MappingProxyType({}),
 ) -> Iterator[Monitor]:
     """Sample and record until the block ends, also by an exception.
 
     The record goes into ``run_folder/record``, archives of Comet (with ``comet``) into ``run_folder/comet``; further
-    ``sinks`` get the same rows, and stay their owner's to close. Raises ValueError for ``hz`` outside 0.2 to 20, and
-    OSError where the record's folder cannot be made.
+    ``sinks`` get the same rows, and stay their owner's to close, and further ``sources`` are sampled. Raises
+    ValueError for ``hz`` outside 0.2 to 20, and OSError where the record's folder cannot be made.
     """
     from pipeline.monitor import gpu, system
 
@@ -91,7 +96,7 @@ def open_monitor(
         closing.callback(record.close)
         reporter = Reporter([record, *([tracker] if tracker else []), *sinks])
         closing.callback(reporter.close)
-        monitor = Monitor(reporter, {**system.sources(), **gpu.sources()}, hz, tracker)
+        monitor = Monitor(reporter, {**system.sources(), **gpu.sources(), **sources}, hz, tracker)
         closing.callback(monitor.sampler.close)
         monitor.sampler.start()
         yield monitor

@@ -18,6 +18,7 @@ from pipeline.input import one_ahead, steps_per_epoch
 from pipeline.input.damage import DAMAGE, damage_named
 from pipeline.malloc import keep_large_blocks
 from pipeline.monitor import CometOptions, Monitor, open_monitor
+from pipeline.monitor.servers import SampleTeller, aggregate
 from pipeline.progress import progress
 from pipeline.rendezvous import SILENT_S, Gang
 from pipeline.runs import Best, Run, forget_bests, load_best, save_best, save_result
@@ -44,11 +45,19 @@ def run_job(run: Run, stopping: Callable[[], bool], gang: Gang | None = None) ->
     """
     # Before the monitor: Comet's thread draws from Python's random numbers, from which Keras takes the first weights.
     training = _Training(run, stopping, gang)
-    comet = comet_options(run) if run.server.is_chief else None
-    with open_monitor(run.folder, run.settings.sample_hz, comet) as monitor, _losses_named(gang):
+    with _monitored(run, gang) as monitor, _losses_named(gang):
         training.run(monitor)
     if run.server.is_chief:
         save_result(run, monitor.comet_location or "")
+
+
+def _monitored(run: Run, gang: Gang | None) -> AbstractContextManager[Monitor]:
+    """Each server records its own machine; Comet is told by server 0, for all."""
+    comet = comet_options(run) if run.server.is_chief else None
+    if gang is None:
+        return open_monitor(run.folder, run.settings.sample_hz, comet)
+    of_all = {"servers": lambda: aggregate(gang.samples)} if run.server.is_chief else {}
+    return open_monitor(run.folder, run.settings.sample_hz, comet, [SampleTeller(gang.tell)], of_all)
 
 
 @contextmanager

@@ -145,9 +145,13 @@ class Client:
         """Every task of a run, a mapped one as often as it was mapped."""
         return self._all(f"{self._run(run_id)}/taskInstances", {}, "task_instances")
 
-    def xcom(self, run_id: str, task_id: str, key: str = "return_value") -> Any:
-        """What a task returned, or told under another key; None if there is nothing."""
-        entry = self._find(f"{self._task(run_id, task_id)}/xcomEntries/{quote(key, safe='')}", {})
+    def xcom(self, run_id: str, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
+        """What a task returned, or told under another key; None if there is nothing.
+
+        :param map_index: which one of a mapped task
+        """
+        path = f"{self._task(run_id, task_id)}/xcomEntries/{quote(key, safe='')}"
+        entry = self._find(path, {"map_index": map_index})
         return entry and entry["value"]
 
     def log(self, run_id: str, instance: Json) -> list[Any]:

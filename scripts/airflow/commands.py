@@ -11,7 +11,7 @@ from scripts.airflow.backfill import Outcome, carry_out
 from scripts.airflow.client import Client
 from scripts.airflow.dates import Backfill
 from scripts.airflow.embedded import Embedded, noted, prepare, sweep, usable
-from scripts.airflow.follow import EVER, end_forgotten_runs, follow, results, wait_until_ready
+from scripts.airflow.follow import EVER, end_forgotten_runs, follow, require_slots, results, wait_until_ready
 from scripts.airflow.keys import USER
 from scripts.airflow.progress import clock, display_for, say
 from scripts.airflow.record import only_one
@@ -121,6 +121,7 @@ def _start(airflow: Embedded, client: Client, signals: Signals) -> None:
 
 
 def _run(airflow: Running, client: Client, conf: Conf, signals: Signals) -> list[str]:
+    require_slots(client, conf)
     say(f"Running {client.dag_id} with {conf}")
     run_id = follow(airflow, client, conf, display_for(sys.stdout), signals)
     return results(client, run_id)

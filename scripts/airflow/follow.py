@@ -53,6 +53,17 @@ def require_pool(client: Client, slots: int) -> None:
         raise Failed(f"the pool {GPU_POOL!r} has no slots: no training could start; give it some under Admin, Pools")
 
 
+def require_slots(client: Client, conf: Conf) -> None:
+    """Refuse more training servers than may run at once: those that have a slot would wait for the others in vain."""
+    servers, slots = conf.get("num_training_servers", 1), client.pool_slots(GPU_POOL)
+    if 0 <= slots < servers:
+        raise Failed(
+            f"num_training_servers={servers} trains on so many machines at once, and the pool {GPU_POOL!r} has {slots} "
+            f"slots: give it more under Admin, Pools (or TENFOLD_GPUS, before its first start), or train with "
+            "fewer; num_shards writes more shards without more servers"
+        )
+
+
 def _is_parsed(client: Client, since: datetime) -> bool:
     dag = client.dag()
     if dag and _is_later(dag["last_parsed_time"], since) and not dag["has_import_errors"]:
@@ -124,7 +135,8 @@ def failure_of(client: Client, run_id: str) -> str:
         return f"The run {run_id} failed although none of its tasks did: it was stopped, or ran out of time"
     first = min(failed, key=lambda task: task["end_date"] or "9999")
     entries = client.log(run_id, first)
-    part = f" (part {first['map_index']})" if first["map_index"] >= 0 else ""
+    parts = sum(task["task_id"] == first["task_id"] for task in client.task_instances(run_id))
+    part = f" (part {first['map_index']})" if parts > 1 else ""
     return (
         f"{first['task_id']}{part} failed: {error_text(entries)}\nFull log: {log_path(entries) or 'none was written'}"
     )
@@ -156,9 +168,9 @@ def _rejected(dataset: Json) -> str:
 
 
 def returned(client: Client, run_id: str, task_id: str) -> Json:
-    """What a task returned; empty where it returned nothing."""
-    value = client.xcom(run_id, task_id)
-    return value if isinstance(value, dict) else {}
+    """What a task returned, of a mapped one the first; empty where it returned nothing."""
+    found = (client.xcom(run_id, task_id, map_index=index) for index in (-1, 0))
+    return next((value for value in found if isinstance(value, dict)), {})
 
 
 def _accuracy(metrics: Mapping[str, Any]) -> str:

@@ -128,7 +128,7 @@ def _state(states: list[str]) -> str:
 
 
 def _count(group: list[Mapping[str, Any]]) -> str:
-    if all(instance["map_index"] < 0 for instance in group):
+    if len(group) == 1:
         return ""
     done = sum(instance["state"] in DONE for instance in group)
     return f"{done} of {len(group)} tasks done"

@@ -72,7 +72,7 @@ def test_the_whole_chain_runs_on_the_workers_of_its_queues(cluster: Cluster, ima
     assert len(writing) >= 4
     assert {each["queue"] for each in writing} == {CPU}
     assert {each["hostname"] for each in writing} <= set(CPU_WORKERS)
-    training = task(image_training, run_id, "train")
+    training = task(image_training, run_id, "train", map_index=0)
     assert (training["queue"], training["hostname"]) == (GPU, GPU_WORKER)
     assert_nothing_lost_or_doubled(image_training.xcom(run_id, "upload.commit"), source)
     assert addresses(cluster.processes()) == {"127.0.0.1"}
@@ -141,12 +141,12 @@ def test_the_gpu_worker_that_dies_while_it_trains(cluster: Cluster, image_traini
     assert before["step"] < epochs
 
     cluster.add_worker("gpu-2", GPU, 1)
-    again = wait_for_retry(image_training, run_id, "train")
+    again = wait_for_retry(image_training, run_id, "train", map_index=0)
     print(f"train: retried {seconds_since(killed, again):.1f} s after its worker was killed in epoch {before['step']}")
     assert seconds_since(killed, again) < 60
     assert again["hostname"] == "gpu-2"
     wait_for_success(image_training, run_id)
-    assert image_training.xcom(run_id, "train")["epochs"] == epochs
+    assert image_training.xcom(run_id, "train", map_index=0)["epochs"] == epochs
     record = read(folder / "record", "epochs")
     assert record["step"].tolist() == list(range(1, epochs + 1))
     # What was trained before the kill was not trained again.

@@ -90,5 +90,6 @@ def _returned(run: Any, task_id: str) -> Any:
     from airflow.utils.session import create_session
 
     with create_session() as session:
-        row = session.query(XComModel).filter_by(run_id=run.run_id, task_id=task_id, key="return_value").one()
+        rows = session.query(XComModel).filter_by(run_id=run.run_id, task_id=task_id, key="return_value")
+        row = rows.filter(XComModel.map_index <= 0).one()  # of a mapped task, the first one's
         return XComModel.deserialize_value(row)

@@ -34,7 +34,8 @@ def test_the_whole_chain_and_then_nothing_twice(run_dag: RunDag, source: Path):
         "upload.approve": "success",
         **{f"upload.copy[{index}]": "success" for index in ranges},
         "upload.commit": "success",
-        "train": "success",
+        "servers": "success",
+        "train[0]": "success",
         "promote": "success",
         "report": "success",
     }

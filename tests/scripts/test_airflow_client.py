@@ -8,7 +8,7 @@ import pytest
 
 from scripts.airflow.client import Client, Login
 from scripts.airflow.errors import Failed
-from scripts.airflow.follow import require_pool
+from scripts.airflow.follow import require_pool, require_slots
 
 
 class Server:
@@ -103,7 +103,23 @@ def test_a_pool_in_which_no_training_could_start_is_said(slots: int, problem: st
             return httpx.Response(409)
         return httpx.Response(201, json={"access_token": "t", "slots": slots})
 
+    with pytest.raises(Failed, match=problem) if problem else nullcontext():
+        require_pool(_client_of(answer), 1)
+
+
+@pytest.mark.parametrize(
+    ("servers", "slots", "problem"),
+    [(1, 1, None), (2, 2, None), (3, -1, None), (2, 1, "num_training_servers=2 .* the pool 'gpu' has 1 slots")],
+)
+def test_a_training_of_more_servers_than_may_run_at_once_is_refused(servers: int, slots: int, problem: str | None):
+    def answer(_: httpx.Request) -> httpx.Response:
+        return httpx.Response(201, json={"access_token": "t", "slots": slots})
+
+    with pytest.raises(Failed, match=problem) if problem else nullcontext():
+        require_slots(_client_of(answer), {"num_training_servers": servers})
+
+
+def _client_of(answer: Callable[[httpx.Request], httpx.Response]) -> Client:
     client = Client("http://test", "secret", "dag")
     client._http = httpx.Client(base_url="http://test/api/v2", transport=httpx.MockTransport(answer))
-    with pytest.raises(Failed, match=problem) if problem else nullcontext():
-        require_pool(client, 1)
+    return client
