@@ -67,6 +67,7 @@ class Training:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_killed_at_any_step_it_sees_and_learns_what_an_unbroken_run_does(settings: Settings, published: Path):
     seed = random.SystemRandom().randrange(10**6)
     after = [random.Random(seed).randint(1, 14) for _ in range(KILLS)]
