@@ -168,6 +168,7 @@ def test_a_damaged_checkpoint_is_left_for_the_one_before_and_nothing_else_comes_
     assert results[0] == pytest.approx(results[1], rel=1e-3)
 
 
+@pytest.mark.long
 def test_a_loss_that_is_no_number_is_told_with_step_and_images(settings: Settings, published: Path, tmp_path: Path):
     model = build_model(settings, 2)
     model.get_layer("logits").bias.assign([0.0, math.nan])
