@@ -38,10 +38,10 @@ class Reporter:
             with self._counting:  # sampler and training loop may both be here
                 self.dropped += 1
 
-    def flush(self, timeout: float = 2.0) -> None:
-        """Wait until nothing is queued, for at most ``timeout`` seconds. From any thread."""
+    def flush(self, timeout: float = 2.0) -> bool:
+        """Wait until all that is queued is written, for at most ``timeout`` seconds, and return whether it is."""
         with self._rows.all_tasks_done:
-            self._rows.all_tasks_done.wait_for(lambda: not self._rows.unfinished_tasks, timeout)
+            return self._rows.all_tasks_done.wait_for(lambda: not self._rows.unfinished_tasks, timeout)
 
     def close(self, timeout: float = 10.0) -> None:
         """Write what is queued, for at most ``timeout`` seconds; what is left then is counted and said."""

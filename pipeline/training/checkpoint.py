@@ -4,6 +4,7 @@ A checkpoint is one file, written by a thread of its own from copies: a training
 the copies instead of 0.4 to 1.2 s for the disk. TensorFlow's own background writing fails with Keras 3's variables.
 """
 
+import io
 import json
 import logging
 import os
@@ -23,8 +24,8 @@ from pipeline.storage import write_whole
 from pipeline.training.loop import Sums
 
 KEPT = 3
-_TORN = (BadZipFile, EOFError, KeyError, ValueError)
-"""What a file raises that was cut, or of which bytes are others: each array has its checksum."""
+_TORN = (BadZipFile, EOFError, KeyError, ValueError, RuntimeError)
+"""What content raises that was cut, or of which bytes are others: each array has its checksum."""
 _log = logging.getLogger(__name__)
 
 
@@ -82,10 +83,11 @@ class Checkpoints:
         """
         found = self._files()
         for path in reversed(found):
+            content = path.read_bytes()  # apart: what may not be read now is not damaged for that
             try:
-                position, values = _read(path)
+                position, values = _parsed(content)
             except _TORN as error:
-                _log.warning("the checkpoint %s is damaged (%s): going back to the one before", path, error)
+                _log.warning("the checkpoint %s is damaged (%.200s): going back to the one before", path, error)
                 path.unlink()  # it would count as one of those that are kept
                 continue
             self._assign(values, path)
@@ -148,9 +150,9 @@ class Checkpoints:
             variable.assign(value)
 
 
-def _read(path: Path) -> tuple[Position, list[NDArray[np.generic]]]:
-    with np.load(path, allow_pickle=False) as content:
-        first, *values = (content[f"arr_{number}"] for number in range(len(content.files)))  # as `savez` names them
+def _parsed(content: bytes) -> tuple[Position, list[NDArray[np.generic]]]:
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        first, *values = (arrays[f"arr_{number}"] for number in range(len(arrays.files)))  # as `savez` names them
     about = json.loads(str(first))
     return Position(**{**about, "sums": Sums(**about["sums"])}), values
 

@@ -50,6 +50,20 @@ def test_time_and_step_are_those_of_the_report_not_of_the_writing() -> None:
     assert sink.rows == [Row("batches", 10.0, 1, {"x": 1.0}), Row("batches", 11.0, 2, {"x": 2.0})]
 
 
+def test_it_waits_until_all_that_was_reported_is_written() -> None:
+    stuck, sink = StuckSink(), RecordingSink()
+    reporter = Reporter([stuck, sink])
+    assert reporter.flush()  # nothing yet
+    for step in range(5):
+        reporter.report("batches", step, {})
+    assert not reporter.flush(timeout=0.01)
+    assert sink.rows == []
+    stuck.release.set()
+    assert reporter.flush(timeout=10)
+    assert [row.step for row in sink.rows] == [*range(5)]
+    reporter.close()
+
+
 def test_a_full_queue_drops_and_counts_and_never_blocks() -> None:
     stuck = StuckSink()
     reporter = Reporter([stuck], capacity=3)

@@ -1,0 +1,29 @@
+"""The training process, which notes what each step saw: `noting_ids.py NOTES RUN_FOLDER PARENT`.
+
+A line a step, written before anything else comes of it: the step, its epoch, the numbers of its examples.
+"""
+
+import runpy
+import sys
+from collections.abc import Callable
+from typing import TextIO
+
+from pipeline.training.loop import EpochLoop, NumberedBatch
+
+TrainStep = Callable[[EpochLoop, int, NumberedBatch, float], bool]
+
+
+def noting(train_step: TrainStep, notes: TextIO) -> TrainStep:
+    def noted(loop: EpochLoop, epoch: int, batch: NumberedBatch, wait_s: float) -> bool:
+        asked = train_step(loop, epoch, batch, wait_s)
+        _, _, weights, numbers = (tensor.numpy() for tensor in batch)
+        print(loop.step, epoch, *numbers[weights > 0], file=notes)
+        return asked
+
+    return noted
+
+
+if __name__ == "__main__":
+    notes = open(sys.argv.pop(1), "a", buffering=1)  # noqa: SIM115 - until the process ends, killed or not
+    EpochLoop._train_step = noting(EpochLoop._train_step, notes)
+    runpy.run_module("pipeline.training", run_name="__main__")

@@ -1,0 +1,191 @@
+"""Checkpoints: what is in them, when they are made, and what damage does to them."""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from pipeline.errors import StorageError, TrainingError
+from pipeline.training.checkpoint import Checkpoints, Interval, Position
+from pipeline.training.loop import Sums
+
+
+class Trained:
+    """A model of a few variables, all of one value, and its checkpoints."""
+
+    def __init__(self, folder: Path, units: int = 2, kept: int = 3) -> None:
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(units), keras.layers.Dropout(0.5)])
+        optimizer = keras.optimizers.Adam()
+        self.checkpoints = Checkpoints(folder, model, optimizer, kept)
+        self.variables = [*model.variables, *optimizer.variables]
+
+    def hold(self, value: int) -> "Trained":
+        for variable in self.variables:
+            variable.assign(np.full(variable.shape, value))
+        return self
+
+    def save(self, step: int) -> None:
+        """A checkpoint at `step`, of that value."""
+        self.hold(step).checkpoints.save(Position(step=step))
+        self.checkpoints.wait()
+
+    @property
+    def held(self) -> set[float]:
+        return {float(each) for variable in self.variables for each in variable.numpy().ravel()}
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_all_is_there_again(tmp_path: Path):
+    position = Position(2, 47, Sums(12, 3.5, 8.0, 0.25, 1.5), keeps=False)
+    with Trained(tmp_path).hold(7).checkpoints as checkpoints:
+        checkpoints.save(position)
+    again = Trained(tmp_path)
+    assert again.checkpoints.restore() == position
+    assert again.held == {7}
+
+
+def test_without_a_checkpoint_it_begins_at_the_beginning(tmp_path: Path):
+    assert Trained(tmp_path / "none").checkpoints.restore() == Position(0, 0, Sums(), None)
+
+
+@pytest.mark.parametrize("kept", [1, 3])
+def test_the_last_ones_are_kept(tmp_path: Path, kept: int):
+    trained = Trained(tmp_path, kept=kept)
+    for step in (5, 9, 10, 11, 100):
+        trained.save(step)
+    assert names(tmp_path) == [f"checkpoint-000000-{step:010d}.npz" for step in (10, 11, 100)[-kept:]]
+
+
+def test_that_of_the_end_of_an_epoch_is_newer_than_that_of_its_last_step(tmp_path: Path):
+    with Trained(tmp_path).checkpoints as checkpoints:
+        checkpoints.save(Position(1, 10))
+        checkpoints.save(Position(0, 10))
+    assert Trained(tmp_path).checkpoints.restore() == Position(1, 10)
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "half of it": lambda content: content[: len(content) // 2],
+    "without its end": lambda content: content[:-1],
+    "empty": lambda content: b"",
+    "zeros": lambda content: bytes(len(content)),
+    "something else": lambda content: b"garbage" * 100,
+    "a bit of a weight": lambda content: flipped(content, content.index(np.full(2, 20, np.float32).tobytes())),
+    "a bit of what says where it stands": lambda content: flipped(content, content.index("step".encode("utf-32-le"))),
+}
+
+
+def flipped(content: bytes, place: int) -> bytes:
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_one_is_left_for_the_one_before(tmp_path: Path, damage: str, caplog: pytest.LogCaptureFixture):
+    trained = Trained(tmp_path)
+    for step in (10, 20):
+        trained.save(step)
+    last = tmp_path / names(tmp_path)[-1]
+    last.write_bytes(DAMAGE[damage](last.read_bytes()))
+    again = Trained(tmp_path)
+    assert again.checkpoints.restore() == Position(step=10)
+    assert again.held == {10}
+    assert f"the checkpoint {last} is damaged" in caplog.text
+    assert not last.exists()
+
+
+def test_where_all_are_damaged_it_begins_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    trained = Trained(tmp_path)
+    for step in (10, 20):
+        trained.save(step)
+    for path in tmp_path.iterdir():
+        path.write_bytes(b"")
+    again = Trained(tmp_path).hold(1)
+    assert again.checkpoints.restore() == Position()
+    assert again.held == {1}
+    assert f"none of the checkpoints in {tmp_path} could be read: the training begins anew" in caplog.text
+
+
+def test_whatever_byte_is_another_one_nothing_wrong_is_taken(tmp_path: Path):
+    Trained(tmp_path).save(10)
+    [path] = tmp_path.iterdir()
+    content = path.read_bytes()
+    again = Trained(tmp_path)
+    for place in range(0, len(content), 23):
+        path.write_bytes(flipped(content, place))
+        again.hold(0)
+        try:
+            position = again.checkpoints.restore()
+        except TrainingError:
+            continue
+        assert (position, again.held) in [(Position(), {0}), (Position(step=10), {10})], place
+
+
+def test_one_of_another_model_is_refused_and_stays(tmp_path: Path):
+    Trained(tmp_path, units=4).save(10)
+    with pytest.raises(TrainingError, match=r"000010\.npz holds other variables than the model.* or remove"):
+        Trained(tmp_path).checkpoints.restore()
+    assert len(names(tmp_path)) == 1
+
+
+def test_what_comes_after_it_was_asked_for_is_not_in_it(tmp_path: Path):
+    trained, may_appear = Trained(tmp_path).hold(1), threading.Event()
+    trained.checkpoints.save(Position(step=1), lambda: may_appear.wait(60))
+    assert trained.checkpoints.busy
+    trained.hold(2)  # the training goes on
+    assert not [*tmp_path.glob("*.npz")]
+    may_appear.set()
+    trained.checkpoints.wait()
+    assert not trained.checkpoints.busy
+    again = Trained(tmp_path)
+    again.checkpoints.restore()
+    assert again.held == {1}
+
+
+def no_room() -> None:
+    raise OSError(28, "No space left on device")
+
+
+def test_one_that_cannot_be_written_is_told_and_leaves_nothing(tmp_path: Path):
+    trained = Trained(tmp_path)
+    for told_by in (trained.checkpoints.wait, lambda: trained.checkpoints.save(Position(step=2))):
+        trained.checkpoints.save(Position(step=1), no_room)
+        with pytest.raises(StorageError, match=r"000001\.npz cannot be written: .* No space left"):
+            told_by()
+    with pytest.raises(StorageError, match="No space left"), Trained(tmp_path).checkpoints as checkpoints:
+        checkpoints.save(Position(step=1), no_room)
+    assert names(tmp_path) == []
+
+
+def test_it_does_not_hide_why_the_training_ended(tmp_path: Path):
+    checkpoints = Trained(tmp_path).checkpoints
+    checkpoints.save(Position(step=1), no_room)
+    with pytest.raises(TrainingError, match="nan"), checkpoints:
+        raise TrainingError("nan")
+
+
+@pytest.mark.parametrize(
+    ("minutes", "steps", "due"),
+    [
+        (0.0, 0, []),
+        (0.0, 4, [4, 8]),
+        (1.0, 0, [6]),  # a step takes ten seconds
+        (1.0, 4, [4, 8]),
+        (0.5, 4, [3, 6, 9]),
+        (0.01, 0, [*range(1, 11)]),
+    ],
+)
+def test_a_checkpoint_is_due_by_time_or_by_steps(minutes: float, steps: int, due: list[int]):
+    now = 1000.0
+    interval = Interval(minutes, steps, step=100, clock=lambda: now)
+    begun = []
+    for step in range(1, 11):
+        now += 10
+        if interval.is_over(100 + step):
+            begun.append(step)
+            interval.begin(100 + step)
+    assert begun == due

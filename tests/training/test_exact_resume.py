@@ -1,0 +1,99 @@
+"""The training process killed with SIGKILL, again and again: what it has seen and learnt is that of an unbroken run."""
+
+import os
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.config import Settings, settings_from
+from pipeline.dataset import load
+from pipeline.monitor import read
+from pipeline.runs import Run, load_result
+from pipeline.train import prepare_run
+from tests.training import noting_ids
+from tests.waiting import until
+
+EPOCHS, BATCH, KILLS = 12, 4, 5
+VALUES = ["loss", "accuracy", "val_loss", "val_accuracy"]
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    often = {"checkpoint_minutes": 0.0, "checkpoint_steps": 3}
+    values = {"workspace": str(tmp_path), "image_size": 32, "batch_size": BATCH, "epochs": EPOCHS, **often}
+    return settings_from({**values, "cache": "off"})
+
+
+class Training:
+    """A run, as often as it is started, and what its steps saw."""
+
+    def __init__(self, run: Run) -> None:
+        self.run, self._notes = run, run.folder / "notes"
+
+    def start(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, noting_ids.__file__, str(self._notes), str(self.run.folder), str(os.getpid())]
+        root = str(Path(__file__).parents[2])
+        return subprocess.Popen(command, env={**os.environ, "PYTHONPATH": root, "TF_CPP_MIN_LOG_LEVEL": "3"})
+
+    def finish(self) -> None:
+        assert self.start().wait() == 0
+
+    def kill_after(self, steps: int) -> None:
+        """Start it and kill it once it has done so many steps."""
+        before = len(self.noted())
+        process = self.start()
+        until(lambda: len(self.noted()) >= before + steps or process.poll() is not None, pause=0.001)
+        assert process.poll() is None
+        process.kill()
+        process.wait()
+
+    def noted(self) -> list[tuple[int, ...]]:
+        lines = self._notes.read_text().splitlines() if self._notes.exists() else []
+        return [tuple(map(int, line.split())) for line in lines]
+
+    def surviving(self) -> dict[int, tuple[int, ...]]:
+        """Of each step its epoch and the numbers of its examples, as it was done last."""
+        return {step: seen for step, *seen in self.noted()}
+
+    def of_epochs(self) -> Iterator[Counter[int]]:
+        for epoch in range(1, EPOCHS + 1):
+            yield Counter(number for of, *numbers in self.surviving().values() if of == epoch for number in numbers)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_killed_at_any_step_it_sees_and_learns_what_an_unbroken_run_does(settings: Settings, published: Path):
+    seed = random.SystemRandom().randrange(10**6)
+    after = [random.Random(seed).randint(1, 14) for _ in range(KILLS)]
+    print(f"seed {seed}: killed after {after} steps")
+    whole, killed = (Training(prepare_run(settings, published, name)) for name in ("whole", "killed"))
+    whole.finish()
+    for steps in after:
+        killed.kill_after(steps)
+    killed.finish()
+
+    examples = load(published).splits["train"].examples
+    assert [*killed.of_epochs()] == [dict.fromkeys(range(examples), 1)] * EPOCHS
+    assert killed.surviving() == whole.surviving()
+    assert len(killed.noted()) > len(whole.noted())  # some steps were done again
+    assert_recorded_alike(killed.run, whole.run)
+    assert load_result(killed.run.folder)["metrics"] == pytest.approx(
+        load_result(whole.run.folder)["metrics"], rel=1e-3
+    )
+
+
+def assert_recorded_alike(run: Run, other: Run) -> None:
+    """That the record has each step and epoch once, with the same examples and losses."""
+    batches, others = (read(each.folder / "record", "batches") for each in (run, other))
+    assert batches["step"].tolist() == others["step"].tolist() == [*range(1, len(batches) + 1)]
+    assert batches["input/examples"].tolist() == others["input/examples"].tolist()
+    epochs, others = (read(each.folder / "record", "epochs") for each in (run, other))
+    assert epochs["step"].tolist() == others["step"].tolist() == [*range(1, EPOCHS + 1)]
+    print("largest difference:", np.abs(epochs[VALUES].to_numpy() - others[VALUES].to_numpy()).max())
+    assert np.allclose(epochs[VALUES], others[VALUES], rtol=1e-3, atol=1e-6)
