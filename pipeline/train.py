@@ -16,11 +16,12 @@ from pipeline import dataset as datasets
 from pipeline.allowed import require_allowed
 from pipeline.config import Settings
 from pipeline.dataset import Dataset
-from pipeline.errors import DatasetError, Preempted, SettingsError, TrainingError
+from pipeline.errors import DatasetError, Preempted, SettingsError, TenfoldError, TrainingError, words_of
 from pipeline.mirror import Mirror, claim
 from pipeline.preflight import require_buckets, require_weights
 from pipeline.process import environment_of_tensorflow
 from pipeline.proxies import require_proxies
+from pipeline.rendezvous import say_ended
 from pipeline.runs import (
     EXIT_PREEMPTED,
     Run,
@@ -31,6 +32,7 @@ from pipeline.runs import (
     training_folder,
     training_place,
 )
+from pipeline.servers import CLUSTER
 from pipeline.snapshot import load_snapshot
 from pipeline.storage import BucketPath, Place, place_of
 
@@ -175,8 +177,18 @@ class TrainingProcess:
             raise Preempted("training was asked to stop and wrote a checkpoint: run it again and it goes on")
         result = result_of(self._run)
         if code or result is None:
-            raise take_failure(self._run.folder) or TrainingError(f"the training process ended with {_ending(code)}")
+            raise self._failure(code)
         return result
+
+    def _failure(self, code: int) -> TenfoldError:
+        """What the process said of its end; where it said nothing, the other servers are told of it, too."""
+        said = take_failure(self._run.folder)
+        if said is not None:
+            return said
+        error = TrainingError(f"the training process ended with {_ending(code)}")
+        if self._process and self._run.server.count > 1:
+            say_ended(self._run.training / CLUSTER, self._process.pid, words_of(error))
+        return error
 
     def ask_to_stop(self) -> None:
         """Ask for a checkpoint; `wait` then ends."""

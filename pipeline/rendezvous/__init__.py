@@ -9,6 +9,6 @@ whoever looks: no two clocks are compared. Imports no TensorFlow: a server that 
 
 from pipeline.rendezvous.gang import Gang
 from pipeline.rendezvous.meeting import joined
-from pipeline.rendezvous.presence import SILENT_S
+from pipeline.rendezvous.presence import say_ended
 
-__all__ = ["SILENT_S", "Gang", "joined"]
+__all__ = ["Gang", "joined", "say_ended"]

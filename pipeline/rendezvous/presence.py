@@ -41,6 +41,7 @@ class Member:
     """Of the machine, for people."""
     address: str
     """`host:port` for servers on other machines."""
+    pid: int = 0
     count: int = 0
     follows: str = ""
     """The nonce of the server 0 whose gang it has joined."""
@@ -118,8 +119,19 @@ def _tried(presence: Presence) -> None:
 
 
 def _member(server: Server) -> Member:
-    host = f"{platform.node()}/{_BOOT.read_text().strip() if _BOOT.exists() else ''}"
-    return Member(uuid.uuid4().hex, server.index, host, platform.node(), f"{_address()}:{_free_port()}")
+    return Member(uuid.uuid4().hex, server.index, _host(), platform.node(), f"{_address()}:{_free_port()}", os.getpid())
+
+
+def _host() -> str:
+    return f"{platform.node()}/{_BOOT.read_text().strip() if _BOOT.exists() else ''}"
+
+
+def say_ended(folder: Place, pid: int, words: Mapping[str, str]) -> None:
+    """Tell for a process of this machine how it ended, which it could not do itself: it was killed."""
+    for path in folder.glob("*.json"):
+        content = None if path.name.endswith(GANG) else _read(path)
+        if content and (content["host"], content["pid"], content["ended"]) == (_host(), pid, None):
+            Presence(folder, replace(Member(**content), ended=dict(words))).count()
 
 
 def _address() -> str:

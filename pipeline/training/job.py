@@ -13,14 +13,14 @@ import tensorflow as tf
 from pipeline import dataset as datasets
 from pipeline.config import Settings
 from pipeline.dataset import Dataset
-from pipeline.errors import BadInput, Preempted, StorageError
+from pipeline.errors import BadInput, Preempted, StorageError, TrainingError
 from pipeline.input import one_ahead, steps_per_epoch
 from pipeline.input.damage import DAMAGE, damage_named
 from pipeline.malloc import keep_large_blocks
 from pipeline.monitor import CometOptions, Monitor, open_monitor
 from pipeline.monitor.servers import SampleTeller, aggregate
 from pipeline.progress import progress
-from pipeline.rendezvous import SILENT_S, Gang
+from pipeline.rendezvous import Gang
 from pipeline.runs import Best, Run, forget_bests, load_best, save_best, save_result
 from pipeline.storage import place_of, temporary_beside
 from pipeline.training.blame import examples_in_words
@@ -34,6 +34,10 @@ from pipeline.training.optimizer import build_optimizer
 from pipeline.training.phases import build_steps
 from pipeline.training.strategy import agreed, from_first, on_devices, open_strategy, take_from_first
 
+EXPLAINED_S = 15.0
+"""How long it may take until the others have heard why a server is gone."""
+_UNREACHED = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.InternalError)
+"""What TensorFlow raises where another server is gone."""
 _log = logging.getLogger(__name__)
 
 
@@ -65,11 +69,12 @@ def _losses_named(gang: Gang | None) -> Iterator[None]:
     """Around what waits for the other servers: say which one is gone, where TensorFlow only says that one is."""
     try:
         yield
-    except tf.errors.OpError as error:
-        lost = gang.loss(SILENT_S) if gang else None
-        if lost is None:
+    except _UNREACHED as error:
+        if gang is None:
             raise
-        raise lost from error
+        raise gang.loss(EXPLAINED_S) or TrainingError(
+            "another training server cannot be reached any more: run again, so that all go on together"
+        ) from error
 
 
 def comet_options(run: Run) -> CometOptions:

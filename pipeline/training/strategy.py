@@ -1,6 +1,7 @@
 """What a training runs on: one device, all GPUs of a machine, or those of several machines."""
 
 import logging
+import signal
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -99,8 +100,11 @@ def _of_servers(gang: Gang) -> tf.distribute.Strategy:
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         cluster, task_type="worker", task_id=gang.server.index, rpc_layer="grpc"
     )
+    heeds = signal.getsignal(signal.SIGTERM)
     with stderr_held_back():
         strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver)
+    # TensorFlow's servers take the signal for themselves, to tell each other of it, and nobody would hear it.
+    signal.signal(signal.SIGTERM, heeds)
     # Else the servers ask each other before each batch whether all have one. Their shares are of equal length.
     strategy.extended.experimental_enable_get_next_as_optional = False
     return strategy

@@ -8,6 +8,10 @@ import sys
 from collections.abc import Callable
 from typing import TextIO
 
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
 from pipeline.training.loop import EpochLoop, NumberedBatch
 
 TrainStep = Callable[[EpochLoop, int, NumberedBatch, float], bool]
@@ -16,11 +20,15 @@ TrainStep = Callable[[EpochLoop, int, NumberedBatch, float], bool]
 def noting(train_step: TrainStep, notes: TextIO) -> TrainStep:
     def noted(loop: EpochLoop, epoch: int, batch: NumberedBatch, wait_s: float) -> bool:
         asked = train_step(loop, epoch, batch, wait_s)
-        _, _, weights, numbers = (tensor.numpy() for tensor in batch)
+        _, _, weights, numbers = map(_of_this_server, batch)
         print(loop.step, epoch, *numbers[weights > 0], file=notes)
         return asked
 
     return noted
+
+
+def _of_this_server(tensor: tf.Tensor) -> NDArray[np.generic]:
+    return np.concatenate([part.numpy() for part in getattr(tensor, "values", [tensor])])
 
 
 if __name__ == "__main__":

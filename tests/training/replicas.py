@@ -1,0 +1,72 @@
+"""One pinned batch through the training step: `replicas.py RESULT DEVICES [INDEX ADDRESS...]`.
+
+It goes to so many devices of this process; with addresses, this process is one of the servers and takes its part.
+Writes what two steps told, weights and averages into RESULT, an .npz file.
+"""
+
+import sys
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from pipeline.config import settings_from
+from pipeline.servers import Server
+from pipeline.training.losses import cross_entropy
+from pipeline.training.optimizer import build_optimizer
+from pipeline.training.steps import Steps
+from pipeline.training.strategy import on_devices, open_strategy
+
+EXAMPLES = 12
+SETTINGS = settings_from({"clip_norm": 0.05, "weight_decay": 0.01})
+"""The norm of the gradients is far above: clipped in parts, they would come out as others."""
+
+
+class Pinned:
+    """A gang whose addresses are known."""
+
+    def __init__(self, index: int, addresses: list[str]) -> None:
+        self.server, self.addresses = Server(index, len(addresses)), addresses
+
+    def own_part(self, devices: list) -> list:
+        return devices
+
+
+def batch(server: Server) -> tuple[tf.Tensor, ...]:
+    """The part of a server. The last examples are padding, so that the servers have unequal numbers of real ones."""
+    random = np.random.default_rng(0)
+    images = random.integers(0, 256, (EXAMPLES, 5, 5, 3), np.uint8)
+    labels = random.integers(0, 3, EXAMPLES).astype(np.int32)
+    weights = np.array([1.0] * (EXAMPLES - 4) + [0.0] * 4, np.float32)
+    part = slice(server.index * EXAMPLES // server.count, (server.index + 1) * EXAMPLES // server.count)
+    return tuple(tf.constant(values[part]) for values in (images, labels, weights))
+
+
+def model() -> keras.Model:
+    inputs = keras.Input((5, 5, 3))
+    hidden = keras.layers.Flatten()(keras.layers.Rescaling(1 / 127.5, offset=-1)(inputs))
+    hidden = keras.layers.Dense(8, activation="relu", kernel_regularizer=keras.regularizers.L2(0.01))(hidden)
+    return keras.Model(inputs, keras.layers.Dense(3)(hidden))
+
+
+def main(result: str, devices: int, gang: Pinned | None) -> None:
+    [processor] = tf.config.list_physical_devices("CPU")
+    tf.config.set_logical_device_configuration(processor, [tf.config.LogicalDeviceConfiguration()] * devices)
+    strategy = open_strategy(gang)
+    server = gang.server if gang else Server()
+    keras.utils.set_random_seed(0)
+    with strategy.scope():
+        trained = model()
+        optimizer = build_optimizer(SETTINGS, trained, 1)
+        optimizer.build(trained.trainable_variables)
+    steps = Steps(strategy, trained, optimizer, loss=cross_entropy)
+    [part] = on_devices(tf.data.Dataset.from_tensors(batch(server)), EXAMPLES // server.count, strategy)
+    # In the second step the last server is to stop.
+    flags = [tf.constant(0.0), tf.constant(float(server.index == server.count - 1))]
+    told = [steps.train(*part, asked).numpy() for asked in flags]
+    # Adam's averages too: they hold the gradients, of which its first updates show little more than the sign.
+    np.savez(result, np.array(told), *(variable.numpy() for variable in (*trained.weights, *optimizer.variables)))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), Pinned(int(sys.argv[3]), sys.argv[4:]) if sys.argv[3:] else None)

@@ -1,0 +1,170 @@
+"""Several training servers, each a process of its own on this machine."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from contextlib import nullcontext
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from pipeline.config import Settings, settings_from
+from pipeline.errors import SettingsError, TrainingError
+from pipeline.monitor import read
+from pipeline.rendezvous.presence import _free_port
+from pipeline.runs import EXIT_PREEMPTED, load_result, take_failure
+from pipeline.train import TrainingProcess, prepare_run, require_shares, train
+from tests.training import noting_ids, replicas
+from tests.waiting import until
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES, STEPS = 34, 5
+"""Of the published data set, and the steps that two servers take over them."""
+BOUND_S = 60
+"""In which a server ends whose mate is gone."""
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    values = {"workspace": str(tmp_path), "image_size": 32, "batch_size": 8, "epochs": 2, "cache": "off"}
+    return settings_from({**values, "num_training_servers": 2, "server_wait_minutes": 1.0})
+
+
+def test_two_servers_or_devices_take_the_same_step_as_one(tmp_path: Path):
+    """Mean loss, clipped gradients and update of one pinned batch; a stop of one server is heard by all."""
+    addresses = [f"127.0.0.1:{_free_port()}" for _ in range(2)]
+    told = [["1"], ["2"], *(["1", str(index), *addresses] for index in range(2))]
+    commands = [[sys.executable, replicas.__file__, tmp_path / f"{n}.npz", *args] for n, args in enumerate(told)]
+    processes = [subprocess.Popen(command, env=ENVIRONMENT) for command in commands]
+    assert [process.wait(120) for process in processes] == [0] * 4
+    one, mirrored, first, second = (list(np.load(tmp_path / f"{n}.npz").values()) for n in range(4))
+    for ours, theirs in zip(first, second, strict=True):
+        assert np.array_equal(ours, theirs)
+    assert first[0][:, 2].tolist() == [8, 8]  # examples, those of padding left out
+    assert [told[0][1, 3] > 0 for told in (one, mirrored, first)] == [True] * 3
+    for several in (mirrored, first):
+        for alone, together in zip((one[0][:, :3], *one[1:]), (several[0][:, :3], *several[1:]), strict=True):
+            assert np.allclose(alone, together, rtol=1e-5, atol=1e-7)  # sums in another order: float32 has 24 bits
+
+
+class Noted:
+    """The servers of a training, and what their steps saw."""
+
+    def __init__(self, settings: Settings, dataset: Path) -> None:
+        self.runs = [prepare_run(settings, dataset, "run", index) for index in range(2)]
+
+    def start(self) -> list[subprocess.Popen[bytes]]:
+        commands = [
+            [sys.executable, noting_ids.__file__, str(run.folder / "notes"), str(run.folder), str(os.getpid())]
+            for run in self.runs
+        ]
+        return [subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE) for command in commands]
+
+    def lines(self, index: int) -> list[list[int]]:
+        notes = self.runs[index].folder / "notes"
+        return [list(map(int, line.split())) for line in notes.read_text().splitlines()] if notes.exists() else []
+
+    def surviving(self, index: int) -> dict[int, list[int]]:
+        """Of each step its epoch and the numbers of its examples, as it was done last."""
+        return {step: seen for step, *seen in self.lines(index)}
+
+    def seen(self, epoch: int) -> Counter[int]:
+        steps = [seen for index in range(2) for seen in self.surviving(index).values()]
+        return Counter(number for of, *numbers in steps if of == epoch for number in numbers)
+
+
+def test_two_servers_see_each_example_once_and_end_with_one_model(settings: Settings, published: Path):
+    noted = Noted(settings, published)
+    processes = noted.start()
+    errors = [process.communicate()[1].decode() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], errors
+    for epoch in (1, 2):
+        assert noted.seen(epoch) == Counter(range(EXAMPLES))
+    steps = [set(noted.surviving(index)) for index in range(2)]
+    assert steps[0] == steps[1]
+    first, second = (read(run.folder / "record", "epochs") for run in noted.runs)
+    assert first[["loss", "val_loss", "val_accuracy"]].equals(second[["loss", "val_loss", "val_accuracy"]])
+    assert "servers/sys/cpu_pct_mean" in read(noted.runs[0].folder / "record", "samples")
+    result = load_result(noted.runs[0].folder)
+    assert keras.models.load_model(result["model"]).count_params() > 0
+    assert not list(noted.runs[1].folder.glob("*.keras"))
+    assert TrainingProcess(noted.runs[1], output=1).wait() == result
+
+
+@pytest.mark.long
+def test_a_killed_server_ends_the_others_and_all_go_on_together(settings: Settings, published: Path):
+    noted = Noted(settings.model_copy(update={"epochs": 400, "checkpoint_steps": 2}), published)
+    first, second = noted.start()
+    until(lambda: list((noted.runs[0].folder / "checkpoints").glob("*.npz")))
+    second.kill()
+    second.communicate()
+    said = first.communicate(timeout=BOUND_S)[1].decode()
+    assert first.returncode == 1
+    assert "another training server cannot be reached any more" in said
+    assert "run again" in said
+    assert isinstance(take_failure(noted.runs[0].folder), TrainingError)
+
+    done = len(noted.lines(0)) // STEPS
+    for run in noted.runs:  # the same training with an end that is near
+        described = json.loads((run.folder / "run.json").read_text())
+        described["settings"]["epochs"] = done + 2
+        (run.folder / "run.json").write_text(json.dumps(described))
+    processes = noted.start()
+    errors = [process.communicate()[1].decode() for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], errors
+    for epoch in range(1, done + 3):
+        assert noted.seen(epoch) == Counter(range(EXAMPLES)), epoch
+
+
+@pytest.mark.long
+def test_a_stop_of_one_server_is_a_checkpoint_of_all(settings: Settings, published: Path):
+    noted = Noted(settings.model_copy(update={"epochs": 400}), published)
+    processes = noted.start()
+    until(lambda: noted.lines(1))
+    processes[1].send_signal(signal.SIGTERM)
+    said = [process.communicate(timeout=BOUND_S)[1].decode() for process in processes]
+    assert [process.returncode for process in processes] == [EXIT_PREEMPTED] * 2, said
+    last = {noted.lines(index)[-1][0] for index in range(2)}
+    assert len(last) == 1  # after the same step
+    assert len(list((noted.runs[0].folder / "checkpoints").glob(f"*-{last.pop():010d}.npz"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("servers", "batch_size", "shards", "words"),
+    [
+        (1, 1, 1, None),
+        (10, 30, 10, None),
+        (11, 33, 10, "num_training_servers must be at most 10, the number of training shards, got 11"),
+        (3, 32, 10, r"batch_size must be a multiple of num_training_servers \(3\), got 32: 33 is the next one"),
+    ],
+)
+def test_servers_that_would_get_no_equal_part_are_refused(
+    servers: int, batch_size: int, shards: int, words: str | None
+):
+    settings = settings_from({"num_training_servers": servers, "batch_size": batch_size})
+    with pytest.raises(SettingsError, match=words) if words else nullcontext():
+        require_shares(settings, shards)
+
+
+@pytest.mark.long
+def test_a_killed_server_is_named_where_somebody_saw_it_end(settings: Settings, published: Path):
+    runs = [prepare_run(settings.model_copy(update={"epochs": 400}), published, "run", index) for index in range(2)]
+    processes = [TrainingProcess(run, output=1) for run in runs]
+    until(lambda: list((runs[0].folder / "checkpoints").glob("*.npz")))
+    os.kill(processes[1]._process.pid, signal.SIGKILL)
+    with pytest.raises(TrainingError, match="ended with SIGKILL"):
+        processes[1].wait()
+    with pytest.raises(TrainingError, match=r"server 1 of 2 on .* ended: the training process ended with SIGKILL"):
+        processes[0].wait()
+
+
+def test_more_servers_than_shards_are_refused_by_the_command(settings: Settings, published: Path):
+    with pytest.raises(SettingsError, match="at most 10"):
+        train(settings.model_copy(update={"num_training_servers": 11, "batch_size": 11}), published, "run")
+    assert not (Path(settings.workspace) / "runs").exists()
