@@ -1,5 +1,6 @@
 """The DAG, loaded and run by a real Airflow on tiny real JPEGs."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -7,10 +8,14 @@ from typing import Any
 import pytest
 
 from pipeline.dataset import load
+from pipeline.monitor import read
+from pipeline.runs import load_run
 from pipeline.storage import BucketPath, copy_new, place_of
+from pipeline.train import TrainingProcess, prepare_run
 from tests.conftest import MakeImages, jpeg
 from tests.dags.conftest import RunDag
 from tests.fake_gcs import FakeGcs
+from tests.waiting import until
 
 pytestmark = pytest.mark.filterwarnings("default")  # Airflow warns itself of much
 
@@ -59,9 +64,40 @@ def test_the_whole_chain_and_then_nothing_twice(run_dag: RunDag, source: Path):
     assert "validation images, difference +0.0 points (+0.0 to +0.0)" in gated["verdict"]
 
 
+def test_two_servers_train_together(run_dag: RunDag, source: Path, tmp_path: Path):
+    """`dag.test` runs a task after another: what another worker does meanwhile is done here, as its operator does."""
+
+    def begun() -> list[Path]:
+        runs = tmp_path / "workspace" / "runs"
+        return [path.parent for pattern in ("*/*/run.json", "*/*/servers/1/run.json") for path in runs.glob(pattern)]
+
+    def other_worker() -> dict:
+        until(begun, seconds=120)
+        first = load_run(begun()[0])
+        run = prepare_run(first.settings, place_of(first.dataset), first.run_id, 1 - first.index)
+        return TrainingProcess(run, output=1).wait()
+
+    with ThreadPoolExecutor(1) as pool:
+        other = pool.submit(other_worker)
+        ran = run_dag("image_training", {"source_uri": str(source), "num_training_servers": 2, "batch_size": 4})
+        assert ran.state == "success"
+        assert ran.returned("servers") == [0, 1]
+        assert (ran.tasks["train[0]"], ran.tasks["train[1]"]) == ("success", "success")
+        result = ran.returned("train")
+        assert other.result() == result
+    records = [Path(result["run"]) / place / "record" for place in ("", "servers/1")]
+    seen, also_seen = (read(record, "batches") for record in records)
+    # Of both servers: padding and what one of them has seen are counted once.
+    trained_on = ran.returned("upload.commit")["examples"]["train"]
+    assert seen.groupby("epoch")["input/examples"].sum().tolist() == [trained_on] * result["epochs"]
+    assert seen["step"].tolist() == also_seen["step"].tolist()
+
+
 @pytest.mark.parametrize(
     ("conf", "words"),
     [
+        ({"num_training_servers": 3, "batch_size": 4}, "batch_size must be a multiple of num_training_servers"),
+        ({"num_training_servers": 2, "num_shards": 1}, "num_training_servers must be at most 1"),
         ({"epoch": 3}, "epoch is not a setting"),
         ({"dataset": "/data"}, "dataset is not a setting of image_training"),
         ({"source_uri": "/nowhere"}, "source_uri must be a folder or list that exists"),
