@@ -13,6 +13,7 @@ from pipeline.runs import Run, load_at_once, load_result, save_at_once
 from pipeline.train import prepare_run
 from pipeline.training.job import run_job
 from pipeline.training.memory import fewest_parts, is_out_of_memory, out_of_memory, parts_of_batch
+from tests.training.hungry import SMALL_MEMORY
 
 VALUES = {"image_size": 32, "batch_size": 8, "epochs": 1, "sample_hz": 20.0}
 
@@ -90,28 +91,6 @@ def test_who_does_not_want_smaller_parts_is_told_of_them(run: Run):
     assert isinstance(error, BadInput)
     assert "on_out_of_memory=halve" in str(error)
     assert load_at_once(run.folder) is None
-
-
-SMALL_MEMORY = """
-import keras
-import tensorflow as tf
-
-class Hungry(keras.layers.Layer):
-    def call(self, images):
-        taken = tf.numpy_function(self.take, [tf.shape(images)[0]], tf.float32, stateful=True)
-        return images * tf.ensure_shape(taken, ())
-
-    @staticmethod
-    def take(examples):
-        if examples > 2:
-            raise MemoryError("there is room for two")
-        return tf.ones((), tf.float32).numpy()
-
-def model(size, classes):
-    inputs = keras.Input((size, size, 3))
-    pixels = keras.layers.Flatten()(keras.layers.Rescaling(1 / 255)(Hungry()(inputs)))
-    return keras.Model(inputs, keras.layers.Dense(classes)(pixels))
-"""
 
 
 @pytest.fixture
