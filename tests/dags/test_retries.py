@@ -24,7 +24,7 @@ def preempted(tmp_path: Path) -> Iterator[None]:
     records = lambda: (tmp_path / "workspace").glob("runs/*/*/record")  # noqa: E731
 
     def preempt() -> None:
-        until(lambda: any(last_row(record, "epochs") for record in records()))
+        until(lambda: any(last_row(record, "epochs") for record in records()), seconds=300)
         os.kill(os.getpid(), signal.SIGTERM)
 
     thread = threading.Thread(target=preempt)
@@ -40,8 +40,8 @@ def test_a_training_goes_on_after_less_memory_than_it_wanted_and_a_preemption(
     (tmp_path / "hungry_model.py").write_text(SMALL_MEMORY)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     source = str(make_images({"cats": 12, "dogs": 12}))
-    ran = run_dag("image_training", {"source_uri": source, "model": "hungry_model:model", "epochs": 30})
+    ran = run_dag("image_training", {"source_uri": source, "model": "hungry_model:model", "epochs": 60})
     assert (ran.state, ran.tasks["train"]) == ("success", "success")
     # With 8 and 4 examples at once, then with 2 up to the preemption, and on from there.
     assert ran.tries["train"] == 4
-    assert ran.returned("train")["epochs"] == 30
+    assert ran.returned("train")["epochs"] == 60
