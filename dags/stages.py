@@ -14,6 +14,7 @@ from airflow.sdk import (
     task_group,
 )
 
+from dags.defaults import training_retries
 from dags.notify import notifiers
 from pipeline.config import Settings, settings_from
 from pipeline.errors import GateError, SettingsError
@@ -338,6 +339,7 @@ def train_and_report(settings: Any, dataset: Any, training: str = "{{ run_id }}"
         dataset=dataset,
         training=training,
         **_where_tensorflow_is(priority=1),
+        **training_retries(),
         multiple_outputs=True,
         execution_timeout=timedelta(days=7),
         map_index_template="server {{ task.server }}",
@@ -382,10 +384,11 @@ Actions*; no worker and no GPU waits with it.
 *Cost*: none. *A failure* is the answer *Reject*, or none within `ask_hours`: clear the task to be asked again.
 """
 _TRAIN_DOC = """
-Train in a process of its own, on a slot of the pool `gpu`. Killed or cleared, it goes on from its last checkpoint.
-Several servers train together: they wait for each other, and where one is gone all end and are tried again.
+Train in a process of its own, on a slot of the pool `gpu`. Killed or cleared, it goes on from its last checkpoint; out
+of memory, with half as many examples at once; stuck, for `stall_minutes`, after a dump of what it was at. Several
+servers train together: they wait for each other, and where one is gone all end and are tried again.
 
 *Cost*: the GPU, for as long as the log says. *A failure*: a server is missing (give the pool `gpu` a slot for each, and
-the queue a worker), out of memory (a smaller `batch_size`), a loss that is no
-number (a smaller `learning_rate`), a damaged shard (the message names it and what to do).
+the queue a worker), a loss that is no number (a smaller `learning_rate`), a damaged shard, or one example that is too
+much for the memory (the message names it and what to do).
 """

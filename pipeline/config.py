@@ -650,6 +650,34 @@ class Settings(BaseModel):
         description="Where the last one is damaged, training goes on from the one before.",
     )
 
+    micro_batches: int = Field(
+        1,
+        title="Micro-batches",
+        ge=1,
+        le=65_536,
+        json_schema_extra=TRAINING,
+        description="Parts that each GPU takes its share of a batch in, one after another, for one update of the "
+        "weights: so much less memory is needed. The share must be a multiple of it.",
+    )
+
+    on_out_of_memory: Literal["halve", "fail"] = Field(
+        "halve",
+        title="Out of memory",
+        json_schema_extra=TRAINING,
+        description="halve goes on from the last checkpoint with micro-batches of half the size, again and again, down "
+        "to one example: the batch size stays. fail stops the training.",
+    )
+
+    stall_minutes: float = Field(
+        30.0,
+        title="Minutes without a step",
+        ge=0,
+        allow_inf_nan=False,
+        json_schema_extra=TRAINING,
+        description="After so long without a step a training is taken for stuck: it says where, ends, and is tried "
+        "again from its last checkpoint. Longer than the first step and the final export take. 0: never.",
+    )
+
     promote: Literal["if_not_worse", "always", "never"] = Field(
         "if_not_worse",
         title="Promote",

@@ -45,6 +45,14 @@ class TrainingError(TenfoldError):
     """The training process ended without a result."""
 
 
+class OutOfMemory(TenfoldError):
+    """A training step wanted more memory than there is. The next try takes fewer examples at once."""
+
+
+class ServerLost(TrainingError):
+    """Another server of the training is gone, or began anew. A retry goes on from the last checkpoint, with all."""
+
+
 class AccessError(BadInput):
     """A bucket is not there, or this principal may not use it."""
 

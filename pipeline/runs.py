@@ -13,6 +13,8 @@ export/         the same for those who use it: a SavedModel that takes image fil
 comet/          offline archives, a folder a try
 result.json     written last: the training is complete
 failure.json    why the last try failed
+micro_batches.json  how many examples a device takes at once, since a try ran out of memory
+stacks.txt      what each thread was at when a try was taken for stuck
 cluster/        where the servers of a training meet (pipeline/rendezvous)
 servers/1/      run.json, record/ and failure.json of the second server, and so on; the first one has those above
 """
@@ -41,6 +43,7 @@ from pipeline.workspace import place_hash, run_folder
 EXIT_PREEMPTED = 75  # EX_TEMPFAIL of sysexits.h
 LOCK_WAIT_S = 60.0
 EXPORT, ABOUT = "export", "about.json"
+_AT_ONCE = "micro_batches.json"
 _log = logging.getLogger(__name__)
 
 
@@ -281,6 +284,19 @@ def take_failure(folder: Path) -> TenfoldError | None:
         return None
     path.unlink(missing_ok=True)
     return error_of(content["kind"], content["message"])
+
+
+def save_at_once(folder: Path, examples: int) -> None:
+    """Have the next tries take no more than so many examples at once on each device."""
+    _write(folder / _AT_ONCE, {"examples": examples})
+
+
+def load_at_once(folder: Path) -> int | None:
+    """What `save_at_once` wrote, if a try ran out of memory."""
+    try:
+        return int(storage.read_json(folder / _AT_ONCE)["examples"])
+    except FileNotFoundError:
+        return None
 
 
 @contextmanager

@@ -16,7 +16,15 @@ from pipeline import dataset as datasets
 from pipeline.allowed import require_allowed
 from pipeline.config import Settings
 from pipeline.dataset import Dataset
-from pipeline.errors import DatasetError, Preempted, SettingsError, TenfoldError, TrainingError, words_of
+from pipeline.errors import (
+    DatasetError,
+    OutOfMemory,
+    Preempted,
+    SettingsError,
+    TenfoldError,
+    TrainingError,
+    words_of,
+)
 from pipeline.mirror import Mirror, claim
 from pipeline.preflight import require_buckets, require_weights
 from pipeline.process import environment_of_tensorflow
@@ -44,11 +52,20 @@ _SOFTWARE = ("tensorflow", "keras", "numpy", "pillow", "comet-ml")
 def train(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
     """Train on a data set and wait for it; a training that is complete already returns its result at once.
 
-    All training servers are processes on this machine, which share its GPUs.
+    All training servers are processes on this machine, which share its GPUs. Out of memory, they are started again and
+    take fewer examples at once.
 
     Returns {"run", "metrics", "model", "export", "comet", "verdict", "epochs"}, and raises what `TrainingProcess.wait`
     does.
     """
+    while True:
+        try:
+            return _tried(settings, dataset, run_id)
+        except OutOfMemory as error:
+            _log.warning("%s", error)
+
+
+def _tried(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
     runs = [prepare_run(settings, dataset, run_id, index) for index in range(settings.num_training_servers)]
     processes = [TrainingProcess(run, output=sys.stderr.fileno()) for run in runs]
     try:

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from pipeline.errors import Preempted, TenfoldError, TrainingError, error_of
+from pipeline.errors import Preempted, ServerLost, TenfoldError, error_of
 from pipeline.rendezvous.presence import SILENT_S, Lookout, Member, Presence
 from pipeline.servers import Server
 
@@ -72,10 +72,10 @@ class Gang:
             if member.ended and not member.is_done:
                 yield error_of(member.ended["kind"], f"{self._named(member)} ended: {member.ended['message']}")
             elif not member.ended and self._lookout.is_silent(member.nonce):
-                yield TrainingError(f"{self._named(member)} has not been heard of for {SILENT_S:.0f} s: run again")
+                yield ServerLost(f"{self._named(member)} has not been heard of for {SILENT_S:.0f} s: run again")
         for nonce, other in self._lookout.alive().items():
             if nonce not in self._known:  # another try: what we train is of no use to it
-                yield TrainingError(f"{self._named(other)} was started anew: run again, so that all go on together")
+                yield ServerLost(f"{self._named(other)} was started anew: run again, so that all go on together")
 
     def _named(self, member: Member) -> str:
         return f"{Server(member.server, self.server.count)} on {member.name}"

@@ -22,6 +22,7 @@ from pipeline.rendezvous import Gang, joined
 from pipeline.runs import EXIT_PREEMPTED, Run, exclusive, load_run, result_of, save_failure
 from pipeline.servers import CLUSTER
 from pipeline.training.quiet import stderr_held_back
+from pipeline.training.watchdog import watched
 
 _log = logging.getLogger("pipeline.training")
 
@@ -74,8 +75,9 @@ def _train(folder: Path, stop: threading.Event) -> None:
         with stderr_held_back():  # the import takes seconds: SIGTERM must be heeded before it
             from pipeline.training.job import run_job
 
-        with mirrored(run.folder, run.place):
-            run_job(run, stop.is_set, gang)
+        stall_s = 60 * run.settings.stall_minutes
+        with mirrored(run.folder, run.place), watched(run.folder, stall_s, partial(_leave, run.folder)) as heard:
+            run_job(run, stop.is_set, gang, heard)
         if gang and not run.server.is_chief:
             gang.wait_for_chief(stop.is_set)
 
@@ -89,7 +91,7 @@ def _joined(run: Run, stop: threading.Event) -> AbstractContextManager[Gang | No
 
 
 def _leave(folder: Path, error: TenfoldError) -> None:
-    """End this process while its main thread waits, within TensorFlow, for a server that is gone."""
+    """End this process while its main thread is stuck within TensorFlow, or waits there for a server that is gone."""
     save_failure(folder, error)
     _log.error("%s", error)
     logging.shutdown()

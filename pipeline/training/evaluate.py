@@ -15,6 +15,7 @@ from pipeline.progress import progress
 from pipeline.runs import Run, best_model
 from pipeline.training.loop import Batch
 from pipeline.training.models import with_probabilities
+from pipeline.training.parts import joined as in_parts
 
 _log = logging.getLogger(__name__)
 
@@ -26,33 +27,36 @@ def evaluate(
     model: keras.Model,
     batches: Iterable[Batch],
     stopping: Callable[[], bool],
+    parts: int = 1,
 ) -> None:
     """Evaluate the best model of a run and write what came of it into its folder.
 
     Its weights are read into `model`, which gives logits: a second model would want a second one's memory, and a file
     that is loaded as a whole the user's own classes registered. `batches` are those of `validation_batches`, as
-    `strategy` distributes them. Raises Preempted where `stopping` says so.
+    `strategy` distributes them; each device takes them in so many `parts`. Raises Preempted where `stopping` says so.
     """
     best = with_probabilities(model)
     best.load_weights(best_model(run))
     with progress("evaluation", dataset.splits["validation"].examples) as advance:
-        parts = []
-        for part in predicted(strategy, best, batches):
+        kept = []
+        for of_batch in predicted(strategy, best, batches, parts):
             if stopping():
                 raise Preempted("asked to stop in the evaluation of the best model")
-            advance(len(part.label))
-            parts.append(part)
-    predictions = joined(parts)
+            advance(len(of_batch.label))
+            kept.append(of_batch)
+    predictions = joined(kept)
     found = evaluation.evaluation_of(predictions, dataset.names, run.settings.seed)
     evaluation.save(run.folder, predictions, found)
     _say(found["figures"])
 
 
-def predicted(strategy: tf.distribute.Strategy, model: keras.Model, batches: Iterable[Batch]) -> Iterator[Predictions]:
+def predicted(
+    strategy: tf.distribute.Strategy, model: keras.Model, batches: Iterable[Batch], parts: int = 1
+) -> Iterator[Predictions]:
     """What is kept of each batch, in order and without its padding; `model` gives probabilities."""
 
     def of_replica(images: tf.Tensor) -> tf.Tensor:
-        return model(images, training=False)
+        return in_parts(lambda part: model(part, training=False), images, parts)
 
     run = tf.function(lambda images: strategy.run(of_replica, args=(images,)), reduce_retracing=True)
     for images, labels, weights in one_ahead(batches):

@@ -13,7 +13,7 @@ import tensorflow as tf
 from pipeline import dataset as datasets
 from pipeline.config import Settings
 from pipeline.dataset import Dataset
-from pipeline.errors import BadInput, Preempted, StorageError, TrainingError
+from pipeline.errors import BadInput, Preempted, ServerLost, StorageError
 from pipeline.input import one_ahead, steps_per_epoch
 from pipeline.input.damage import DAMAGE, damage_named
 from pipeline.malloc import keep_large_blocks
@@ -29,10 +29,18 @@ from pipeline.training.evaluate import evaluate
 from pipeline.training.export import export
 from pipeline.training.inputs import Readers, open_inputs, open_validation, would_keep
 from pipeline.training.loop import Batch, EpochLoop, NumberedBatch, Sums
+from pipeline.training.memory import is_out_of_memory, out_of_memory, parts_of_batch
 from pipeline.training.models import build_model, with_probabilities
 from pipeline.training.optimizer import build_optimizer
 from pipeline.training.phases import build_steps
-from pipeline.training.strategy import agreed, from_first, on_devices, open_strategy, take_from_first
+from pipeline.training.strategy import (
+    agreed,
+    from_first,
+    on_devices,
+    open_strategy,
+    share_of_device,
+    take_from_first,
+)
 
 EXPLAINED_S = 15.0
 """How long it may take until the others have heard why a server is gone."""
@@ -41,14 +49,17 @@ _UNREACHED = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.Canc
 _log = logging.getLogger(__name__)
 
 
-def run_job(run: Run, stopping: Callable[[], bool], gang: Gang | None = None) -> None:
+def run_job(
+    run: Run, stopping: Callable[[], bool], gang: Gang | None = None, heard: Callable[[], None] = lambda: None
+) -> None:
     """Train what `run` says, with the servers of a gang where there are several; server 0 writes what comes of it.
 
-    `stopping` is asked between steps. Raises Preempted, after a checkpoint, where it says so; TrainingError where the
-    loss is no number, or a server is gone.
+    `stopping` is asked between steps, and `heard` called with each, of the validation and the evaluation too. Raises
+    Preempted, after a checkpoint, where it says so; TrainingError where the loss is no number, or a server is gone;
+    OutOfMemory where the next try takes fewer examples at once.
     """
     # Before the monitor: Comet's thread draws from Python's random numbers, from which Keras takes the first weights.
-    training = _Training(run, stopping, gang)
+    training = _Training(run, stopping, gang, heard)
     with _monitored(run, gang) as monitor, _losses_named(gang):
         training.run(monitor)
     if run.server.is_chief:
@@ -72,7 +83,7 @@ def _losses_named(gang: Gang | None) -> Iterator[None]:
     except _UNREACHED as error:
         if gang is None:
             raise
-        raise gang.loss(EXPLAINED_S) or TrainingError(
+        raise gang.loss(EXPLAINED_S) or ServerLost(
             "another training server cannot be reached any more: run again, so that all go on together"
         ) from error
 
@@ -88,14 +99,16 @@ def comet_options(run: Run) -> CometOptions:
 
 
 class _Training:
-    def __init__(self, run: Run, stopping: Callable[[], bool], gang: Gang | None) -> None:
-        self._run, self._stopping = run, stopping
+    def __init__(self, run: Run, stopping: Callable[[], bool], gang: Gang | None, heard: Callable[[], None]) -> None:
+        self._run, self._stopping, self._heard = run, stopping, heard
         self._settings: Settings = run.settings
         self._folder = place_of(run.dataset)
         self._dataset: Dataset = datasets.load(self._folder)
         self._batch_size = self._settings.batch_size // run.server.count
         self._steps_per_epoch = steps_per_epoch(self._dataset, self._batch_size, run.server.count)
         self._strategy = open_strategy(gang)
+        self._share = share_of_device(self._batch_size, self._strategy)
+        self._parts = parts_of_batch(run, self._share)
         keras.utils.set_random_seed(self._settings.seed)
         with self._strategy.scope():
             self._model = _built(self._settings, len(self._dataset.labels))
@@ -104,7 +117,7 @@ class _Training:
             self._checkpoints = Checkpoints(run.folder / "checkpoints", self._model, optimizer, kept)
         self._start = self._restored()
         told = self._settings, self._strategy, self._model, optimizer, self._dataset, self._steps_per_epoch
-        self._steps = build_steps(*told)
+        self._steps = build_steps(*told, self._parts)
 
     def _restored(self) -> Position:
         """How far the last checkpoint is, which server 0 reads for all."""
@@ -121,7 +134,7 @@ class _Training:
     def run(self, monitor: Monitor) -> None:
         """All epochs that are left, then the evaluation of the best model."""
         start, settings = self._start, self._settings
-        loop = EpochLoop(self._steps, monitor, self._stopping, step=start.step, sums=start.sums)
+        loop = EpochLoop(self._steps, monitor, self._stopping_at_step, step=start.step, sums=start.sums)
         loop.after_step, loop.describe = partial(self._save_where_due, loop), self._in_words
         self._interval = Interval(settings.checkpoint_minutes, settings.checkpoint_steps, start.step)
         told = settings, self._folder, self._dataset, self._run.server, loop.step, self._stopping, self._keeps()
@@ -158,7 +171,12 @@ class _Training:
     def _evaluate(self) -> None:
         with self._whole_validation() as (batches, readers), self._explained(readers):
             told = self._run, self._dataset, self._strategy, self._model
-            evaluate(*told, self._on_devices(batches), self._stopping)
+            evaluate(*told, self._on_devices(batches), self._stopping_at_step, self._parts)
+
+    def _stopping_at_step(self) -> bool:
+        # Not `_stopping` itself: readers ask that while they wait, also where the steps are stuck.
+        self._heard()
+        return self._stopping()
 
     def _whole_validation(self) -> AbstractContextManager[tuple[tf.data.Dataset, Readers]]:
         if self._run.server.count == 1:  # what is kept of it can be used again
@@ -170,13 +188,15 @@ class _Training:
 
     @contextmanager
     def _explained(self, readers: Readers) -> Iterator[None]:
-        """Around what reads batches: say which shard is damaged, or why no more came."""
+        """Around what takes batches: say which shard is damaged, why no more came, or that they were too large."""
         try:
             with nullcontext() if readers.train else damage_named(self._folder):
                 yield
         except tf.errors.OpError as error:
             if readers.failure:
                 raise readers.failure from error
+            if is_out_of_memory(error):
+                raise out_of_memory(self._run, self._share, self._parts) from error
             if readers.train and isinstance(error, DAMAGE):
                 raise StorageError(
                     f"{error.message}: a copy in the shard cache was damaged after it was checked; run again: it is "

@@ -45,9 +45,13 @@ def build_steps(
     optimizer: keras.Optimizer,
     dataset: Dataset,
     steps_per_epoch: int,
+    parts: int = 1,
 ) -> Steps | TwoPhases:
-    """The steps of a training of `dataset`, for an optimizer that is built and, after a stop, restored."""
+    """The steps of a training of `dataset`, for an optimizer that is built and, after a stop, restored.
+
+    Each replica takes its batch in so many `parts`.
+    """
     loss = training_loss(settings, dataset)
-    steps = Steps(strategy, model, optimizer, settings.color_jitter, settings.seed, loss, settings.xla)
+    steps = Steps(strategy, model, optimizer, settings.color_jitter, settings.seed, loss, settings.xla, parts)
     frozen = settings.freeze_epochs * steps_per_epoch
     return TwoPhases(steps, base_of(model), optimizer, frozen) if frozen else steps

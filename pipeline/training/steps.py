@@ -2,12 +2,14 @@
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
 import keras
 import tensorflow as tf
 
 from pipeline.input.color import jittered, seed_of_batch
 from pipeline.training.losses import Loss, cross_entropy
+from pipeline.training.parts import summed
 
 _log = logging.getLogger(__name__)
 _Replica = Callable[..., tf.Tensor]
@@ -21,7 +23,8 @@ class Steps:
     servers, (4,): the examples' losses, how many of them were right, how many there were, and `asked`: all servers
     learn in the same step that one of them has to leave. What weighs nothing is in none of them. The training step sees
     other colours, by up to `color_jitter` (0 to 1), and gives the `loss` that it trains on; an evaluation gives the
-    cross-entropy. `xla` compiles both with XLA, where there is one replica.
+    cross-entropy. `xla` compiles both with XLA, where there is one replica. Each replica takes its batch in so many
+    `parts`, one after another, for one update: the memory of a step is that of a part.
     """
 
     def __init__(
@@ -33,10 +36,11 @@ class Steps:
         seed: int = 0,
         loss: Loss = cross_entropy,
         xla: bool = False,
+        parts: int = 1,
     ) -> None:
         self._strategy, self._model, self._optimizer = strategy, model, optimizer
         self._color_jitter, self._seed = color_jitter, seed
-        self._loss, self._xla = loss, xla and _is_alone(strategy)
+        self._loss, self._xla, self._parts = loss, xla and _is_alone(strategy), parts
         self.evaluate = tf.function(self._evaluate, reduce_retracing=True)
         self.trace()
 
@@ -65,22 +69,29 @@ class Steps:
         self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, examples: tf.Tensor
     ) -> tf.Tensor:
         seen = self._colored(images) if self._color_jitter else images
+        variables = self._model.trainable_variables
+        zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables], tf.zeros(2)
+        of_part = partial(self._gradients, examples)
+        gradients, sums = summed(of_part, (seen, labels, weights), self._parts, zeros)
+        # Before the optimizer, which would clip, and look for an overflow, in the part of this replica alone.
+        gradients = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, gradients)
+        self._optimizer.apply(gradients, variables)
+        return sums
+
+    def _gradients(
+        self, examples: tf.Tensor, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor
+    ) -> tuple[list[tf.Tensor], tf.Tensor]:
+        """What a part of the batch adds to the gradients of the mean loss of all `examples`, and its sums."""
         with tf.GradientTape() as tape:
-            logits = self._model(seen, training=True)
+            logits = self._model(images, training=True)
             losses = self._loss(labels, logits) * weights
             mean = tf.math.divide_no_nan(tf.reduce_sum(losses), examples) + self._penalty()
             scaled = self._optimizer.scale_loss(mean)  # what is reported stays a number where this overflows
-        variables = self._model.trainable_variables
-        # Before the optimizer, which would clip, and look for an overflow, in the part of this replica alone.
-        gradients = tf.distribute.get_replica_context().all_reduce(
-            tf.distribute.ReduceOp.SUM, tape.gradient(scaled, variables)
-        )
-        self._optimizer.apply(gradients, variables)
-        return _sums(losses, labels, logits, weights)
+        return tape.gradient(scaled, self._model.trainable_variables), _sums(losses, labels, logits, weights)
 
     def _penalty(self) -> tf.Tensor | float:
-        """This replica's part of what the layers of a model want small, as those with a regularizer do."""
-        return sum(self._model.losses) / self._strategy.num_replicas_in_sync
+        """A part's share of what the layers of a model want small, as those with a regularizer do."""
+        return sum(self._model.losses) / (self._strategy.num_replicas_in_sync * self._parts)
 
     def _colored(self, images: tf.Tensor) -> tf.Tensor:
         """The images in the colours of this step, which the optimizer counts: its count is in every checkpoint."""
@@ -93,9 +104,12 @@ class Steps:
     def _evaluate_replica(
         self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, asked: tf.Tensor
     ) -> tf.Tensor:
-        logits = self._model(images, training=False)
-        sums = _sums(cross_entropy(labels, logits) * weights, labels, logits, weights)
+        sums = summed(self._evaluated, (images, labels, weights), self._parts, tf.zeros(2))
         return tf.concat([sums, _told(weights, asked)], axis=0)
+
+    def _evaluated(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
+        logits = self._model(images, training=False)
+        return _sums(cross_entropy(labels, logits) * weights, labels, logits, weights)
 
 
 def _is_alone(strategy: tf.distribute.Strategy) -> bool:

@@ -33,15 +33,21 @@ def on_devices(batches: tf.data.Dataset, batch_size: int, strategy: tf.distribut
 
     Raises BadInput where that leaves a remainder.
     """
+    share = share_of_device(batch_size, strategy)
+    cut = batches if share == batch_size else batches.rebatch(share, drop_remainder=True)
+    distributed: Iterable[Any] = strategy.distribute_datasets_from_function(lambda _: cut)
+    return distributed
+
+
+def share_of_device(batch_size: int, strategy: tf.distribute.Strategy) -> int:
+    """How many examples each device takes of a batch of this server. Raises BadInput where that leaves a remainder."""
     devices = len(strategy.extended.worker_devices)
     if batch_size % devices:
         raise BadInput(
             f"batch_size must be a multiple of {strategy.num_replicas_in_sync}, the GPUs of all training servers: it "
             f"leaves {batch_size} examples for {devices} GPUs"
         )
-    cut = batches if devices == 1 else batches.rebatch(batch_size // devices, drop_remainder=True)
-    distributed: Iterable[Any] = strategy.distribute_datasets_from_function(lambda _: cut)
-    return distributed
+    return batch_size // devices
 
 
 def take_from_first(variables: Sequence[keras.Variable], strategy: tf.distribute.Strategy) -> None:

@@ -130,14 +130,37 @@ def test_every_task_says_what_it_does_costs_and_what_its_failure_means(dags: dic
 def test_every_task_is_retried_by_the_kind_of_its_error(dags: dict[str, Any], dag_id: str):
     from airflow.sdk import RetryAction
 
-    from pipeline.errors import GateError, Preempted, SettingsError
+    from pipeline import errors
 
     for task in dags[dag_id].tasks:
-        assert task.retries == 2
-        assert task.retry_policy.evaluate(SettingsError(), 1, 2).action == RetryAction.FAIL
-        assert task.retry_policy.evaluate(GateError(), 1, 2).action == RetryAction.FAIL
-        assert task.retry_policy.evaluate(Preempted(), 1, 2).action == RetryAction.RETRY
-        assert task.retry_policy.evaluate(OSError(), 1, 2).action == RetryAction.DEFAULT
+        assert task.retries == (20 if task.task_id == "train" else 2)
+        for hopeless in (errors.SettingsError(), errors.GateError(), errors.AccessError()):
+            assert task.retry_policy.evaluate(hopeless, 1, 2).action == RetryAction.FAIL
+        for passing in (errors.Preempted(), errors.OutOfMemory(), errors.StorageError(), errors.ServerLost()):
+            decision = task.retry_policy.evaluate(passing, 1, 2)
+            assert (decision.action, decision.retry_delay) == (RetryAction.RETRY, timedelta(0))
+        for unknown in (OSError(), errors.TrainingError()):
+            assert task.retry_policy.evaluate(unknown, 1, 2).action == RetryAction.DEFAULT
+
+
+class Kept(dict[str, Any]):
+    """What Airflow keeps for a task from one try to the next."""
+
+    set = dict.__setitem__
+
+
+def test_preemptions_leave_a_training_its_retries():
+    from dags.defaults import training_retries
+    from pipeline.errors import Preempted, TrainingError
+
+    policy, context = training_retries()["retry_policy"], {"task_state_store": Kept()}
+
+    def actions(errors: list[Exception], max_tries: int) -> list[str]:
+        return [policy.evaluate(error, 1, max_tries, context).action.value for error in errors]
+
+    errors = [Preempted(), TrainingError(), Preempted(), Preempted(), OSError(), Preempted(), TrainingError()]
+    assert actions(errors, 20) == ["retry", "default", "retry", "retry", "default", "retry", "fail"]
+    assert actions([OSError()], 27) == ["default"]  # a person has cleared it
 
 
 @pytest.mark.parametrize("dag_id", ALL)

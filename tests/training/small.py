@@ -50,22 +50,29 @@ class Small:
         return [variable.numpy() for variable in self.model.weights]
 
 
-def small(settings: Settings, folder: Path, dropout: float = 0.5) -> Small:
+def small(
+    settings: Settings,
+    folder: Path,
+    dropout: float = 0.5,
+    normalized: bool = True,
+    strategy: tf.distribute.Strategy | None = None,
+) -> Small:
     """The model, made anew with the same first weights, or as the last checkpoint in `folder` has it."""
     keras.utils.set_random_seed(0)
-    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    strategy = strategy or tf.distribute.OneDeviceStrategy("/cpu:0")
     with strategy.scope():
-        model = _model(settings.precision, dropout)
+        model = _model(settings.precision, dropout, normalized)
         optimizer = build_optimizer(settings, model, STEPS_PER_EPOCH)
         checkpoints = Checkpoints(folder, model, optimizer)
     checkpoints.restore()
-    steps = build_steps(settings, strategy, model, optimizer, DATASET, STEPS_PER_EPOCH)
+    steps = build_steps(settings, strategy, model, optimizer, DATASET, STEPS_PER_EPOCH, settings.micro_batches)
     return Small(model, optimizer, checkpoints, steps)
 
 
-def _model(precision: str, dropout: float) -> keras.Model:
+def _model(precision: str, dropout: float, normalized: bool) -> keras.Model:
     inner = keras.Input((75,))
-    x = keras.layers.BatchNormalization(dtype=precision)(keras.layers.Dense(8, dtype=precision)(inner))
+    x = keras.layers.Dense(8, dtype=precision, kernel_regularizer=keras.regularizers.L2(0.01))(inner)
+    x = keras.layers.BatchNormalization(dtype=precision)(x) if normalized else x
     base = keras.Model(inner, keras.layers.Dropout(dropout, dtype=precision)(x))
     inputs = keras.Input((5, 5, 3))
     scaled = keras.layers.Flatten()(keras.layers.Rescaling(1 / 127.5, offset=-1)(inputs))

@@ -1,6 +1,5 @@
 """Training of a tiny data set, in this process."""
 
-import json
 import math
 import shutil
 from collections.abc import Callable
@@ -55,15 +54,17 @@ def test_a_training_keeps_large_blocks_of_memory(run: Run):
 
 
 def test_a_training_leaves_all_that_it_promises(run: Run, published: Path):
-    run_job(run, never)
+    heard: list[None] = []
+    run_job(run, never, heard=lambda: heard.append(None))
     result = load_result(run.folder)
     assert result is not None
     assert result["epochs"] == 2
     assert 0 <= result["metrics"]["val_accuracy"] <= 1
     assert Path(result["comet"]).stat().st_size > 1000
     epochs, batches, samples = (read(run.folder / "record", kind) for kind in ("epochs", "batches", "samples"))
-    train = json.loads((published / "dataset.json").read_text())["splits"]["train"]["examples"]
+    train, validation = (datasets.load(published).splits[name].examples for name in ("train", "validation"))
     steps = -(-train // 8)
+    assert len(heard) == 2 * steps + 3 * -(-validation // 8)  # two epochs, and the evaluation
     assert epochs["step"].tolist() == [1, 2]
     assert batches["step"].tolist() == list(range(1, 2 * steps + 1))
     assert batches["input/examples"].sum() == 2 * train

@@ -188,6 +188,7 @@ def test_other_phases_have_another_folder(settings: Settings, tmp_path: Path, va
         {"comet_project": "other", "sample_hz": 1.0},
         {"cache_gigabytes": 1.0, "read_shards": "direct"},
         {"checkpoint_minutes": 0.5, "checkpoint_steps": 7, "checkpoints_kept": 1},
+        {"micro_batches": 4, "on_out_of_memory": "fail", "stall_minutes": 5.0},
     ],
 )
 def test_what_decides_no_training_leaves_it_in_its_folder(settings: Settings, values: dict):

@@ -1,13 +1,19 @@
-"""A step in 16 bits, and one that XLA compiled."""
+"""A step in 16 bits, one that XLA compiled, and one in parts."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from pipeline.config import settings_from
+from pipeline.training.losses import cross_entropy
+from pipeline.training.steps import Steps
 from tests.training.small import BATCH, Small, small
 
+ROOT = Path(__file__).parents[2]
 HALF = settings_from({"precision": "mixed_float16"})
 TOO_LARGE = 2.0**60
 
@@ -70,3 +76,75 @@ def compiled_functions(training: Small) -> int:
     """How many functions within the training step XLA must compile."""
     graph = training.steps.train.get_concrete_function(*BATCH).graph.as_graph_def()
     return sum("_XlaMustCompile" in function.attr for function in graph.library.function)
+
+
+@pytest.mark.parametrize(
+    ("values", "atol"),
+    [
+        ({}, 1e-6),
+        ({"micro_batches": 4}, 1e-6),
+        ({"color_jitter": 0.5}, 1e-6),
+        ({"xla": True}, 1e-6),
+        ({"precision": "mixed_float16"}, 1e-4),
+    ],
+)
+def test_parts_of_a_batch_have_its_gradients(values: dict, atol: float, tmp_path: Path):
+    """Without normalization and dropout: those see what they are given at once."""
+    both = [settings_from({"micro_batches": 2, **values}), settings_from({**values, "micro_batches": 1})]
+    parts, whole = (
+        small(settings, tmp_path / str(settings.micro_batches), dropout=0.0, normalized=False) for settings in both
+    )
+    assert parts.train(1) == pytest.approx(whole.train(1), rel=max(atol, 1e-5))
+    for one, other in zip(first_moments(parts), first_moments(whole), strict=True):
+        assert np.abs(other).max() > 1e-4  # a tenth of a gradient
+        assert np.allclose(one, other, rtol=1e-4, atol=atol)
+    assert int(parts.optimizer.iterations) == 1
+    assert parts.steps.evaluate(*BATCH).numpy() == pytest.approx(whole.steps.evaluate(*BATCH).numpy(), rel=1e-3)
+
+
+def test_a_step_in_parts_has_one_of_them_at_a_time(tmp_path: Path):
+    """The model stands once in the step, for one example, within a loop of which one turn runs at a time."""
+    training = small(settings_from({}), tmp_path)
+    taken: list[int] = []
+
+    def loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        taken.append(labels.shape[0])
+        return cross_entropy(labels, logits)
+
+    strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+    steps = Steps(strategy, training.model, training.optimizer, loss=loss, parts=4)
+    graph = steps.train.get_concrete_function(*BATCH).graph.as_graph_def()
+    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    loops = [node.attr["parallel_iterations"].i for node in nodes if node.op in ("While", "StatelessWhile")]
+    assert (taken, loops) == ([1], [1])
+
+
+TWO_DEVICES = """
+import sys
+import tensorflow as tf
+[cpu] = tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+from tests.training.test_steps import assert_two_devices_take_parts
+assert_two_devices_take_parts(sys.argv[1])
+"""
+
+
+@pytest.mark.long
+def test_two_devices_take_parts(tmp_path: Path):
+    """In a process of its own: TensorFlow can divide a processor only before it has used it."""
+    subprocess.run([sys.executable, "-c", TWO_DEVICES, str(tmp_path)], cwd=ROOT, check=True, timeout=120)
+
+
+def assert_two_devices_take_parts(folder: str) -> None:
+    """That they have the gradients of whole batches, and get on with the variables of normalization and dropout."""
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
+
+    def moments(parts: int, dropout: float, normalized: bool) -> list[np.ndarray]:
+        training = small(settings_from({"micro_batches": parts}), Path(folder), dropout, normalized, strategy)
+        same = strategy.distribute_datasets_from_function(lambda _: tf.data.Dataset.from_tensors(BATCH[:3]).repeat(2))
+        assert training.steps.train(*next(iter(same)), BATCH[3])[2] == 6  # examples, without the padding
+        return first_moments(training)
+
+    for one, other in zip(moments(1, 0.0, False), moments(2, 0.0, False), strict=True):
+        assert np.allclose(one, other, rtol=1e-4, atol=1e-6)
+    assert all(np.isfinite(moment).all() for moment in moments(2, 0.5, True))
