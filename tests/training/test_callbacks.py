@@ -52,7 +52,7 @@ def stops_at_once(folder: Path) -> list[keras.callbacks.Callback]:
 
 
 def reduces_the_rate(folder: Path) -> list[keras.callbacks.Callback]:
-    return [keras.callbacks.ReduceLROnPlateau(factor=0.5, patience=1)]
+    return [keras.callbacks.ReduceLROnPlateau(factor=0.5, patience=1), keras.callbacks.CSVLogger(folder / "rates.csv")]
 
 
 def multiplies_the_rate(folder: Path) -> list[keras.callbacks.Callback]:
@@ -380,9 +380,8 @@ def test_a_job_ends_where_a_callback_stops_it(published: Path, tmp_path: Path):
     assert load_result(run.folder)["epochs"] == 1
     assert (run.folder / "evaluation.json").exists()
     batches, epochs = (read(run.folder / "record", kind) for kind in ("batches", "epochs"))
-    slept = epochs["callbacks/time_s"][0]
-    assert slept >= 0.1 * len(batches)
-    assert epochs["epoch/time_s"][0] == pytest.approx(batches["step/time_ms"].sum() / 1000, abs=slept / 2)
+    assert epochs["callbacks/time_s"][0] >= 0.1 * len(batches)
+    assert batches["step/time_ms"].min() < 100
     names = {name for _, name, _ in scalars(run.folder / "tensorboard")}
     assert {"loss", "accuracy", "val_loss", "val_accuracy", "learning_rate", "input/wait_fraction"} <= names
 
