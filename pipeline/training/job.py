@@ -30,7 +30,7 @@ from pipeline.training.export import export
 from pipeline.training.inputs import Readers, open_inputs, open_validation, would_keep
 from pipeline.training.loop import Batch, EpochLoop, NumberedBatch, Sums
 from pipeline.training.models import build_model, with_probabilities
-from pipeline.training.optimizer import build_optimizer
+from pipeline.training.optimizer import build_optimizer, rate_now
 from pipeline.training.phases import build_steps
 from pipeline.training.strategy import agreed, from_first, on_devices, open_strategy, take_from_first
 
@@ -203,7 +203,7 @@ class _Training:
         loop.sums = trained  # again: the checkpoint of a stop in the validation must have them
         validated = self._callbacks.tested(partial(loop.evaluate, validation))
         loop.sums = Sums()
-        values = {**_values(trained, validated), "learning_rate": float(self._optimizer.learning_rate)}
+        values = {**_values(trained, validated), "learning_rate": rate_now(self._optimizer)}
         values |= self._callbacks.end_epoch(epoch, values)
         loop.monitor.epoch(epoch=epoch, step=loop.step, values=values)
         self._say(epoch, values)

@@ -40,6 +40,11 @@ def _rate(settings: Settings, steps_per_epoch: int) -> "LearningRate | float":
     return scaled_rate(settings) if may_be_set(settings) else learning_rate(settings, steps_per_epoch)
 
 
+def rate_now(optimizer: keras.Optimizer) -> float:
+    """The learning rate of the next update; `float` knows no variable of several replicas."""
+    return float(ops.convert_to_numpy(optimizer.learning_rate))
+
+
 class AdamOfSums(keras.optimizers.Adam):  # type: ignore[misc]  # Keras is not followed
     """Adam for gradients that are the sum over all replicas already.
 

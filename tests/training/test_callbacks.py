@@ -419,3 +419,18 @@ def test_a_job_that_was_killed_counts_patience_on(published: Path, tmp_path: Pat
         process.wait()
     assert TrainingProcess(run, output=1).wait()["epochs"] == 20
     assert read(run.folder / "record", "epochs")["step"].tolist() == list(range(1, 21))
+
+
+def reduces_and_stops(folder: Path) -> list[keras.callbacks.Callback]:
+    reduce = keras.callbacks.ReduceLROnPlateau("loss", min_delta=1e9, patience=1, factor=0.5)
+    return [reduce, keras.callbacks.EarlyStopping("val_accuracy", patience=3, baseline=2.0)]
+
+
+@pytest.mark.long
+def test_all_servers_follow_the_callbacks_of_the_first(published: Path, tmp_path: Path):
+    settings = job_settings(tmp_path, "reduces_and_stops", epochs=6, num_training_servers=2)
+    runs = [prepare_run(settings, published, "run", index) for index in range(2)]
+    processes = [TrainingProcess(run, output=1) for run in runs]
+    assert [process.wait()["epochs"] for process in processes] == [3, 3]
+    rates = [read(run.folder / "record", "epochs")["learning_rate"].tolist() for run in runs]
+    assert rates == [[0.5, 0.5, 0.25]] * 2
