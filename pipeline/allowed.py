@@ -70,7 +70,8 @@ def require_allowed(settings: "Settings") -> None:
         allowed = [_with_defaults(allowed_places(name), settings) for name in names]
         if uri and not any(_holds(each, uri) for each in allowed):
             raise SettingsError(_refusal(f"{field} {uri!r}", *allowed))
-    _require_model(settings.model)
+    for field in ("model", "callbacks"):
+        _require_function(field, getattr(settings, field))
 
 
 def may_read(place: Place) -> bool:
@@ -88,14 +89,15 @@ def require_source(place: Place) -> None:
         raise SourceError(_refusal(f"the source names '{place}', which", allowed))
 
 
-def _require_model(model: str) -> None:
+def _require_function(field: str, name: str) -> None:
     """Refuse a function of a package that is not allowed, before it is imported: that alone runs its code."""
     text = os.environ.get(MODELS)
-    module, function, _ = model.partition(":")
-    if function and text is not None and not any(f"{module}.".startswith(f"{name}.") for name in _entries(text)):
+    module, function, _ = name.partition(":")
+    if function and text is not None and not any(f"{module}.".startswith(f"{each}.") for each in _entries(text)):
+        otherwise = "choose a model by its name" if field == "model" else "leave it empty"
         raise SettingsError(
-            f"model {model!r} is outside of what {MODELS} allows ({text or 'nothing'}): choose a model by its name, or "
-            "let the administrator add the package to the setting"
+            f"{field} {name!r} is outside of what {MODELS} allows ({text or 'nothing'}): {otherwise}, or let the "
+            "administrator add the package to the setting"
         )
 
 

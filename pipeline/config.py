@@ -678,6 +678,15 @@ class Settings(BaseModel):
         "again from its last checkpoint. Longer than the first step and the final export take. 0: never.",
     )
 
+    callbacks: str = Field(
+        "",
+        title="Callbacks",
+        json_schema_extra=TRAINING,
+        examples=["my_package.callbacks:make"],
+        description="package.module:function of yours, which is called with a folder to write to (pathlib.Path) and "
+        "returns a list of keras.callbacks.Callback: early stopping, for instance.",
+    )
+
     promote: Literal["if_not_worse", "always", "never"] = Field(
         "if_not_worse",
         title="Promote",
@@ -703,6 +712,13 @@ class Settings(BaseModel):
         le=20,
         json_schema_extra=MONITORING,
         description="How often utilization is sampled.",
+    )
+
+    tensorboard: bool = Field(
+        False,
+        title="TensorBoard",
+        json_schema_extra=MONITORING,
+        description="Write the values of each epoch for TensorBoard too, into tensorboard/ of the training.",
     )
 
     comet_project: str = Field(
@@ -811,6 +827,13 @@ class Settings(BaseModel):
     def _is_a_model(cls, value: str) -> str:
         if value not in MODELS and not _FUNCTION.fullmatch(value):
             raise ValueError(f"must be {', '.join(MODELS)} or package.module:function")
+        return value
+
+    @field_validator("callbacks")
+    @classmethod
+    def _is_a_function(cls, value: str) -> str:
+        if value and not _FUNCTION.fullmatch(value):
+            raise ValueError("must be package.module:function, or empty")
         return value
 
     @field_validator("source_kind")

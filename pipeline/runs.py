@@ -10,6 +10,8 @@ model.keras     the best model, once the training is complete
 predictions.npz what it says of the validation examples, a row each
 evaluation.json how good that is (pipeline/evaluation.py)
 export/         the same for those who use it: a SavedModel that takes image files
+callbacks/      what callbacks of the user's own write
+tensorboard/    the values of each epoch for TensorBoard, where that is wanted
 comet/          offline archives, a folder a try
 result.json     written last: the training is complete
 failure.json    why the last try failed
@@ -122,7 +124,7 @@ _OF_THE_STEP = (
         "label_smoothing",
         "class_weights",
     ),
-    *("precision", "xla", "freeze_epochs", "finetune_rate"),
+    *("precision", "xla", "freeze_epochs", "finetune_rate", "callbacks"),
 )
 
 

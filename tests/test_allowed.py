@@ -155,6 +155,12 @@ def test_a_package_is_allowed_by_its_parts(packages: str, model: str, allowed: b
     assert allowed or f"model {model!r} is outside of what {MODELS} allows ({packages or 'nothing'})" in words
 
 
+def test_callbacks_are_of_an_allowed_package_too(allow: ALLOW):
+    allow(MODELS, "mine")
+    assert not refused(callbacks="mine.callbacks:make")
+    assert "callbacks 'os:kill' is outside of what TENFOLD_ALLOWED_MODELS allows (mine)" in refused(callbacks="os:kill")
+
+
 def test_a_package_that_is_not_allowed_is_not_imported(
     settings: Settings, tmp_path: Path, allow: ALLOW, monkeypatch: pytest.MonkeyPatch
 ):

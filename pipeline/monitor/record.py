@@ -74,6 +74,11 @@ class _Segment:
         self._file.close()
 
 
+def as_recorded(value: float) -> float:
+    """What `read` gives for a value: the same to seven digits."""
+    return float(_number(value))
+
+
 def _number(value: float | None) -> str:
     """Whole numbers in full, others to seven digits, a 32-bit float's worth. Missing is empty, never zero."""
     if value is None:

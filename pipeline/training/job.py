@@ -24,6 +24,7 @@ from pipeline.rendezvous import Gang
 from pipeline.runs import Best, Run, forget_bests, load_best, save_best, save_result
 from pipeline.storage import place_of, temporary_beside
 from pipeline.training.blame import examples_in_words
+from pipeline.training.callbacks import Callbacks
 from pipeline.training.checkpoint import Checkpoints, Interval, Position
 from pipeline.training.evaluate import evaluate
 from pipeline.training.export import export
@@ -31,7 +32,7 @@ from pipeline.training.inputs import Readers, open_inputs, open_validation, woul
 from pipeline.training.loop import Batch, EpochLoop, NumberedBatch, Sums
 from pipeline.training.memory import is_out_of_memory, out_of_memory, parts_of_batch
 from pipeline.training.models import build_model, with_probabilities
-from pipeline.training.optimizer import build_optimizer
+from pipeline.training.optimizer import build_optimizer, rate_now
 from pipeline.training.phases import build_steps
 from pipeline.training.strategy import (
     agreed,
@@ -115,9 +116,11 @@ class _Training:
             optimizer = build_optimizer(self._settings, self._model, self._steps_per_epoch)
             kept = self._settings.checkpoints_kept
             self._checkpoints = Checkpoints(run.folder / "checkpoints", self._model, optimizer, kept)
+        self._optimizer = optimizer
         self._start = self._restored()
         told = self._settings, self._strategy, self._model, optimizer, self._dataset, self._steps_per_epoch
-        self._steps = build_steps(*told, self._parts)
+        self._callbacks = Callbacks(run, self._model, optimizer, self._strategy, self._steps_per_epoch)
+        self._steps = self._callbacks.told_by(build_steps(*told, self._parts))
 
     def _restored(self) -> Position:
         """How far the last checkpoint is, which server 0 reads for all."""
@@ -134,7 +137,8 @@ class _Training:
     def run(self, monitor: Monitor) -> None:
         """All epochs that are left, then the evaluation of the best model."""
         start, settings = self._start, self._settings
-        loop = EpochLoop(self._steps, monitor, self._stopping_at_step, step=start.step, sums=start.sums)
+        clock = self._callbacks.clock
+        loop = EpochLoop(self._steps, monitor, self._stopping_at_step, step=start.step, sums=start.sums, clock=clock)
         loop.after_step, loop.describe = partial(self._save_where_due, loop), self._in_words
         self._interval = Interval(settings.checkpoint_minutes, settings.checkpoint_steps, start.step)
         told = settings, self._folder, self._dataset, self._run.server, loop.step, self._stopping, self._keeps()
@@ -159,10 +163,14 @@ class _Training:
         keep_large_blocks()
         with self._checkpoints, closing(one_ahead(training)) as batches:
             try:
+                self._callbacks.begin(self._start)
                 for epoch in range(done + 1, self._settings.epochs + 1):
+                    if not self._callbacks.begin_epoch(epoch):
+                        break
                     with self._explained(self._inputs.readers):
                         self._epoch(epoch, loop, batches, validation)
                     done = epoch
+                self._callbacks.end()
             except Preempted:
                 self._save(loop, done)
                 self._checkpoints.wait()
@@ -227,9 +235,10 @@ class _Training:
         with progress(what, self._dataset.splits["train"].examples) as advance:
             trained = loop.train(epoch, batches, epoch * self._steps_per_epoch, advance)
         loop.sums = trained  # again: the checkpoint of a stop in the validation must have them
-        validated = loop.evaluate(validation)
+        validated = self._callbacks.tested(partial(loop.evaluate, validation))
         loop.sums = Sums()
-        values = _values(trained, validated)
+        values = {**_values(trained, validated), "learning_rate": rate_now(self._optimizer)}
+        values |= self._callbacks.end_epoch(epoch, values)
         loop.monitor.epoch(epoch=epoch, step=loop.step, values=values)
         self._say(epoch, values)
         if self._run.server.is_chief:

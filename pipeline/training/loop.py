@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import tensorflow as tf
 
@@ -14,8 +15,6 @@ from pipeline.errors import Preempted, TrainingError
 from pipeline.input import one_ahead
 from pipeline.monitor import Monitor
 from pipeline.progress import Advance
-from pipeline.training.phases import TwoPhases
-from pipeline.training.steps import Steps
 
 Batch = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 """Images, labels and weights."""
@@ -56,6 +55,14 @@ class Sums:
         return self.wait_s / self.time_s if self.time_s else 0.0
 
 
+class TakesSteps(Protocol):
+    """`Steps`, or what is like it."""
+
+    def train(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, asked: tf.Tensor, /) -> tf.Tensor: ...
+
+    def evaluate(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, asked: tf.Tensor, /) -> tf.Tensor: ...
+
+
 @dataclass
 class EpochLoop:
     """Runs epochs over batches, reporting each step to the monitor.
@@ -63,7 +70,7 @@ class EpochLoop:
     `stopping` is asked before each step, and what it says goes through the step: all servers leave after the same one.
     """
 
-    steps: Steps | TwoPhases
+    steps: TakesSteps
     monitor: Monitor
     stopping: Callable[[], bool]
     step: int = 0

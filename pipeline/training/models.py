@@ -1,14 +1,13 @@
 """Models by name. Each takes images of 0 to 255, (batch, size, size, 3), and gives logits, (batch, classes)."""
 
-import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
 
 import keras
 
 from pipeline.config import Settings
 from pipeline.errors import SettingsError
+from pipeline.training.own import explained, own_function
 
 # How the input of each model of keras.applications was scaled when its published weights were trained.
 _SCALED_TO_ONE = ("MobileNetV2", "InceptionResNetV2")
@@ -65,34 +64,23 @@ def with_probabilities(model: keras.Model) -> keras.Model:
 def _own_model(settings: Settings, classes: int) -> keras.Model:
     """The model that a function of the user's own makes, as it is: it is not theirs to guess what we put before it."""
     what = f"model {settings.model!r}"
-    module, _, name = settings.model.partition(":")
-    with _explained(f"{what} cannot be imported: install its package, or put it on PYTHONPATH, on every worker"):
-        function = getattr(import_module(module), name)
-    with _explained(f"{what} failed, called with ({settings.image_size}, {classes})"):
+    function = own_function(what, settings.model)
+    with explained(f"{what} failed, called with ({settings.image_size}, {classes})"):
         theirs = function(settings.image_size, classes)
     if not isinstance(theirs, keras.Model):
         raise SettingsError(f"{what} must return a keras.Model, got {type(theirs).__name__}")
     inputs = keras.Input((settings.image_size, settings.image_size, 3), name="image")
-    with _explained(f"{what} must take images, {inputs.shape}"):
+    with explained(f"{what} must take images, {inputs.shape}"):
         logits = theirs(inputs)
     shape = getattr(logits, "shape", type(logits).__name__)
     if shape != (None, classes):
         raise SettingsError(f"{what} must give a logit a class, {(None, classes)}, got {shape}")
     if settings.weights:
         theirs.load_weights(settings.weights)
-    model = keras.Model(inputs, keras.ops.cast(logits, "float32"), name=name)
-    with _explained(f"{what} must be one that Keras can save"):  # else it fails after the first epoch
+    model = keras.Model(inputs, keras.ops.cast(logits, "float32"), name=settings.model.partition(":")[2])
+    with explained(f"{what} must be one that Keras can save"):  # else it fails after the first epoch
         keras.saving.serialize_keras_object(model)
     return model
-
-
-@contextmanager
-def _explained(what: str) -> Iterator[None]:
-    """Turn whatever code of the user's own raises into one sentence."""
-    try:
-        yield
-    except Exception as error:
-        raise SettingsError(f"{what} ({type(error).__name__}: {textwrap.shorten(str(error), 300)})") from error
 
 
 def _small_cnn(images: keras.KerasTensor, classes: int) -> keras.KerasTensor:

@@ -18,7 +18,7 @@ _BETA_1, _BETA_2 = 0.9, 0.999
 def build_optimizer(settings: Settings, model: keras.Model, steps_per_epoch: int) -> keras.Optimizer:
     """Adam as the settings want it, for a model of which nothing is frozen yet. Its variables are not made here."""
     optimizer = AdamOfSums(
-        learning_rate(settings, steps_per_epoch),
+        _rate(settings, steps_per_epoch),
         _BETA_1,
         _BETA_2,
         # This makes it AdamW: Keras takes it from the weights themselves, not by way of the gradients.
@@ -27,6 +27,22 @@ def build_optimizer(settings: Settings, model: keras.Model, steps_per_epoch: int
     )
     optimizer.exclude_from_weight_decay(_vectors(model))
     return keras.optimizers.LossScaleOptimizer(optimizer) if settings.precision == "mixed_float16" else optimizer
+
+
+def may_be_set(settings: Settings) -> bool:
+    """Whether callbacks may set the learning rate: Keras refuses them where it follows a schedule."""
+    plain = settings.learning_rate_schedule == "constant" and not settings.warmup_epochs and not settings.freeze_epochs
+    return bool(settings.callbacks) and plain
+
+
+def _rate(settings: Settings, steps_per_epoch: int) -> "LearningRate | float":
+    """A number becomes a variable of the optimizer, which is in every checkpoint."""
+    return scaled_rate(settings) if may_be_set(settings) else learning_rate(settings, steps_per_epoch)
+
+
+def rate_now(optimizer: keras.Optimizer) -> float:
+    """The learning rate of the next update; `float` knows no variable of several replicas."""
+    return float(ops.convert_to_numpy(optimizer.learning_rate))
 
 
 class AdamOfSums(keras.optimizers.Adam):  # type: ignore[misc]  # Keras is not followed

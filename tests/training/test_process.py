@@ -160,6 +160,7 @@ def test_other_weights_under_the_same_path_are_another_training(settings: Settin
         {"class_weights": "balanced"},
         {"precision": "mixed_float16"},
         {"xla": True},
+        {"callbacks": "mine:make"},
     ],
 )
 def test_other_settings_have_another_folder(settings: Settings, values: dict):
@@ -185,7 +186,7 @@ def test_other_phases_have_another_folder(settings: Settings, tmp_path: Path, va
         {"window": 7},
         {"num_shards": 3, "validation_fraction": 0.5, "on_leak": "continue"},
         {"dataset": "/data/other", "publish_uri": "/data/published"},
-        {"comet_project": "other", "sample_hz": 1.0},
+        {"comet_project": "other", "sample_hz": 1.0, "tensorboard": True},
         {"cache_gigabytes": 1.0, "read_shards": "direct"},
         {"checkpoint_minutes": 0.5, "checkpoint_steps": 7, "checkpoints_kept": 1},
         {"micro_batches": 4, "on_out_of_memory": "fail", "stall_minutes": 5.0},

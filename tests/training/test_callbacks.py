@@ -1,0 +1,436 @@
+"""Callbacks of Keras: each does in our loop what it does in Keras's, also after a stop."""
+
+import csv
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import keras
+import pytest
+import tensorflow as tf
+
+from pipeline.config import Settings, settings_from
+from pipeline.errors import Preempted, SettingsError, TrainingError
+from pipeline.monitor import last_row, read
+from pipeline.monitor.record import RecordSink
+from pipeline.monitor.row import Row
+from pipeline.runs import Run, load_result
+from pipeline.train import TrainingProcess, prepare_run
+from pipeline.training.callbacks import Callbacks
+from pipeline.training.checkpoint import Position
+from pipeline.training.job import run_job
+from pipeline.training.loop import Sums
+from pipeline.training.optimizer import build_optimizer
+from tests.training.small import BATCH, STEPS_PER_EPOCH
+from tests.waiting import until
+
+# What is killed here closes no file.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
+VAL_LOSSES = (0.9, 2 / 3, 0.8, 2 / 3, 0.7, 0.4, 0.7, 0.8)
+"""The best at epochs 1, 2 and 6; the fourth is as good as the second, of which the record has a little more."""
+FOLDERS: list[str] = []
+"""What a function below was called with."""
+
+
+def stops_early(folder: Path) -> list[keras.callbacks.Callback]:
+    FOLDERS.append(str(folder))
+    return [keras.callbacks.EarlyStopping(patience=2, restore_best_weights=True)]
+
+
+def stops_early_by_accuracy(folder: Path) -> list[keras.callbacks.Callback]:
+    return [keras.callbacks.EarlyStopping("val_accuracy", patience=2, min_delta=0.01)]
+
+
+def stops_at_once(folder: Path) -> list[keras.callbacks.Callback]:
+    """By what nobody can know from the record."""
+    return [StopsInEpoch(3)]
+
+
+def reduces_the_rate(folder: Path) -> list[keras.callbacks.Callback]:
+    return [keras.callbacks.ReduceLROnPlateau(factor=0.5, patience=1), keras.callbacks.CSVLogger(folder / "rates.csv")]
+
+
+def multiplies_the_rate(folder: Path) -> list[keras.callbacks.Callback]:
+    return [keras.callbacks.LearningRateScheduler(lambda epoch, rate: rate * 0.5)]
+
+
+def logs(folder: Path) -> list[keras.callbacks.Callback]:
+    return [keras.callbacks.CSVLogger(folder / "log.csv")]
+
+
+def saves(folder: Path) -> list[keras.callbacks.Callback]:
+    name = folder / "{epoch}.weights.h5"
+    return [keras.callbacks.ModelCheckpoint(name, save_best_only=True, save_weights_only=True)]
+
+
+def saves_whole(folder: Path) -> list[keras.callbacks.Callback]:
+    return [keras.callbacks.ModelCheckpoint(folder / "last.keras")]
+
+
+def keeps_history(folder: Path) -> list[keras.callbacks.Callback]:
+    return [keras.callbacks.History(), keras.callbacks.TerminateOnNaN(), keras.callbacks.LambdaCallback()]
+
+
+def fails(folder: Path) -> list[keras.callbacks.Callback]:
+    return [keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: logs["gone"])]
+
+
+def backs_up(folder: Path) -> list[keras.callbacks.Callback]:
+    return [keras.callbacks.BackupAndRestore(folder)]
+
+
+def writes_for_tensorboard(folder: Path) -> list[keras.callbacks.Callback]:
+    return [keras.callbacks.TensorBoard(folder)]
+
+
+def raises(folder: Path) -> list[keras.callbacks.Callback]:
+    raise IndexError("list index out of range")
+
+
+def nothing(folder: Path) -> None:
+    return None
+
+
+def takes_time(folder: Path) -> list[keras.callbacks.Callback]:
+    return [Sleeper()]
+
+
+class StopsInEpoch(keras.callbacks.Callback):
+    def __init__(self, epoch: int) -> None:
+        super().__init__()
+        self._epoch, self._now = epoch, 0
+
+    def on_epoch_begin(self, epoch: int, logs: dict | None = None) -> None:
+        self._now = epoch + 1
+
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+        if self._now == self._epoch:
+            self.model.stop_training = True
+
+
+class Sleeper(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
+        time.sleep(0.1)
+
+
+def settings_of(name: str, **values: object) -> Settings:
+    function = f"{__name__}:{name}" if name else ""
+    return settings_from({"callbacks": function, "epochs": len(VAL_LOSSES), "learning_rate": 0.5, **values})
+
+
+@dataclass
+class Training:
+    """In place of a job: epochs with the losses above, a record of them, and the learning rate in a checkpoint."""
+
+    folder: Path
+    settings: Settings
+    rates: dict[int, float] = field(default_factory=dict)
+    """The learning rate of each epoch in its first step."""
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(exist_ok=True)
+        self.strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
+        self.model = keras.Sequential([keras.Input((5, 5, 3)), keras.layers.Flatten(), keras.layers.Dense(2)])
+        self.optimizer = build_optimizer(self.settings, self.model, STEPS_PER_EPOCH)
+        self.optimizer.build(self.model.trainable_variables)
+
+    def callbacks(self) -> Callbacks:
+        run = Run(self.folder, "run", "", "1", self.settings, {}, {})
+        return Callbacks(run, self.model, self.optimizer, self.strategy, STEPS_PER_EPOCH)
+
+    def run(self, start: Position | None = None, until: int = len(VAL_LOSSES), steps: int = 0) -> "Training":
+        """Up to the end of epoch `until`, and so many steps of the next; the training is killed there."""
+        start = start or Position()
+        callbacks = self.callbacks()
+        taken = callbacks.told_by(self)
+        callbacks.begin(start)
+        for epoch in range(start.epochs_done + 1, len(VAL_LOSSES) + 1):
+            if not callbacks.begin_epoch(epoch):
+                break
+            self.rates.setdefault(epoch, float(self.optimizer.learning_rate))
+            done = start.step - start.epochs_done * STEPS_PER_EPOCH if epoch == start.epochs_done + 1 else 0
+            self.model.layers[-1].bias.assign([epoch, 0])
+            for _ in range(done, steps if epoch > until else STEPS_PER_EPOCH):
+                taken.train(*BATCH)
+            if epoch > until:
+                return self
+            self._end_epoch(epoch, callbacks)
+            if epoch == until and not steps:
+                return self
+        callbacks.end()
+        return self
+
+    def _end_epoch(self, epoch: int, callbacks: Callbacks) -> None:
+        callbacks.tested(lambda: Sums(1, 1.0, 1.0))
+        values = {"loss": 0.3, "val_loss": VAL_LOSSES[epoch - 1], "val_accuracy": 1 - VAL_LOSSES[epoch - 1]}
+        values |= {"learning_rate": float(self.optimizer.learning_rate)}
+        values |= callbacks.end_epoch(epoch, values)
+        with closing(RecordSink(self.folder / "record")) as sink:
+            sink.write(Row("epochs", 0.0, epoch, {**values, "global_step": epoch * STEPS_PER_EPOCH}))
+
+    def train(self, *_: tf.Tensor) -> tf.Tensor:
+        return tf.constant([0.9, 2.0, 3.0, 0.0])
+
+    evaluate = train
+
+    def gone_on(self, done: int, steps: int) -> "Training":
+        """Another process that goes on from the checkpoint that this one left."""
+        other = Training(self.folder, self.settings, self.rates)
+        for variable, value in zip(other.optimizer.variables, self.optimizer.variables, strict=True):
+            variable.assign(value)
+        sums = Sums(3, 0.9, 2.0) if steps else Sums()
+        return other.run(Position(done, done * STEPS_PER_EPOCH + steps, sums))
+
+    def left(self) -> dict[str, object]:
+        """What a training leaves: its epochs, their rates and what the callbacks wrote."""
+        files = {path.name: path for path in sorted((self.folder / "callbacks").glob("*"))}
+        texts = {name: path.read_text() for name, path in files.items() if name.endswith(".csv")}
+        biases = {name: bias_of(path) for name, path in files.items() if name.endswith(".h5")}
+        return {
+            "epochs": read(self.folder / "record", "epochs")["step"].tolist(),
+            "rates": self.rates,
+            **texts,
+            **biases,
+        }
+
+
+def bias_of(path: Path) -> float:
+    """That of the first class, which says in which epoch the weights were saved."""
+    model = keras.Sequential([keras.Input((5, 5, 3)), keras.layers.Flatten(), keras.layers.Dense(2)])
+    model.load_weights(path)
+    return float(model.layers[-1].bias[0])
+
+
+EIGHT = list(range(1, 9))
+WORKING = {
+    "stops_early": {"epochs": EIGHT[:4]},
+    "stops_early_by_accuracy": {"epochs": EIGHT[:4]},
+    "stops_at_once": {"epochs": EIGHT[:3]},
+    "reduces_the_rate": {"rates": dict(zip(EIGHT, (0.5, 0.5, 0.5, 0.25, 0.125, 0.0625, 0.0625, 0.03125), strict=True))},
+    "multiplies_the_rate": {"rates": {epoch: 0.5 ** (epoch + 1) for epoch in EIGHT}},
+    "saves": {f"{epoch}.weights.h5": float(epoch) for epoch in (1, 2, 6)},
+    "keeps_history": {"epochs": EIGHT},
+    "logs": {"epochs": EIGHT},
+}
+
+
+@pytest.mark.parametrize("name", WORKING)
+def test_what_a_callback_does(name: str, tmp_path: Path):
+    left = Training(tmp_path, settings_of(name)).run().left()
+    assert {each: left[each] for each in WORKING[name]} == WORKING[name]
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+@pytest.mark.parametrize("name", WORKING)
+def test_a_training_that_was_killed_ends_as_one_that_was_not(name: str, steps: int, tmp_path: Path):
+    whole = Training(tmp_path / "whole", settings_of(name)).run().left()
+    last = len(whole["epochs"]) - steps
+    for done in (last // 2, last):
+        killed = Training(tmp_path / f"killed {done}", settings_of(name)).run(until=done, steps=steps)
+        assert killed.gone_on(done, steps).left() == whole
+
+
+def test_a_model_that_was_saved_can_be_loaded_anywhere(tmp_path: Path):
+    Training(tmp_path, settings_of("saves_whole")).run(until=1)
+    assert keras.models.load_model(tmp_path / "callbacks" / "last.keras").output_shape == (None, 2)
+
+
+def test_a_log_has_all_values_of_each_epoch_once(tmp_path: Path):
+    Training(tmp_path, settings_of("logs")).run(until=3).gone_on(3, 0)
+    with (tmp_path / "callbacks" / "log.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["epoch"] for row in rows] == [str(epoch) for epoch in range(8)]
+    assert [float(row["val_loss"]) for row in rows] == [pytest.approx(loss, rel=1e-6) for loss in VAL_LOSSES]
+    assert set(rows[0]) == {"epoch", "loss", "val_loss", "val_accuracy", "learning_rate"}
+
+
+def test_it_is_called_with_a_folder_of_the_run(tmp_path: Path):
+    Training(tmp_path, settings_of("stops_early")).callbacks()
+    assert FOLDERS[-1] == str(tmp_path / "callbacks")
+    assert (tmp_path / "callbacks").is_dir()
+
+
+def told_of(callbacks: list[tuple[str, tuple]]) -> Callable[[Path], list[keras.callbacks.Callback]]:
+    """A function that makes one callback, which keeps what it is told."""
+
+    class Keeps(keras.callbacks.Callback):
+        pass
+
+    for event in ("train_begin", "train_end", "epoch_begin", "epoch_end", "test_begin", "test_end"):
+        setattr(Keeps, f"on_{event}", lambda self, *values, event=event: callbacks.append((event, values)))
+    for event in ("train_batch_begin", "train_batch_end"):
+        setattr(
+            Keeps, f"on_{event}", lambda self, batch, logs=None, event=event: callbacks.append((event, (batch, logs)))
+        )
+    return lambda folder: [Keeps()]
+
+
+def test_events_come_in_the_order_of_keras(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    told: list[tuple[str, tuple]] = []
+    monkeypatch.setitem(globals(), "keeps", told_of(told))
+    Training(tmp_path, settings_of("keeps")).run(until=1)
+    batch = ["train_batch_begin", "train_batch_end"]
+    events = ["train_begin", "epoch_begin", *batch, *batch, "test_begin", "test_end", "epoch_end"]
+    assert [event for event, _ in told] == events
+    [last] = [logs for event, (batch, *logs) in told if event == "train_batch_end" and batch == 1]
+    assert last == [{"loss": pytest.approx(0.3), "accuracy": pytest.approx(2 / 3)}]
+    assert told[-1][1][0] == 0  # epochs are counted from 0
+
+
+def test_means_of_an_epoch_go_on_where_it_was_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    told: list[tuple[str, tuple]] = []
+    monkeypatch.setitem(globals(), "keeps", told_of(told))
+    training = Training(tmp_path, settings_of("keeps"))
+    training.run(Position(0, 1, Sums(3, 9.0, 0.0)), until=1)
+    batches = [values for event, values in told if event == "train_batch_end"]
+    assert batches == [(1, {"loss": pytest.approx(9.9 / 6), "accuracy": pytest.approx(2 / 6)})]
+
+
+def test_the_clock_of_the_loop_leaves_them_out(tmp_path: Path):
+    callbacks = Training(tmp_path, settings_of("takes_time")).callbacks()
+    training = Training(tmp_path, settings_of("takes_time"))
+    steps = callbacks.told_by(training)
+    callbacks.begin(Position())
+    callbacks.begin_epoch(1)
+    begin, real = callbacks.clock(), time.perf_counter()
+    steps.train(*BATCH)
+    passed = time.perf_counter() - real
+    assert passed - (callbacks.clock() - begin) >= 0.1
+    assert callbacks.end_epoch(1, {"loss": 0.5})["callbacks/time_s"] >= 0.1
+
+
+@pytest.mark.parametrize("name", ["", "stops_early", "reduces_the_rate", "logs"])
+def test_batches_cost_nothing_where_no_callback_listens(name: str, tmp_path: Path):
+    training = Training(tmp_path, settings_of(name))
+    assert training.callbacks().told_by(training) is training
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "words"),
+    [
+        ("raises", {}, r"failed, called with \(.*/callbacks\) \(IndexError: list index out of range\)"),
+        ("nothing", {}, "must return a list of keras.callbacks.Callback, got None"),
+        ("gone", {}, "cannot be imported: install its package.* has no attribute 'gone'"),
+        ("backs_up", {}, "cannot have BackupAndRestore: checkpoints are written anyway"),
+        ("writes_for_tensorboard", {}, "cannot have TensorBoard without the package tensorboard: install it, or set"),
+        ("reduces_the_rate", {"learning_rate_schedule": "cosine"}, "cannot have ReduceLROnPlateau, which sets the"),
+        ("multiplies_the_rate", {"warmup_epochs": 0.5}, "cannot have LearningRateScheduler, which sets the learning"),
+    ],
+)
+def test_what_cannot_work_is_refused_before_the_first_step(name: str, values: dict, words: str, tmp_path: Path):
+    with pytest.raises(SettingsError, match=rf"^callbacks '{__name__}:{name}' {words}") as caught:
+        Training(tmp_path, settings_of(name, **values)).callbacks()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_callback_that_fails_says_where(tmp_path: Path):
+    with pytest.raises(TrainingError, match=r"^a callback failed in on_epoch_end \(KeyError: 'gone'\)$"):
+        Training(tmp_path, settings_of("fails")).run()
+
+
+def scalars(folder: Path) -> Iterator[tuple[int, str, float]]:
+    """Step, name and value of each scalar, as TensorBoard reads them."""
+    for path in sorted(folder.iterdir()):
+        for record in tf.data.TFRecordDataset(str(path)):
+            event = tf.compat.v1.Event.FromString(record.numpy())
+            for value in event.summary.value:
+                assert value.metadata.plugin_data.plugin_name == "scalars"
+                yield event.step, value.tag, tf.make_ndarray(value.tensor).item()
+
+
+def test_tensorboard_has_each_epoch_once_also_after_a_stop(tmp_path: Path):
+    Training(tmp_path, settings_of("", tensorboard=True)).run(until=5).gone_on(3, 0)
+    found = list(scalars(tmp_path / "tensorboard"))
+    assert len(list((tmp_path / "tensorboard").iterdir())) == 1
+    losses = [(step, value) for step, name, value in found if name == "val_loss"]
+    assert losses == [(epoch, pytest.approx(loss)) for epoch, loss in enumerate(VAL_LOSSES, start=1)]
+    assert {name for _, name, _ in found} == {"loss", "val_loss", "val_accuracy", "learning_rate"}
+
+
+# In a real job.
+
+
+def never() -> bool:
+    return False
+
+
+def after(steps: int) -> Callable[[], bool]:
+    """Asks to stop once it was asked `steps` times before."""
+    asked = iter(range(10**9))
+    return lambda: next(asked) >= steps
+
+
+def job_settings(tmp_path: Path, name: str, **values: object) -> Settings:
+    small = {"workspace": str(tmp_path), "image_size": 32, "batch_size": 8, "epochs": 3, **values}
+    return settings_of(name, **small)
+
+
+def ends_with_the_first_epoch(folder: Path) -> list[keras.callbacks.Callback]:
+    return [StopsInEpoch(1), Sleeper()]
+
+
+def test_a_job_ends_where_a_callback_stops_it(published: Path, tmp_path: Path):
+    run = prepare_run(job_settings(tmp_path, "ends_with_the_first_epoch", tensorboard=True), published, "run")
+    run_job(run, never)
+    assert load_result(run.folder)["epochs"] == 1
+    assert (run.folder / "evaluation.json").exists()
+    batches, epochs = (read(run.folder / "record", kind) for kind in ("batches", "epochs"))
+    assert epochs["callbacks/time_s"][0] >= 0.1 * len(batches)
+    assert batches["step/time_ms"].min() < 100
+    names = {name for _, name, _ in scalars(run.folder / "tensorboard")}
+    assert {"loss", "accuracy", "val_loss", "val_accuracy", "learning_rate", "input/wait_fraction"} <= names
+
+
+def patient(folder: Path) -> list[keras.callbacks.Callback]:
+    never_better = keras.callbacks.EarlyStopping("val_accuracy", patience=2, baseline=2.0)
+    return [never_better, keras.callbacks.ReduceLROnPlateau("loss", min_delta=1e9, patience=1, factor=0.5)]
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("steps", [2, 9, 12])  # in the first epoch, the second, the evaluation of the best model
+def test_a_job_that_was_stopped_counts_patience_on(steps: int, published: Path, tmp_path: Path):
+    run = prepare_run(job_settings(tmp_path, "patient", epochs=6), published, "run")
+    with pytest.raises(Preempted):
+        run_job(run, after(steps))
+    run_job(run, never)
+    epochs = read(run.folder / "record", "epochs")
+    assert (epochs["step"].tolist(), load_result(run.folder)["epochs"]) == ([1, 2], 2)
+    assert epochs["callbacks/stop"].tolist() == [0, 1]
+    assert epochs["learning_rate"].tolist() == [0.5, 0.5]  # that of its steps, not of those that would follow
+
+
+def very_patient(folder: Path) -> list[keras.callbacks.Callback]:
+    """Stops after 20 epochs: none is better than what cannot be."""
+    return [keras.callbacks.EarlyStopping("val_accuracy", patience=20, baseline=2.0)]
+
+
+@pytest.mark.long
+def test_a_job_that_was_killed_counts_patience_on(published: Path, tmp_path: Path):
+    run = prepare_run(job_settings(tmp_path, "very_patient", epochs=400, checkpoint_steps=1), published, "run")
+    process = TrainingProcess(run, output=1)
+    until(lambda: (last_row(run.folder / "record", "epochs") or {"step": 0})["step"] >= 3)
+    os.kill(process._process.pid, signal.SIGKILL)
+    with pytest.raises(TrainingError, match="SIGKILL"):
+        process.wait()
+    assert TrainingProcess(run, output=1).wait()["epochs"] == 20
+    assert read(run.folder / "record", "epochs")["step"].tolist() == list(range(1, 21))
+
+
+def reduces_and_stops(folder: Path) -> list[keras.callbacks.Callback]:
+    reduce = keras.callbacks.ReduceLROnPlateau("loss", min_delta=1e9, patience=1, factor=0.5)
+    return [reduce, keras.callbacks.EarlyStopping("val_accuracy", patience=3, baseline=2.0)]
+
+
+@pytest.mark.long
+def test_all_servers_follow_the_callbacks_of_the_first(published: Path, tmp_path: Path):
+    settings = job_settings(tmp_path, "reduces_and_stops", epochs=6, num_training_servers=2)
+    runs = [prepare_run(settings, published, "run", index) for index in range(2)]
+    processes = [TrainingProcess(run, output=1) for run in runs]
+    assert [process.wait()["epochs"] for process in processes] == [3, 3]
+    rates = [read(run.folder / "record", "epochs")["learning_rate"].tolist() for run in runs]
+    assert rates == [[0.5, 0.5, 0.25]] * 2
