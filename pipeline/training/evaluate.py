@@ -9,12 +9,13 @@ import tensorflow as tf
 from pipeline import evaluation
 from pipeline.dataset import Dataset
 from pipeline.errors import Preempted
-from pipeline.evaluation import Predictions, joined, predictions_of
+from pipeline.evaluation import Answers, joined, kept_of
 from pipeline.input import one_ahead
 from pipeline.progress import progress
 from pipeline.runs import Run, best_model
 from pipeline.training.loop import Batch
 from pipeline.training.models import with_probabilities
+from pipeline.training.task import task_of
 
 _log = logging.getLogger(__name__)
 
@@ -33,11 +34,11 @@ def evaluate(
     that is loaded as a whole the user's own classes registered. `batches` are those of `validation_batches`, as
     `strategy` distributes them. Raises Preempted where `stopping` says so.
     """
-    best = with_probabilities(model)
+    best = with_probabilities(model, task_of(dataset.records))
     best.load_weights(best_model(run))
     with progress("evaluation", dataset.splits["validation"].examples) as advance:
         parts = []
-        for part in predicted(strategy, best, batches):
+        for part in predicted(strategy, best, batches, kept_of(dataset.records)):
             if stopping():
                 raise Preempted("asked to stop in the evaluation of the best model")
             advance(len(part.label))
@@ -48,7 +49,9 @@ def evaluate(
     _say(found["figures"])
 
 
-def predicted(strategy: tf.distribute.Strategy, model: keras.Model, batches: Iterable[Batch]) -> Iterator[Predictions]:
+def predicted(
+    strategy: tf.distribute.Strategy, model: keras.Model, batches: Iterable[Batch], kept: type[Answers]
+) -> Iterator[Answers]:
     """What is kept of each batch, in order and without its padding; `model` gives probabilities."""
 
     def of_replica(images: tf.Tensor) -> tf.Tensor:
@@ -60,7 +63,7 @@ def predicted(strategy: tf.distribute.Strategy, model: keras.Model, batches: Ite
         for part in zip(*replicas, strict=True):
             of_labels, probabilities, of_weights = (tensor.numpy() for tensor in part)
             real = of_weights > 0
-            yield predictions_of(of_labels[real], probabilities[real])
+            yield kept.of_batch(of_labels[real], probabilities[real])
 
 
 def _say(figures: dict[str, dict[str, float]]) -> None:

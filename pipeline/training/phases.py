@@ -7,9 +7,9 @@ import tensorflow as tf
 
 from pipeline.config import Settings
 from pipeline.dataset import Dataset
-from pipeline.training.losses import training_loss
 from pipeline.training.models import base_of
 from pipeline.training.steps import Steps
+from pipeline.training.task import task_of
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,8 @@ def build_steps(
     steps_per_epoch: int,
 ) -> Steps | TwoPhases:
     """The steps of a training of `dataset`, for an optimizer that is built and, after a stop, restored."""
-    loss = training_loss(settings, dataset)
-    steps = Steps(strategy, model, optimizer, settings.color_jitter, settings.seed, loss, settings.xla)
+    task = task_of(dataset.records)
+    loss = task.training_loss(settings, dataset)
+    steps = Steps(strategy, model, optimizer, settings.color_jitter, settings.seed, loss, settings.xla, task)
     frozen = settings.freeze_epochs * steps_per_epoch
     return TwoPhases(steps, base_of(model), optimizer, frozen) if frozen else steps
