@@ -504,7 +504,7 @@ class Settings(BaseModel):
         title="Balance the classes",
         json_schema_extra=TRAINING,
         description="Show all classes equally often: examples of rare ones several times an epoch, of frequent ones "
-        "not always.",
+        "not always. Not where images have several labels.",
     )
 
     cache: Literal["auto", "memory", "disk", "off"] = Field(
@@ -586,7 +586,7 @@ class Settings(BaseModel):
         title="Class weights",
         json_schema_extra=TRAINING,
         description="balanced: each class counts equally in the loss, however many training images it has. Each image "
-        "is still seen once an epoch.",
+        "is still seen once an epoch. Not where images have several labels.",
     )
 
     precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = Field(
@@ -692,7 +692,8 @@ class Settings(BaseModel):
         title="Promote",
         json_schema_extra=PROMOTION,
         description="Whether the trained model becomes the champion of its data set name. if_not_worse compares its "
-        "accuracy with that of the champion, on the same validation images, and refuses it where it is surely lower.",
+        "accuracy (of several labels an image: mean average precision) with that of the champion, on the same "
+        "validation images, and refuses it where it is surely lower.",
     )
 
     max_worse: float = Field(

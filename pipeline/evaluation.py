@@ -2,30 +2,44 @@
 
 predictions.npz    a row an example, in the order of the shards: two models can be compared on it, pair by pair
 evaluation.json    figures with their intervals, classes, confusions, reliability, the most wrong examples
+
+`Predictions` is what is kept where an image has one label; where it may have several: pipeline/multilabel.py.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, Self, TypeVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from pipeline import storage
+from pipeline.estimates import (
+    INTERVAL_PERCENT,
+    MOST_WRONG,
+    RESAMPLES,
+    Array,
+    Estimate,
+    Statistic,
+    bins_of,
+    bootstrapped,
+    interval,
+    reliability_of,
+    rows,
+    shares,
+)
+from pipeline.multilabel import MultiLabelPredictions
+from pipeline.records import RecordFormat
 from pipeline.storage import Place
 
 EVALUATION, PREDICTIONS = "evaluation.json", "predictions.npz"
 TOP = 5
-BINS = 15
-"""Of confidence, all of one width."""
-RESAMPLES = 1000
-INTERVAL_PERCENT = 95
-MOST_WRONG = 12
-"""Of a bucket, the report copies the whole shard of each."""
-_IN_RESULT = {"top5": "val_top5", "calibration_error": "val_calibration_error"}
-
-Array = NDArray[Any]
+_IN_RESULT = {
+    "mean_average_precision": "val_mean_average_precision",
+    "micro_f1": "val_micro_f1",
+    "top5": "val_top5",
+    "calibration_error": "val_calibration_error",
+}
 
 
 class Predictions(NamedTuple):
@@ -39,34 +53,134 @@ class Predictions(NamedTuple):
     label_probability: Array
     in_top5: Array
 
+    @classmethod
+    def of_batch(cls, labels: Array, probabilities: Array) -> Self:
+        """What is kept of a batch of labels, (n,), and probabilities, (n, classes)."""
+        predicted = probabilities.argmax(axis=1)
+        return cls(
+            label=labels.astype(np.int32),
+            predicted=predicted.astype(np.int32),
+            probability=_of(probabilities, predicted).astype(np.float32),
+            label_probability=_of(probabilities, labels).astype(np.float32),
+            in_top5=_rank(probabilities, labels) < TOP,
+        )
+
+    @staticmethod
+    def of_ids(ids: Sequence[tuple[int, ...]], classes: int) -> Array:
+        """The labels of a batch, (n,), by the ids that each example has."""
+        return np.array([first for first, *_ in ids])
+
     @property
     def right(self) -> Array:
         """Whether the predicted class is the true one."""
         right: Array = self.predicted == self.label
         return right
 
+    @property
+    def scored_by(self) -> str:
+        """What the score is called."""
+        return "accuracy"
 
-class Estimate(NamedTuple):
-    """A figure of 0 to 1, and the ends of its interval."""
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """Names of what `statistic` gives."""
+        return ("accuracy", "top5", "calibration_error")
 
-    value: float
-    low: float
-    high: float
+    @property
+    def score(self) -> float:
+        """The accuracy."""
+        return float(self.right.mean())
+
+    @property
+    def resamples(self) -> int:
+        """How many an interval is taken from."""
+        return RESAMPLES
+
+    def statistic(self) -> Statistic:
+        """The figures of the examples, each taken as often as its weight says."""
+        right, in_top5 = self.right.astype(float), self.in_top5.astype(float)
+        # The error is the sum over bins of |right - confidence| of the bin's examples together, over all examples.
+        surplus, bins = right - self.probability, bins_of(self.probability)
+
+        def statistic(weights: Array) -> Array:
+            gap = np.abs(np.bincount(bins, weights * surplus)).sum()
+            return np.array([weights @ right, weights @ in_top5, gap]) / len(bins)
+
+        return statistic
+
+    def difference(self, champion: Self, seed: int) -> Estimate:
+        """The accuracy less that of another model on the same examples, drawn in pairs.
+
+        Each counts 1, 0 or -1: to draw how many come of each is the same as to draw them, at any number of examples.
+        """
+        differences = self.right.astype(int) - champion.right.astype(int)
+        values, counts = np.unique(differences, return_counts=True)
+        n = len(differences)
+        resampled = np.random.default_rng(seed).multinomial(n, counts / n, size=RESAMPLES) @ values / n
+        return Estimate(*(round(float(value), 6) for value in (differences.mean(), *interval(resampled))))
+
+    def details(self, names: Sequence[str]) -> dict[str, Any]:
+        """What `evaluation.json` says beside the figures."""
+        return {
+            "classes": per_class(self, names),
+            "confusions": confusions(self, len(names)),
+            "reliability": reliability_of(self.probability, self.right),
+            "most_wrong": most_wrong(self),
+        }
+
+
+class Answers(Protocol):
+    """What is kept of a model's answers, a named tuple of columns with a row an example, and how they are judged."""
+
+    @property
+    def scored_by(self) -> str:
+        """What the score is called."""
+
+    @property
+    def figures(self) -> Sequence[str]:
+        """Names of what `statistic` gives."""
+
+    @property
+    def label(self) -> Array:
+        """What is right, a row an example."""
+
+    @property
+    def score(self) -> float:
+        """What two models are compared by, 0 to 1."""
+
+    @property
+    def resamples(self) -> int:
+        """How many an interval is taken from."""
+
+    @classmethod
+    def of_batch(cls, labels: Array, probabilities: Array) -> Self:
+        """What is kept of a batch of labels, as training has them, and probabilities, (n, classes)."""
+
+    @staticmethod
+    def of_ids(ids: Sequence[tuple[int, ...]], classes: int) -> Array:
+        """The labels of a batch, as training has them, by the ids that each example has."""
+
+    def statistic(self) -> Statistic:
+        """The figures of the examples, each taken as often as its weight says."""
+
+    def difference(self, champion: Any, seed: int) -> Estimate:
+        """The score less that of another model on the same examples, with its bootstrap interval."""
+
+    def details(self, names: Sequence[str]) -> dict[str, Any]:
+        """What `evaluation.json` says beside the figures."""
+
+    def _asdict(self) -> dict[str, Array]: ...
+
+
+A = TypeVar("A", bound=Answers)
+
+
+def kept_of(form: RecordFormat) -> type[Answers]:
+    """What is kept of a model's answers to the images of a data set, by its records."""
+    return MultiLabelPredictions if form.multi_label else Predictions
 
 
 # --- what is kept -----------------------------------------------------------------------------------------------------
-
-
-def predictions_of(labels: Array, probabilities: Array) -> Predictions:
-    """What is kept of a batch of labels, (n,), and probabilities, (n, classes)."""
-    predicted = probabilities.argmax(axis=1)
-    return Predictions(
-        label=labels.astype(np.int32),
-        predicted=predicted.astype(np.int32),
-        probability=_of(probabilities, predicted).astype(np.float32),
-        label_probability=_of(probabilities, labels).astype(np.float32),
-        in_top5=_rank(probabilities, labels) < TOP,
-    )
 
 
 def _of(probabilities: Array, classes: Array) -> Array:
@@ -85,67 +199,32 @@ def _rank(probabilities: Array, labels: Array) -> Array:
     return rank
 
 
-def joined(parts: Iterable[Predictions]) -> Predictions:
+def joined(parts: Iterable[A]) -> A:
     """The rows of all parts, one part after another."""
-    return Predictions(*map(np.concatenate, zip(*parts, strict=True)))
+    all_parts = list(parts)
+    kind: Any = type(all_parts[0])
+    whole: A = kind(*map(np.concatenate, zip(*cast("Any", all_parts), strict=True)))
+    return whole
 
 
 # --- figures ----------------------------------------------------------------------------------------------------------
 
 
-def estimates(predictions: Predictions, classes: int, seed: int) -> dict[str, Estimate]:
-    """accuracy, top5 (only of more than five classes) and calibration_error, each with its bootstrap interval."""
-    statistic, n = _statistic(predictions), len(predictions.label)
-    random = np.random.default_rng(seed)
-    resampled = [statistic(np.bincount(random.integers(n, size=n), minlength=n)) for _ in range(RESAMPLES)]
-    low, high = np.percentile(resampled, (50 - INTERVAL_PERCENT / 2, 50 + INTERVAL_PERCENT / 2), axis=0)
-    columns = np.stack([statistic(np.ones(n)), low, high], axis=1).round(6)
-    found = dict(zip(("accuracy", "top5", "calibration_error"), columns.tolist(), strict=True))
-    return {name: Estimate(*values) for name, values in found.items() if name != "top5" or classes > TOP}
+def estimates(predictions: Answers, classes: int, seed: int) -> dict[str, Estimate]:
+    """Each of its figures with its bootstrap interval; top5 only of more than five classes."""
+    found = bootstrapped(predictions.statistic(), len(predictions.label), predictions.resamples, seed)
+    named = zip(predictions.figures, found, strict=True)
+    return {name: estimate for name, estimate in named if name != "top5" or classes > TOP}
 
 
-def difference(challenger: Predictions, champion: Predictions, seed: int) -> Estimate:
-    """The accuracy of one model less that of another on the same examples, with its bootstrap interval.
+def difference(challenger: Answers, champion: Answers, seed: int) -> Estimate:
+    """The score of one model less that of another on the same examples, with its bootstrap interval.
 
-    Examples are drawn in pairs, which leaves out what both models find hard. Each counts 1, 0 or -1: to draw how many
-    come of each is the same as to draw them, at any number of examples. Raises ValueError where the examples differ.
+    Examples are drawn in pairs, which leaves out what both models find hard. Raises ValueError where they differ.
     """
     if not np.array_equal(challenger.label, champion.label):
         raise ValueError("the two models were evaluated on different examples")
-    differences = challenger.right.astype(int) - champion.right.astype(int)
-    values, counts = np.unique(differences, return_counts=True)
-    n = len(differences)
-    resampled = np.random.default_rng(seed).multinomial(n, counts / n, size=RESAMPLES) @ values / n
-    low, high = np.percentile(resampled, (50 - INTERVAL_PERCENT / 2, 50 + INTERVAL_PERCENT / 2))
-    return Estimate(*(round(float(value), 6) for value in (differences.mean(), low, high)))
-
-
-def _statistic(predictions: Predictions) -> Callable[[Array], Array]:
-    """Accuracy, top-5 accuracy and calibration error of the examples, each taken as often as its weight says."""
-    right, in_top5 = predictions.right.astype(float), predictions.in_top5.astype(float)
-    # The error is the sum over bins of |right - confidence| of the bin's examples together, over all examples.
-    surplus, bins = right - predictions.probability, _bins(predictions)
-
-    def statistic(weights: Array) -> Array:
-        gap = np.abs(np.bincount(bins, weights * surplus)).sum()
-        return np.array([weights @ right, weights @ in_top5, gap]) / len(bins)
-
-    return statistic
-
-
-def _bins(predictions: Predictions) -> Array:
-    bins: Array = np.minimum((predictions.probability * BINS).astype(int), BINS - 1)  # 1 belongs to the last
-    return bins
-
-
-def reliability(predictions: Predictions) -> list[dict[str, Any]]:
-    """Each bin of confidence: its ends, its examples, their mean confidence and accuracy; None of none."""
-    bins, edges = _bins(predictions), np.arange(BINS + 1) / BINS
-    counts = np.bincount(bins, minlength=BINS)
-    sums = [np.bincount(bins, values, BINS) for values in (predictions.probability, predictions.right)]
-    confidence, accuracy = (_shares(values, counts) for values in sums)
-    low, high = edges[:-1].round(6).tolist(), edges[1:].round(6).tolist()
-    return _rows({"low": low, "high": high, "count": counts.tolist(), "confidence": confidence, "accuracy": accuracy})
+    return challenger.difference(champion, seed)
 
 
 def per_class(predictions: Predictions, names: Sequence[str]) -> list[dict[str, Any]]:
@@ -153,23 +232,15 @@ def per_class(predictions: Predictions, names: Sequence[str]) -> list[dict[str, 
     classes = len(names)
     count, told = (np.bincount(ids, minlength=classes) for ids in (predictions.label, predictions.predicted))
     right = np.bincount(predictions.label[predictions.right], minlength=classes)
-    precision, recall = _shares(right, told), _shares(right, count)
-    return _rows({"name": names, "count": count.tolist(), "precision": precision, "recall": recall})
-
-
-def _shares(parts: Array, wholes: Array) -> list[float | None]:
-    return [round(float(part / whole), 6) if whole else None for part, whole in zip(parts, wholes, strict=True)]
-
-
-def _rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    precision, recall = shares(right, told), shares(right, count)
+    return rows({"name": names, "count": count.tolist(), "precision": precision, "recall": recall})
 
 
 def confusions(predictions: Predictions, classes: int) -> list[list[int]]:
     """[true class, predicted class, examples], ordered; pairs without any are left out, as most are of many classes."""
     pairs, counts = np.unique(predictions.label.astype(np.int64) * classes + predictions.predicted, return_counts=True)
-    rows: list[list[int]] = np.stack([pairs // classes, pairs % classes, counts], axis=1).tolist()
-    return rows
+    found: list[list[int]] = np.stack([pairs // classes, pairs % classes, counts], axis=1).tolist()
+    return found
 
 
 def most_wrong(predictions: Predictions, most: int = MOST_WRONG) -> list[dict[str, Any]]:
@@ -178,44 +249,41 @@ def most_wrong(predictions: Predictions, most: int = MOST_WRONG) -> list[dict[st
     surest = wrong[np.argsort(-predictions.probability[wrong], kind="stable")[:most]]
     label, predicted = (ids[surest].tolist() for ids in (predictions.label, predictions.predicted))
     probability = predictions.probability[surest].astype(float).round(6).tolist()
-    return _rows({"position": surest.tolist(), "label": label, "predicted": predicted, "probability": probability})
+    return rows({"position": surest.tolist(), "label": label, "predicted": predicted, "probability": probability})
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-def evaluation_of(predictions: Predictions, names: Sequence[str], seed: int) -> dict[str, Any]:
+def evaluation_of(predictions: Answers, names: Sequence[str], seed: int) -> dict[str, Any]:
     """The content of `evaluation.json`; `names` are those of the classes, by id."""
-    classes = len(names)
-    found = estimates(predictions, classes, seed)
+    found = estimates(predictions, len(names), seed)
     return {
         "examples": len(predictions.label),
         "figures": {name: estimate._asdict() for name, estimate in found.items()},
-        "intervals": {"percent": INTERVAL_PERCENT, "resamples": RESAMPLES, "seed": seed},
-        "classes": per_class(predictions, names),
-        "confusions": confusions(predictions, classes),
-        "reliability": reliability(predictions),
-        "most_wrong": most_wrong(predictions),
+        "intervals": {"percent": INTERVAL_PERCENT, "resamples": predictions.resamples, "seed": seed},
+        **predictions.details(names),
     }
 
 
-def save(folder: Path, predictions: Predictions, evaluation: dict[str, Any]) -> None:
+def save(folder: Path, predictions: Answers, evaluation: dict[str, Any]) -> None:
     """Write `predictions.npz`, then `evaluation.json`, each whole."""
     save_predictions(folder, predictions)
     with storage.write_whole(folder / EVALUATION) as file:
         file.write(json.dumps(evaluation).encode())
 
 
-def save_predictions(folder: Path, predictions: Predictions) -> None:
+def save_predictions(folder: Path, predictions: Answers) -> None:
     """Write `predictions.npz`, whole."""
     with storage.write_whole(folder / PREDICTIONS) as file:
-        np.savez_compressed(file, **predictions._asdict())
+        np.savez_compressed(file, **cast("dict[str, Any]", predictions._asdict()))
 
 
-def load_predictions(folder: Place) -> Predictions:
+def load_predictions(folder: Place) -> Answers:
     """What `predictions.npz` holds. Raises FileNotFoundError where there is none."""
     with (folder / PREDICTIONS).open("rb") as file, np.load(file) as arrays:
-        return Predictions(**{name: arrays[name] for name in Predictions._fields})
+        columns = {name: arrays[name] for name in arrays.files}
+    return Predictions(**columns) if "predicted" in columns else MultiLabelPredictions(**columns)
 
 
 def metrics_of(folder: Path) -> dict[str, float]:

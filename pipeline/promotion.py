@@ -1,8 +1,9 @@
 """The champion gate: is the model of a run to take the place of the one that is promoted? No TensorFlow here.
 
 The two are compared on the same validation images, those of the run, pair by pair. The run is refused where it is
-surely worse: where the whole interval of the difference in accuracy (95%, bootstrap) lies below `-max_worse`. What is
-as good as can be told is promoted, since it has seen the newer data.
+surely worse: where the whole interval of the difference in accuracy (95%, bootstrap) lies below `-max_worse`. Where an
+image may have several labels, it is the mean average precision. What is as good as can be told is promoted, since it
+has seen the newer data.
 """
 
 import json
@@ -23,7 +24,8 @@ from pipeline import champion, storage
 from pipeline.champion import Entry, Pointer, pointer_of
 from pipeline.config import Settings
 from pipeline.errors import ConflictError, SourceError, TrainingError
-from pipeline.evaluation import Estimate, Predictions, difference, load_predictions
+from pipeline.estimates import Estimate
+from pipeline.evaluation import Answers, difference, load_predictions
 from pipeline.process import environment_of_tensorflow
 from pipeline.runs import ABOUT, exported_model, load_result, take_failure
 from pipeline.storage import Place, place_of
@@ -155,11 +157,11 @@ def _verdict(candidate: Candidate, champion: Entry | None, settings: Settings, o
     return compared(ours, theirs, short_name(champion.run), settings.max_worse, settings.seed)
 
 
-def compared(ours: Predictions, theirs: Predictions, champion: str, max_worse: float, seed: int) -> Verdict:
+def compared(ours: Answers, theirs: Answers, champion: str, max_worse: float, seed: int) -> Verdict:
     """The decision on the same examples; `champion` is the name of the other model."""
     found = difference(ours, theirs, seed)
     words = (
-        f"accuracy {ours.right.mean():.1%} against {theirs.right.mean():.1%} of {champion} on the same "
+        f"{ours.scored_by} {ours.score:.1%} against {theirs.score:.1%} of {champion} on the same "
         f"{len(ours.label):,} validation images, difference {points(found)}"
     )
     if found.high < -max_worse:
@@ -169,7 +171,7 @@ def compared(ours: Predictions, theirs: Predictions, champion: str, max_worse: f
 
 
 def points(found: Estimate) -> str:
-    """A difference of accuracies and its interval, in percentage points."""
+    """A difference of scores and its interval, in percentage points."""
     value, low, high = (f"{round(100 * share, 1) + 0:+.1f}" for share in found)  # + 0: none is -0.0
     return f"{value} points ({low} to {high})"
 
@@ -188,7 +190,7 @@ def _same_ids(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
 # --- what both say of the same images ---------------------------------------------------------------------------------
 
 
-def _on_the_same_images(candidate: Candidate, champion: Entry, output: int) -> tuple[Predictions, Predictions]:
+def _on_the_same_images(candidate: Candidate, champion: Entry, output: int) -> tuple[Answers, Answers]:
     """What the champion and the candidate say of the candidate's validation images."""
     ours = _kept(candidate.run) or _evaluated(candidate.export, candidate.dataset, output)
     theirs = None
@@ -199,14 +201,14 @@ def _on_the_same_images(candidate: Candidate, champion: Entry, output: int) -> t
     return theirs, ours
 
 
-def _kept(run: Place) -> Predictions | None:
+def _kept(run: Place) -> Answers | None:
     try:
         return load_predictions(run)
     except FileNotFoundError:  # of a training before there was an evaluation
         return None
 
 
-def _evaluated(export: Place, dataset: Place, output: int) -> Predictions:
+def _evaluated(export: Place, dataset: Place, output: int) -> Answers:
     """What an exported model says of the validation images of a data set, each seen at the model's own size.
 
     In a process of its own, since TensorFlow frees a GPU only when its process ends.

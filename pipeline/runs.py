@@ -163,7 +163,7 @@ def load_run(folder: Path) -> Run:
 
 @dataclass(frozen=True)
 class Best:
-    """The epoch (from 1) of the highest validation accuracy so far, its values, and the file of its model."""
+    """The best epoch (from 1) so far, as the task judges it, its values, and the file of its model."""
 
     epoch: int
     model: str

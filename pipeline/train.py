@@ -16,15 +16,7 @@ from pipeline import dataset as datasets
 from pipeline.allowed import require_allowed
 from pipeline.config import Settings
 from pipeline.dataset import Dataset
-from pipeline.errors import (
-    DatasetError,
-    OutOfMemory,
-    Preempted,
-    SettingsError,
-    TenfoldError,
-    TrainingError,
-    words_of,
-)
+from pipeline.errors import OutOfMemory, Preempted, SettingsError, TenfoldError, TrainingError, words_of
 from pipeline.mirror import Mirror, claim
 from pipeline.preflight import require_buckets, require_weights
 from pipeline.process import environment_of_tensorflow
@@ -121,7 +113,7 @@ def require_startable(settings: Settings, dataset: Place) -> Dataset:
     _require_usable(settings, dataset)
     content = datasets.load(dataset)
     datasets.require_shards(dataset, content)
-    _require_one_label(content.records.multi_label, str(dataset))
+    require_fit(settings, content.records.multi_label, str(dataset))
     require_shares(settings, len(content.splits["train"].shards))
     return content
 
@@ -152,21 +144,28 @@ def _require_usable(settings: Settings, dataset: Place) -> None:
 
 
 def require_trainable(settings: Settings, snapshot: Place) -> None:
-    """Refuse what cannot be trained on before a shard is written: images of several labels, too many servers.
+    """Refuse what cannot be trained before a shard is written: too many servers, settings that do not fit the labels.
 
-    Raises DatasetError and SettingsError.
+    Raises SettingsError.
     """
     require_shares(settings, settings.train_shards)
     content = load_snapshot(snapshot)
-    _require_one_label(content.multi_label, content.source_uri)
+    require_fit(settings, content.multi_label, content.source_uri)
 
 
-def _require_one_label(multi_label: bool, place: str) -> None:
-    if multi_label:
-        raise DatasetError(
-            f"{place} has images of several labels, and training takes one an image for now: "
-            "list one, or make the data set alone with `python -m pipeline build`"
-        )
+def require_fit(settings: Settings, multi_label: bool, place: str) -> None:
+    """Refuse to make classes count equally where an image may be of several: what is done for one is done for all.
+
+    Raises SettingsError.
+    """
+    if not multi_label:
+        return
+    for name, off in (("balanced", False), ("class_weights", "none")):
+        if (value := getattr(settings, name)) != off:
+            raise SettingsError(
+                f"{name} must be {str(off).lower()} with images of several labels, as in {place}, got "
+                f"{str(value).lower()}: an image has no one class to be counted by"
+            )
 
 
 class TrainingProcess:

@@ -4,17 +4,18 @@ import json
 import logging
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipeline.build import build
 from pipeline.config import Settings, settings_from
 from pipeline.dataset import load
-from pipeline.errors import DatasetError, GateError, SourceError
+from pipeline.errors import GateError, SettingsError, SourceError
 from pipeline.extract import take_snapshot
 from pipeline.plan_files import load_plan, make_plan
 from pipeline.shard import write_range
-from pipeline.train import prepare_run
+from pipeline.train import prepare_run, require_trainable
 from pipeline.upload import commit, copy_range
 from pipeline.verify import verify
 from tests.conftest import MakeImages, jpeg
@@ -284,7 +285,7 @@ def test_one_group_leaves_nothing_for_training_and_that_is_said(settings: Settin
         build(changed(settings, source_uri=str(listed)))
 
 
-def test_images_of_several_labels_are_counted_once_and_not_trained_on(settings: Settings, tmp_path: Path):
+def test_images_of_several_labels_are_counted_once(settings: Settings, tmp_path: Path):
     listed = tmp_path / "list.csv"
     keys = [path.relative_to(tmp_path) for path in sorted(Path(settings.source_uri).rglob("*.jpg"))]
     listed.write_text("path,label\n" + "".join(f"{key},{key.parts[1]}|animals\n" for key in keys))
@@ -294,8 +295,29 @@ def test_images_of_several_labels_are_counted_once_and_not_trained_on(settings: 
     assert sum(split.examples for split in dataset.splits.values()) == 24
     assert sum(count for split in dataset.splits.values() for count in split.classes.values()) == 48
     assert verify(folder) == {"ok": True, "records": 24, "problems": []}
-    with pytest.raises(DatasetError, match="several labels"):
-        prepare_run(settings, folder, "run")
+    prepare_run(settings, folder, "run")
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"balanced": True}, "balanced must be false with images of several labels, as in .*, got true"),
+        ({"class_weights": "balanced"}, "class_weights must be none with images of several labels, .* got balanced"),
+    ],
+)
+def test_classes_of_images_with_several_labels_cannot_be_made_to_count_equally(
+    settings: Settings, tmp_path: Path, values: dict[str, Any], words: str
+):
+    listed = tmp_path / "list.csv"
+    keys = [path.relative_to(tmp_path) for path in sorted(Path(settings.source_uri).rglob("*.jpg"))]
+    listed.write_text("path,label\n" + "".join(f"{key},{key.parts[1]}|animals\n" for key in keys))
+    of_list = changed(settings, source_uri=str(listed))
+    require_trainable(of_list, take_snapshot(of_list))
+    with pytest.raises(SettingsError, match=words):
+        require_trainable(changed(of_list, **values), take_snapshot(of_list))
+    folder = Path(build(of_list)["dataset"])
+    with pytest.raises(SettingsError, match=words):
+        prepare_run(changed(of_list, **values), folder, "run")
 
 
 def test_nobody_is_asked_twice(leaking: Settings):

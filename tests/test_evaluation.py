@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from pipeline.estimates import BINS, reliability_of
 from pipeline.evaluation import (
-    BINS,
     Predictions,
     confusions,
     difference,
@@ -18,8 +18,6 @@ from pipeline.evaluation import (
     metrics_of,
     most_wrong,
     per_class,
-    predictions_of,
-    reliability,
     save,
 )
 
@@ -49,7 +47,7 @@ def drawn(count: int, seed: int = 1) -> Predictions:
 
 def test_what_is_kept_of_a_batch():
     probabilities = np.array([[0.1, 0.7, 0.2], [0.5, 0.3, 0.2]], np.float32)
-    kept = predictions_of(np.array([2, 0]), probabilities)
+    kept = Predictions.of_batch(np.array([2, 0]), probabilities)
     assert [column.tolist() for column in kept[:2]] == [[2, 0], [1, 0]]
     assert kept.probability == pytest.approx([0.7, 0.5])
     assert kept.label_probability == pytest.approx([0.2, 0.5])
@@ -68,7 +66,7 @@ def test_what_is_kept_of_a_batch():
     ],
 )
 def test_top_five(probabilities: list[float], label: int, in_top5: bool):
-    assert predictions_of(np.array([label]), np.array([probabilities])).in_top5.tolist() == [in_top5]
+    assert Predictions.of_batch(np.array([label]), np.array([probabilities])).in_top5.tolist() == [in_top5]
 
 
 def test_parts_are_joined_in_their_order():
@@ -105,7 +103,8 @@ def test_intervals_are_those_of_the_binomial_distribution_and_of_the_seed():
 
 
 def test_bins_of_confidence_hold_all_examples():
-    bins = reliability(predictions(ROWS))
+    kept = predictions(ROWS)
+    bins = reliability_of(kept.probability, kept.right)
     assert len(bins) == BINS
     assert [row["count"] for row in bins] == [0] * 9 + [1, 1, 0, 0, 1, 2]
     assert bins[-1] == pytest.approx({"low": 0.933333, "high": 1, "count": 2, "confidence": 0.975, "accuracy": 0.5})

@@ -5,7 +5,17 @@ from typing import Any
 import tensorflow as tf
 
 from pipeline.dataset import Dataset
+from pipeline.errors import DatasetError
 from pipeline.input.decode import parse_label
+
+
+def require_one_label(dataset: Dataset, place: str) -> None:
+    """Refuse what cannot be balanced: an image of several labels has no class that says how often it is due.
+
+    Raises DatasetError.
+    """
+    if dataset.records.multi_label:
+        raise DatasetError(f"{place} has images of several labels, which cannot be balanced: leave balanced off")
 
 
 def balanced(records: tf.data.Dataset, dataset: Dataset, seed: int, epoch: tf.Tensor) -> tf.data.Dataset:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from pipeline.dataset import Dataset
 from pipeline.input.options import CENTRE, BatchOptions, Crop
 from pipeline.records import RecordFormat
 
@@ -33,7 +34,7 @@ class Stored(NamedTuple):
     height: tf.Tensor
     width: tf.Tensor
     label: tf.Tensor
-    """int32, scalar, from 0."""
+    """int32, from 0: a scalar, or (k,) where an image may have several."""
 
 
 def parse(serialized: tf.Tensor, form: RecordFormat) -> Stored:
@@ -45,7 +46,7 @@ def parse(serialized: tf.Tensor, form: RecordFormat) -> Stored:
             keys.encoded: tf.io.FixedLenFeature([], tf.string),
             keys.height: tf.io.FixedLenFeature([], tf.int64),
             keys.width: tf.io.FixedLenFeature([], tf.int64),
-            keys.label: tf.io.FixedLenFeature([], tf.int64),
+            keys.label: _label_feature(form),
         },
     )
     height, width = (tf.cast(features[key], tf.int32) for key in (keys.height, keys.width))
@@ -54,12 +55,26 @@ def parse(serialized: tf.Tensor, form: RecordFormat) -> Stored:
 
 def parse_label(serialized: tf.Tensor, form: RecordFormat) -> tf.Tensor:
     """The label alone."""
-    features = {form.keys.label: tf.io.FixedLenFeature([], tf.int64)}
+    features = {form.keys.label: _label_feature(form)}
     return _label(tf.io.parse_single_example(serialized, features), form)
+
+
+def _label_feature(form: RecordFormat) -> tf.io.FixedLenFeature | tf.io.RaggedFeature:
+    return tf.io.RaggedFeature(tf.int64) if form.multi_label else tf.io.FixedLenFeature([], tf.int64)
 
 
 def _label(features: Mapping[str, tf.Tensor], form: RecordFormat) -> tf.Tensor:
     return tf.cast(features[form.keys.label], tf.int32) - form.label_offset
+
+
+def target(label: tf.Tensor, dataset: Dataset) -> tf.Tensor:
+    """What a model is to say of an image with this label: its id, or of several uint8 of (classes,), 1 for those."""
+    return multi_hot(label, len(dataset.labels)) if dataset.records.multi_label else label
+
+
+def multi_hot(ids: tf.Tensor, classes: int) -> tf.Tensor:
+    """uint8 of (classes,): 1 at these ids, else 0."""
+    return tf.reduce_max(tf.one_hot(ids, classes, dtype=tf.uint8), axis=0)
 
 
 def random_window(stored: Stored, crop: Crop, options: BatchOptions, numbers: tf.Tensor) -> tf.Tensor:

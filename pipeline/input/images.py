@@ -1,8 +1,9 @@
 """The input pipeline of images: one straight line from shard files to batches.
 
 A batch is (images, labels, weights): uint8 of (batch, size, size, 3), RGB; int32 of (batch,), from 0; float32 of
-(batch,), 1, or 0 for the padding that fills up the last batch of an epoch. All batches are of one size, and all servers
-take equally many. What comes where follows from the options and the place in the training alone.
+(batch,), 1, or 0 for the padding that fills up the last batch of an epoch. Where an image may have several labels, they
+are uint8 of (batch, classes), 1 for those that it has. All batches are of one size, and all servers take equally many.
+What comes where follows from the options and the place in the training alone.
 """
 
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from pipeline import dataset as datasets
 from pipeline.dataset import Dataset
 from pipeline.input import decode
-from pipeline.input.balance import balanced
+from pipeline.input.balance import balanced, require_one_label
 from pipeline.input.examples import Numbers, Shards, shuffle_elements
 from pipeline.input.options import BatchOptions
 from pipeline.input.shares import Share, epoch_order, repeated, share_of
@@ -44,7 +45,8 @@ def training_batches(
         out of its epoch is read, but not decoded
     :param reader: hands out local copies of the shards; without it TensorFlow opens them where they are
 
-    Raises DatasetError where `dataset` is none. A shard that is damaged raises tf.errors.DataLossError in the loop.
+    Raises DatasetError where `dataset` is none, or `options` want images of several labels balanced. A shard that is
+    damaged raises tf.errors.DataLossError in the loop.
     """
     numbered = numbered_batches(dataset, options, epochs=epochs, start=start, server=server, reader=reader)
     return numbered.map(lambda images, labels, weights, numbers: (images, labels, weights))
@@ -135,6 +137,8 @@ def _open(
 ) -> _ServerSplit:
     place = place_of(folder) if isinstance(folder, str) else folder
     dataset = datasets.load(place)
+    if options.balanced:
+        require_one_label(dataset, str(place))
     share = share_of(dataset.splits[name].shards, options.batch_size, server)
     seed = options.seed + server.index * 1_000_003
     return _ServerSplit(dataset, Shards(place, dataset.records, reader), share, options, seed)
@@ -183,6 +187,9 @@ class _Encoded:
         self._form = split.dataset.records
         self._crop = split.options.crop
 
+    def _target(self, stored: decode.Stored) -> tf.Tensor:
+        return decode.target(stored.label, self._split.dataset)
+
     def epoch(self, epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
         """The numbered examples of an epoch, and its padding."""
         return self.shuffled(epoch, order).concatenate(self._split.shards.again(self._split.share.padding))
@@ -204,14 +211,14 @@ class _Encoded:
         stored = decode.parse(serialized, self._form)
         window = decode.random_window(stored, self._crop, self._options, place.numbers)
         image = decode.pixels_of(stored, window, self._form, self._size)
-        return _finished(image, place, self._options), stored.label, place.weight, number
+        return _finished(image, place, self._options), self._target(stored), place.weight, number
 
     def centred(self, example: tuple[tf.Tensor, tf.Tensor], place: _Place) -> tuple[tf.Tensor, ...]:
         """Image, label and weight, as they are evaluated; nothing of it is random."""
         _, serialized = example
         stored = decode.parse(serialized, self._form)
         image = decode.evaluated(stored, self._form, self._crop, self._options.image_size)
-        return image, stored.label, place.weight
+        return image, self._target(stored), place.weight
 
     @property
     def _size(self) -> tf.Tensor:
@@ -247,10 +254,11 @@ class _Kept:
         return records.map(self._larger, num_parallel_calls=2 * cores(), deterministic=True)
 
     def _larger(self, number: tf.Tensor, serialized: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        form = self._split.dataset.records
-        stored = decode.parse(serialized, form)
+        dataset = self._split.dataset
+        stored = decode.parse(serialized, dataset.records)
         window, size = decode.kept_part(stored, self._crop, self._options.image_size)
-        return decode.pixels_of(stored, window, form, size), stored.label, number
+        image = decode.pixels_of(stored, window, dataset.records, size)
+        return image, decode.target(stored.label, dataset), number
 
 
 def _finished(image: tf.Tensor, place: _Place, options: BatchOptions) -> tf.Tensor:

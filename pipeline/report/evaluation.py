@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pipeline.monitor.diagnosis import percent
-from pipeline.report.figures import Figure, reliability
+from pipeline.report.figures import Figure, reliability, reliability_of_labels
 from pipeline.report.parts import Table, thumbnail, whole
 
 THUMBNAIL = 128  # pixels
@@ -18,6 +18,12 @@ _FIGURES = {
     "accuracy": "accuracy",
     "top5": "top-5 accuracy: the true class is among the five likeliest",
     "calibration_error": "expected calibration error: how far confidence and accuracy are apart",
+}
+_FIGURES_OF_SEVERAL = {
+    "mean_average_precision": "mean average precision: how high each label ranks its images, the mean of all labels",
+    "micro_f1": "micro F1 of all labels over 50%: precision and recall in one",
+    "accuracy": "exact match: all labels of an image are right, and no other is said",
+    "calibration_error": "expected calibration error: how far probability and share are apart, over all labels",
 }
 
 
@@ -41,12 +47,13 @@ class Matrix:
 
 @dataclass(frozen=True)
 class Wrong:
-    """An example as a small picture, and what it was taken for."""
+    """An example as a small picture, its label or labels, and what the model said of it."""
 
     uri: str
     label: str
-    predicted: str
-    probability: str
+    said: str
+    words: str
+    """Both in one, where there is no picture."""
     key: str
     """Its name in the source."""
 
@@ -60,8 +67,10 @@ class View:
     matrix: Matrix | None
     pairs: Table | None
     classes: Table
+    classes_title: str
     reliability: Figure
     most_wrong: Sequence[Wrong]
+    most_wrong_words: str
 
 
 def view(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> View | None:
@@ -71,15 +80,37 @@ def view(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> 
     """
     if not evaluation:
         return None
+    return _of_one_label(evaluation, images) if "confusions" in evaluation else _of_several(evaluation, images)
+
+
+def _of_one_label(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> View:
     few = len(evaluation["classes"]) <= MOST_CLASSES
     return View(
         sentence=sentence(evaluation),
-        figures=figure_table(evaluation["figures"]),
+        figures=figure_table(evaluation["figures"], _FIGURES),
         matrix=matrix(evaluation) if few else None,
         pairs=None if few else confused_pairs(evaluation),
         classes=class_table(evaluation["classes"]),
+        classes_title="Precision and recall by class, the lowest recall first",
         reliability=reliability(evaluation),
         most_wrong=most_wrong(evaluation, images),
+        most_wrong_words="Images that the model was surest to be of another class, below each its label, what it was "
+        "taken for, and its name in the source. Some of these labels may be wrong.",
+    )
+
+
+def _of_several(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> View:
+    return View(
+        sentence=sentence(evaluation),
+        figures=figure_table(evaluation["figures"], _FIGURES_OF_SEVERAL),
+        matrix=None,  # an image is not taken for one class instead of another
+        pairs=None,
+        classes=label_table(evaluation["classes"]),
+        classes_title="Average precision of each label, the lowest first; precision and recall of what is over 50%",
+        reliability=reliability_of_labels(evaluation),
+        most_wrong=most_wrong_labels(evaluation, images),
+        most_wrong_words="Images with the surest wrong answers, below each its labels, the one that the model was most "
+        "wrong about, and its name in the source. Some of these labels may be wrong.",
     )
 
 
@@ -92,11 +123,11 @@ def sentence(evaluation: Mapping[str, Any]) -> str:
     )
 
 
-def figure_table(found: Mapping[str, Mapping[str, float]]) -> Table:
-    """Each figure with its interval."""
+def figure_table(found: Mapping[str, Mapping[str, float]], names: Mapping[str, str]) -> Table:
+    """Each figure with its interval; `names` are their words, in the order of the table."""
     rows = [
         (words, f"{found[name]['value']:.1%}", f"{found[name]['low']:.1%} to {found[name]['high']:.1%}")
-        for name, words in _FIGURES.items()
+        for name, words in names.items()
         if name in found
     ]
     return Table(("figure", "value", "interval"), rows)
@@ -141,6 +172,20 @@ def class_table(classes: Sequence[Mapping[str, Any]]) -> Table:
     return Table(("class", "examples", "precision", "recall"), rows, left_out)
 
 
+def label_table(classes: Sequence[Mapping[str, Any]]) -> Table:
+    """Each label with examples, that of the lowest average precision first."""
+    known = sorted((row for row in classes if row["count"]), key=lambda row: row["average_precision"])
+    rows = [
+        (
+            *(row["name"], f"{row['count']:,}"),
+            *(_share(row[name]) for name in ("average_precision", "precision", "recall")),
+        )
+        for row in known[:MOST_CLASSES]
+    ]
+    left_out = _left_out(known, rows, "labels, none of a lower average precision,")
+    return Table(("label", "examples", "average precision", "precision", "recall"), rows, left_out)
+
+
 def _share(value: float | None) -> str:
     return "never predicted" if value is None else f"{value:.1%}"
 
@@ -153,8 +198,33 @@ def _left_out(found: Sequence[Any], shown: Sequence[Any], what: str) -> str:
 def most_wrong(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> list[Wrong]:
     """The examples that the model was surest of a wrong class of; one that cannot be decoded is left out."""
     names = [row["name"] for row in evaluation["classes"]]
+
+    def shown(row: Mapping[str, Any], uri: str, key: str) -> Wrong:
+        label, predicted = names[row["label"]], names[row["predicted"]]
+        return Wrong(uri, label, f"{percent(row['probability'])} {predicted}", f"{label}, taken for {predicted}", key)
+
+    return _pictured(evaluation, images, shown)
+
+
+def most_wrong_labels(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> list[Wrong]:
+    """The same by the label that the model was most wrong about."""
+    names = [row["name"] for row in evaluation["classes"]]
+
+    def shown(row: Mapping[str, Any], uri: str, key: str) -> Wrong:
+        labels = ", ".join(names[label] for label in row["labels"])
+        said = f"{percent(row['probability'])} {names[row['label']]}"
+        return Wrong(uri, labels, said, f"{labels}; the model said {said}", key)
+
+    return _pictured(evaluation, images, shown)
+
+
+def _pictured(
+    evaluation: Mapping[str, Any],
+    images: Sequence[tuple[str, bytes]],
+    shown: Callable[[Mapping[str, Any], str, str], Wrong],
+) -> list[Wrong]:
     return [
-        Wrong(uri, names[row["label"]], names[row["predicted"]], percent(row["probability"]), key)
+        shown(row, uri, key)
         for row, (key, encoded) in zip(evaluation["most_wrong"], images, strict=False)
         if (uri := thumbnail(encoded, THUMBNAIL, whole))
     ]

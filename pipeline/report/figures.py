@@ -209,16 +209,28 @@ def _histogram(values: series.Array, title: str, colour: str) -> Any:
 
 def reliability(evaluation: Mapping[str, Any]) -> Figure:
     """How often the model was right by how sure it was, and how many examples it was so sure of."""
-    bins = [row for row in evaluation["reliability"] if row["count"]]
-    columns = {name: np.array([row[name] for row in bins]) for name in ("low", "high", "confidence", "accuracy")}
-    columns["count"] = np.array([row["count"] for row in bins])
-    columns["share"] = 100 * columns["count"] / evaluation["examples"]
-    plots = [_accuracy_by_confidence(columns), _examples_by_confidence(columns)]
+    columns = _reliability_columns(evaluation)
+    plots = [_accuracy_by_confidence(columns, "Accuracy"), _share_by_confidence(columns, "Examples")]
     return _drawn("reliability", "Reliability", _reliability_sentence(evaluation, columns), *plots)
 
 
-def _accuracy_by_confidence(columns: Mapping[str, Any]) -> Any:
-    plot = _by_confidence(columns, "Accuracy", "accuracy", BLUE)
+def reliability_of_labels(evaluation: Mapping[str, Any]) -> Figure:
+    """How often a label was there by the probability that it was given, and how many had such a probability."""
+    columns = _reliability_columns(evaluation)
+    plots = [_accuracy_by_confidence(columns, "Labels that were there"), _share_by_confidence(columns, "Answers")]
+    return _drawn("reliability", "Reliability", _labels_sentence(evaluation, columns), *plots)
+
+
+def _reliability_columns(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    bins = [row for row in evaluation["reliability"] if row["count"]]
+    columns = {name: np.array([row[name] for row in bins]) for name in ("low", "high", "confidence", "accuracy")}
+    columns["count"] = np.array([row["count"] for row in bins])
+    columns["share"] = 100 * columns["count"] / columns["count"].sum()
+    return columns
+
+
+def _accuracy_by_confidence(columns: Mapping[str, Any], title: str) -> Any:
+    plot = _by_confidence(columns, title, "accuracy", BLUE)
     diagonal = plot.line([0, 1], [0, 1], color=GREY, line_width=2, line_dash="6 3")
     dots = plot.scatter(columns["confidence"], columns["accuracy"], color=VERMILLION, size=7, marker="diamond")
     _legend(plot, [("mean confidence of the bar", [dots]), ("confidence = accuracy", [diagonal])])
@@ -227,10 +239,10 @@ def _accuracy_by_confidence(columns: Mapping[str, Any]) -> Any:
     return plot
 
 
-def _examples_by_confidence(columns: Mapping[str, Any]) -> Any:
-    plot = _by_confidence(columns, "Examples", "share", PURPLE)
+def _share_by_confidence(columns: Mapping[str, Any], title: str) -> Any:
+    plot = _by_confidence(columns, title, "share", PURPLE)
     plot.y_range.start = 0
-    plot.yaxis.axis_label = "% of examples"
+    plot.yaxis.axis_label = f"% of {title.lower()}"
     return plot
 
 
@@ -254,6 +266,17 @@ def _reliability_sentence(evaluation: Mapping[str, Any], columns: Mapping[str, A
         f"The model gave its answers a probability of {confidence:.1%} on average and was right in {accuracy:.1%}: on "
         f"the whole it is {sure}. A bar below the dashed line says the same of answers of one confidence; the expected "
         f"calibration error, {error:.1%}, is the mean distance from it."
+    )
+
+
+def _labels_sentence(evaluation: Mapping[str, Any], columns: Mapping[str, Any]) -> str:
+    said, there = (float(np.average(columns[name], weights=columns["count"])) for name in ("confidence", "accuracy"))
+    error = evaluation["figures"]["calibration_error"]["value"]
+    often = "more often than they are there" if said > there else "less often than they are there"
+    return (
+        f"The model gave a label of an image a probability of {said:.1%} on average, and {there:.1%} of them were "
+        f"there: on the whole it expects labels {often}. A bar below the dashed line says the same of labels of one "
+        f"probability; the expected calibration error, {error:.1%}, is the mean distance from it."
     )
 
 

@@ -9,13 +9,14 @@ import tensorflow as tf
 from pipeline import evaluation
 from pipeline.dataset import Dataset
 from pipeline.errors import Preempted
-from pipeline.evaluation import Predictions, joined, predictions_of
+from pipeline.evaluation import Answers, joined, kept_of
 from pipeline.input import one_ahead
 from pipeline.progress import progress
 from pipeline.runs import Run, best_model
 from pipeline.training.loop import Batch
 from pipeline.training.models import with_probabilities
 from pipeline.training.parts import joined as in_parts
+from pipeline.training.task import task_of
 
 _log = logging.getLogger(__name__)
 
@@ -35,24 +36,28 @@ def evaluate(
     that is loaded as a whole the user's own classes registered. `batches` are those of `validation_batches`, as
     `strategy` distributes them; each device takes them in so many `parts`. Raises Preempted where `stopping` says so.
     """
-    best = with_probabilities(model)
+    best = with_probabilities(model, task_of(dataset.records))
     best.load_weights(best_model(run))
     with progress("evaluation", dataset.splits["validation"].examples) as advance:
-        kept = []
-        for of_batch in predicted(strategy, best, batches, parts):
+        found = []
+        for answers in predicted(strategy, best, batches, kept_of(dataset.records), parts):
             if stopping():
                 raise Preempted("asked to stop in the evaluation of the best model")
-            advance(len(of_batch.label))
-            kept.append(of_batch)
-    predictions = joined(kept)
-    found = evaluation.evaluation_of(predictions, dataset.names, run.settings.seed)
-    evaluation.save(run.folder, predictions, found)
-    _say(found["figures"])
+            advance(len(answers.label))
+            found.append(answers)
+    predictions = joined(found)
+    judged = evaluation.evaluation_of(predictions, dataset.names, run.settings.seed)
+    evaluation.save(run.folder, predictions, judged)
+    _say(judged["figures"])
 
 
 def predicted(
-    strategy: tf.distribute.Strategy, model: keras.Model, batches: Iterable[Batch], parts: int = 1
-) -> Iterator[Predictions]:
+    strategy: tf.distribute.Strategy,
+    model: keras.Model,
+    batches: Iterable[Batch],
+    kept: type[Answers],
+    parts: int = 1,
+) -> Iterator[Answers]:
     """What is kept of each batch, in order and without its padding; `model` gives probabilities."""
 
     def of_replica(images: tf.Tensor) -> tf.Tensor:
@@ -64,7 +69,7 @@ def predicted(
         for part in zip(*replicas, strict=True):
             of_labels, probabilities, of_weights = (tensor.numpy() for tensor in part)
             real = of_weights > 0
-            yield predictions_of(of_labels[real], probabilities[real])
+            yield kept.of_batch(of_labels[real], probabilities[real])
 
 
 def _say(figures: dict[str, dict[str, float]]) -> None:

@@ -6,7 +6,8 @@
     answer = model.serve(tf.constant([open("image.jpg", "rb").read()]))
     answer["label"], answer["probability"], answer["probabilities"]
 
-What it was made of lies beside it, in about.json.
+Where an image may have several labels, answer["labels"] has those of each. What it was made of lies
+beside it, in about.json.
 """
 
 import json
@@ -22,6 +23,7 @@ from pipeline.dataset import Dataset
 from pipeline.input.decode import evaluated_file
 from pipeline.runs import ABOUT
 from pipeline.storage import write_whole
+from pipeline.training.task import task_of
 
 ENDPOINT = "serve"
 """TensorFlow Serving finds it as the default signature, too."""
@@ -30,17 +32,20 @@ ENDPOINT = "serve"
 def export(model: keras.Model, settings: Settings, dataset: Dataset, folder: Path) -> None:
     """Write `model`, which gives probabilities, to `folder`, in place of what is there.
 
-    Its endpoint takes `images`, JPEG or PNG files (string, (n,)), and gives `label` (string, (n,)), its `probability`
-    (float32, (n,)), and the `probabilities` of all labels (float32, (n, labels)) in the order of about.json.
+    Its endpoint takes `images`, JPEG or PNG files (string, (n,)), and gives `label` (string, (n,)) with its
+    `probability` (float32, (n,)), or of several the `labels` over one half (string, (n, most of an image)), the
+    likeliest first and filled up with ""; and the `probabilities` of all labels (float32, (n, labels)) in the order of
+    about.json.
     """
     shutil.rmtree(folder, ignore_errors=True)  # half of one, of a try that was killed
-    _archive(model, settings, dataset.names).write_out(str(folder), verbose=False)
+    _archive(model, settings, dataset).write_out(str(folder), verbose=False)
     with write_whole(folder / ABOUT) as file:
         file.write(json.dumps(_about(settings, dataset), indent=1).encode())
 
 
-def _archive(model: keras.Model, settings: Settings, names: list[str]) -> Any:
-    labels = tf.constant([name.encode("utf-8", "surrogateescape") for name in names])
+def _archive(model: keras.Model, settings: Settings, dataset: Dataset) -> Any:
+    names = tf.constant([name.encode("utf-8", "surrogateescape") for name in dataset.names])
+    task = task_of(dataset.records)
 
     def image(content: tf.Tensor) -> tf.Tensor:
         return evaluated_file(content, settings.crop, settings.image_size)
@@ -49,11 +54,7 @@ def _archive(model: keras.Model, settings: Settings, names: list[str]) -> Any:
         shape = (settings.image_size, settings.image_size, 3)
         seen = tf.map_fn(image, images, fn_output_signature=tf.TensorSpec(shape, tf.uint8))
         probabilities = model(seen, training=False)
-        return {
-            "label": tf.gather(labels, tf.argmax(probabilities, axis=-1)),
-            "probability": tf.reduce_max(probabilities, axis=-1),
-            "probabilities": probabilities,
-        }
+        return {**task.served(probabilities, names), "probabilities": probabilities}
 
     archive = keras.export.ExportArchive()
     archive.track(model)
@@ -64,6 +65,7 @@ def _archive(model: keras.Model, settings: Settings, names: list[str]) -> Any:
 def _about(settings: Settings, dataset: Dataset) -> dict[str, Any]:
     return {
         "labels": dataset.names,
+        "multi_label": dataset.records.multi_label,
         "dataset": dataset.name,
         "dataset_version": dataset.version,
         "model": settings.model,

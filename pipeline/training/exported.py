@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from pipeline import dataset as datasets
 from pipeline.dataset import Dataset
 from pipeline.errors import DatasetError, TenfoldError
-from pipeline.evaluation import Predictions, joined, predictions_of, save_predictions
+from pipeline.evaluation import Answers, joined, kept_of, save_predictions
 from pipeline.mirror import fetch
 from pipeline.process import end_with_parent
 from pipeline.progress import log_words, progress
@@ -45,7 +45,7 @@ def main(export: Place, dataset: Place, folder: Path, parent: int) -> int:
     return 0
 
 
-def evaluate_exported(export: Place, folder: Place) -> Predictions:
+def evaluate_exported(export: Place, folder: Place) -> Answers:
     """What an exported model says of the validation examples of the data set in `folder`, in the order of the shards.
 
     A label that the model does not know is one that it gives a probability of 0. Raises DatasetError where the data set
@@ -56,7 +56,7 @@ def evaluate_exported(export: Place, folder: Place) -> Predictions:
     with _loaded(export) as model, progress("champion", dataset.splits[SPLIT].examples) as advance:
         parts = []
         for images in _batches(folder, dataset):
-            parts.append(_predictions(model, images, len(dataset.labels)))
+            parts.append(_answers(model, images, dataset))
             advance(len(images))
     found = joined(parts)
     if len(found.label) != dataset.splits[SPLIT].examples:
@@ -90,12 +90,13 @@ def _batches(folder: Place, dataset: Dataset) -> Iterator[list[Recorded]]:
         yield batch
 
 
-def _predictions(model: Any, images: list[Recorded], classes: int) -> Predictions:
+def _answers(model: Any, images: list[Recorded], dataset: Dataset) -> Answers:
     import tensorflow as tf
 
     answer = model.serve(tf.constant([as_file(image) for image in images]))
-    labels = np.array([image.labels[0] for image in images])
-    return predictions_of(labels, with_all_classes(answer["probabilities"].numpy(), classes))
+    probabilities = with_all_classes(answer["probabilities"].numpy(), len(dataset.labels))
+    kept = kept_of(dataset.records)
+    return kept.of_batch(kept.of_ids([image.labels for image in images], len(dataset.labels)), probabilities)
 
 
 def with_all_classes(probabilities: NDArray[Any], classes: int) -> NDArray[Any]:

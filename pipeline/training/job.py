@@ -42,6 +42,7 @@ from pipeline.training.strategy import (
     share_of_device,
     take_from_first,
 )
+from pipeline.training.task import task_of
 
 EXPLAINED_S = 15.0
 """How long it may take until the others have heard why a server is gone."""
@@ -105,6 +106,7 @@ class _Training:
         self._settings: Settings = run.settings
         self._folder = place_of(run.dataset)
         self._dataset: Dataset = datasets.load(self._folder)
+        self._task = task_of(self._dataset.records)
         self._batch_size = self._settings.batch_size // run.server.count
         self._steps_per_epoch = steps_per_epoch(self._dataset, self._batch_size, run.server.count)
         self._strategy = open_strategy(gang)
@@ -148,7 +150,7 @@ class _Training:
                 # Where no checkpoint is written any more: the model now gets the weights of the best epoch.
                 self._evaluate()
         if self._run.server.is_chief:
-            export(with_probabilities(self._model), settings, self._dataset, self._run.export_folder)
+            export(with_probabilities(self._model, self._task), settings, self._dataset, self._run.export_folder)
 
     def _keeps(self) -> bool | None:
         """Whether decoded images are kept; None where it is not decided, and this server alone may."""
@@ -247,13 +249,13 @@ class _Training:
 
     def _save_if_best(self, epoch: int, values: dict[str, float]) -> None:
         best = load_best(self._run)
-        if best is None or values["val_accuracy"] > best.metrics["val_accuracy"]:
+        if best is None or self._task.is_better(values, best.metrics):
             self._save_model(epoch, values)
 
     def _save_model(self, epoch: int, values: dict[str, float]) -> None:
         path = self._run.folder / f"model-{epoch:05d}.keras"
         with temporary_beside(path, ending=".tmp.keras") as temporary:
-            with_probabilities(self._model).save(temporary)
+            with_probabilities(self._model, self._task).save(temporary)
             temporary.replace(path)
         metrics = {name: values[name] for name in ("loss", "accuracy", "val_loss", "val_accuracy")}
         save_best(self._run, Best(epoch, path.name, metrics))

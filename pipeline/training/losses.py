@@ -1,4 +1,4 @@
-"""Losses of examples: what is trained on, and the plain cross-entropy, by which a validation is told."""
+"""Losses of examples: what is trained on, and the plain cross-entropies, by which a validation is told."""
 
 from collections.abc import Callable, Sequence
 
@@ -8,7 +8,8 @@ from pipeline.config import Settings
 from pipeline.dataset import Dataset
 
 Loss = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
-"""From labels (int32, (n,)) and logits (float32, (n, classes)) to a loss an example (float32, (n,))."""
+"""From labels (int32, (n,), or of several an image uint8, (n, classes), 0 or 1) and logits (float32, (n, classes)) to a
+loss an example (float32, (n,))."""
 
 
 def training_loss(settings: Settings, dataset: Dataset) -> Loss:
@@ -34,6 +35,21 @@ def smoothed_cross_entropy(labels: tf.Tensor, logits: tf.Tensor, smoothing: floa
     each = smoothing / classes
     wanted = tf.one_hot(labels, classes, on_value=1 - smoothing + each, off_value=each)
     return tf.nn.softmax_cross_entropy_with_logits(labels=wanted, logits=logits)
+
+
+def sigmoid_cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """That of several labels: of each class that of its yes or no, and the mean over all classes."""
+    wanted = tf.cast(labels, logits.dtype)
+    return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=wanted, logits=logits), axis=-1)
+
+
+def smoothed_sigmoid(smoothing: float) -> Loss:
+    """The same where each yes and no is moved towards one half by a share of `smoothing` (0 to 1)."""
+
+    def loss(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        return sigmoid_cross_entropy(tf.cast(labels, logits.dtype) * (1 - smoothing) + smoothing / 2, logits)
+
+    return loss
 
 
 def balanced_weights(counts: Sequence[int]) -> list[float]:

@@ -8,6 +8,7 @@ import keras
 from pipeline.config import Settings
 from pipeline.errors import SettingsError
 from pipeline.training.own import explained, own_function
+from pipeline.training.task import ONE_LABEL, Task
 
 # How the input of each model of keras.applications was scaled when its published weights were trained.
 _SCALED_TO_ONE = ("MobileNetV2", "InceptionResNetV2")
@@ -56,9 +57,9 @@ def base_of(model: keras.Model) -> keras.Model:
     return next(layer for layer in model.layers if isinstance(layer, keras.Model))
 
 
-def with_probabilities(model: keras.Model) -> keras.Model:
-    """The same weights with a softmax behind: what is saved for those who use the model."""
-    return keras.Model(model.inputs, keras.layers.Softmax(name="probabilities")(model.outputs[0]), name=model.name)
+def with_probabilities(model: keras.Model, task: Task = ONE_LABEL) -> keras.Model:
+    """The same weights with a softmax or sigmoids behind: what is saved for those who use the model."""
+    return keras.Model(model.inputs, task.probabilities()(model.outputs[0]), name=model.name)
 
 
 def _own_model(settings: Settings, classes: int) -> keras.Model:

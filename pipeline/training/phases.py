@@ -7,9 +7,9 @@ import tensorflow as tf
 
 from pipeline.config import Settings
 from pipeline.dataset import Dataset
-from pipeline.training.losses import training_loss
 from pipeline.training.models import base_of
 from pipeline.training.steps import Steps
+from pipeline.training.task import task_of
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +51,8 @@ def build_steps(
 
     Each replica takes its batch in so many `parts`.
     """
-    loss = training_loss(settings, dataset)
-    steps = Steps(strategy, model, optimizer, settings.color_jitter, settings.seed, loss, settings.xla, parts)
+    task = task_of(dataset.records)
+    loss = task.training_loss(settings, dataset)
+    steps = Steps(strategy, model, optimizer, settings.color_jitter, settings.seed, loss, settings.xla, task, parts)
     frozen = settings.freeze_epochs * steps_per_epoch
     return TwoPhases(steps, base_of(model), optimizer, frozen) if frozen else steps

@@ -8,14 +8,15 @@ from math import ceil, isqrt
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
+from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from pipeline import dataset as datasets
 from pipeline import storage
 from pipeline.config import Settings
 from pipeline.dataset import Dataset
-from pipeline.errors import DatasetError
 from pipeline.input.color import jittered, seed_of_batch
 from pipeline.input.damage import damage_named
 from pipeline.servers import Server
@@ -30,6 +31,8 @@ LARGEST_TILE = 512
 MARGIN = 12
 TITLE_HEIGHT = 66
 LABEL_HEIGHT = 26
+LEAST_NAME = 60
+"""Room for the id and a part of the name of one more label."""
 LEAST_WIDTH = 480
 """Room for the title."""
 _PAPER, _INK, _FAINT = "white", "#1f2328", "#6e7781"
@@ -40,10 +43,10 @@ Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 
 class Seen(NamedTuple):
-    """An image as the model sees it, and the id of its label."""
+    """An image as the model sees it, and the ids of its labels."""
 
     image: Image.Image
-    label: int
+    labels: Sequence[int]
 
 
 def show(settings: Settings, folder: Place, path: Path | None, *, augmented: bool, count: int) -> Path:
@@ -54,12 +57,11 @@ def show(settings: Settings, folder: Place, path: Path | None, *, augmented: boo
     :param augmented: the first training examples as training sees them, else the first validation examples as they
         are evaluated
 
-    Raises DatasetError where there is no data set, or none that can be shown, or its shards are damaged; StorageError
+    Raises DatasetError where there is no data set, or its shards are damaged; StorageError
     where a bucket does not answer.
     """
     dataset = datasets.load(folder)
     datasets.require_shards(folder, dataset)
-    _require_one_label(folder, dataset)
     settings = _of_one_epoch(settings)
     with stderr_held_back():  # TensorFlow complains of a missing GPU where it first looks for one
         tf.config.list_physical_devices()
@@ -72,11 +74,6 @@ def show(settings: Settings, folder: Place, path: Path | None, *, augmented: boo
 
 
 # --- what is seen -----------------------------------------------------------------------------------------------------
-
-
-def _require_one_label(folder: Place, dataset: Dataset) -> None:
-    if dataset.records.multi_label:
-        raise DatasetError(f"{folder} has images of several labels: name a data set with one label an image")
 
 
 def _of_one_epoch(settings: Settings) -> Settings:
@@ -100,7 +97,7 @@ def _colored(batches: tf.data.Dataset, settings: Settings) -> tf.data.Dataset:
     """The batches in the colours that the training steps give them."""
 
     def colored(number: tf.Tensor, batch: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
-        images, labels, weights = batch
+        images, labels, weights, _ = batch  # training has them numbered
         return jittered(images, settings.color_jitter, seed_of_batch(settings.seed, number)), labels, weights
 
     return batches.enumerate().map(colored)
@@ -111,7 +108,12 @@ def _examples(batches: Iterable[tuple[tf.Tensor, ...]]) -> Iterator[Seen]:
         pixels = tf.cast(tf.round(tf.cast(images, tf.float32)), tf.uint8).numpy()
         for image, label, weight in zip(pixels, labels.numpy(), weights.numpy(), strict=True):
             if weight:  # else a copy that fills up the batch
-                yield Seen(Image.fromarray(image), int(label))
+                yield Seen(Image.fromarray(image), _ids(label))
+
+
+def _ids(label: NDArray[np.generic]) -> list[int]:
+    """Those of an image, as a batch has them: one, or 0 or 1 for each class."""
+    return np.flatnonzero(label).tolist() if label.ndim else [int(label)]
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
@@ -135,7 +137,7 @@ def _subtitle(settings: Settings, augmented: bool) -> str:
 
 
 def draw_grid(seen: Sequence[Seen], names: Sequence[str], title: str, subtitle: str) -> Image.Image:
-    """The images in rows, each above the id and the name of its label; as many columns as rows, or one more."""
+    """The images in rows, each above ids and names of its labels; as many columns as rows, or one more."""
     side = shown_side(seen[0].image.width)
     columns = isqrt(len(seen) - 1) + 1
     width = max(columns * (side + MARGIN) + MARGIN, LEAST_WIDTH)
@@ -143,11 +145,11 @@ def draw_grid(seen: Sequence[Seen], names: Sequence[str], title: str, subtitle: 
     picture = Image.new("RGB", (width, height), _PAPER)
     _write(picture, (MARGIN, MARGIN - 2), title, 20, _INK)
     _write(picture, (MARGIN, MARGIN + 23), subtitle, 14, _FAINT)
-    for number, (image, label) in enumerate(seen):
+    for number, (image, labels) in enumerate(seen):
         row, column = divmod(number, columns)
         left, top = MARGIN + column * (side + MARGIN), TITLE_HEIGHT + row * (side + LABEL_HEIGHT)
         picture.paste(_scaled(image, side), (left, top))
-        _write_label(picture, (left, top + side + 3), side, label, names[label])
+        _write_labels(picture, (left, top + side + 3), side, [(label, names[label]) for label in labels])
     return picture
 
 
@@ -162,11 +164,14 @@ def _scaled(image: Image.Image, side: int) -> Image.Image:
     return image.resize((side, side), Image.Resampling.NEAREST if enlarged else Image.Resampling.LANCZOS)
 
 
-def _write_label(picture: Image.Image, corner: tuple[int, int], width: int, label: int, name: str) -> None:
-    """The id, faint, then the name: a name in a script that the font does not know is still told from others."""
-    left, top = corner
-    after = _write(picture, corner, str(label), 14, _FAINT) + 6
-    _write(picture, (after, top), name, 14, _INK, left + width)
+def _write_labels(picture: Image.Image, corner: tuple[int, int], width: int, labels: Sequence[tuple[int, str]]) -> None:
+    """Each id, faint, then the name: a name in a script that the font does not know is still told from others."""
+    (left, top), right = corner, corner[0] + width
+    for label, name in labels:
+        if right - left < LEAST_NAME:  # those before it have filled the line
+            return
+        after = _write(picture, (left, top), str(label), 14, _FAINT) + 6
+        left = _write(picture, (after, top), name, 14, _INK, right) + 12
 
 
 def _write(

@@ -8,8 +8,9 @@ import keras
 import tensorflow as tf
 
 from pipeline.input.color import jittered, seed_of_batch
-from pipeline.training.losses import Loss, cross_entropy
+from pipeline.training.losses import Loss
 from pipeline.training.parts import summed
+from pipeline.training.task import ONE_LABEL, Task
 
 _log = logging.getLogger(__name__)
 _Replica = Callable[..., tf.Tensor]
@@ -18,13 +19,14 @@ _Replica = Callable[..., tf.Tensor]
 class Steps:
     """Compiled steps of one model under one strategy.
 
-    Both take a batch, images (uint8, (n, size, size, 3)), labels (int32, (n,)) and weights (float32, (n,)), and whether
-    this server is `asked` to stop (float32 scalar, 0 or 1). They return four float32 sums over the replicas of all
-    servers, (4,): the examples' losses, how many of them were right, how many there were, and `asked`: all servers
-    learn in the same step that one of them has to leave. What weighs nothing is in none of them. The training step sees
-    other colours, by up to `color_jitter` (0 to 1), and gives the `loss` that it trains on; an evaluation gives the
-    cross-entropy. `xla` compiles both with XLA, where there is one replica. Each replica takes its batch in so many
-    `parts`, one after another, for one update: the memory of a step is that of a part.
+    Both take a batch, images (uint8, (n, size, size, 3)), labels (as the loss has them) and weights (float32, (n,)),
+    and whether this server is `asked` to stop (float32 scalar, 0 or 1). They return four float32 sums over the replicas
+    of all servers, (4,): the examples' losses, how many of them were right, how many there were, and `asked`: all
+    servers learn in the same step that one of them has to leave. What weighs nothing is in none of them. The training
+    step sees other colours, by up to `color_jitter` (0 to 1), and gives the `loss` that it trains on, by default the
+    plain one of the `task`; an evaluation gives that one. `xla` compiles both with XLA, where there is one replica.
+    Each replica takes its batch in so many `parts`, one after another, for one update: the memory of a step is that of
+    a part.
     """
 
     def __init__(
@@ -34,13 +36,15 @@ class Steps:
         optimizer: keras.Optimizer,
         color_jitter: float = 0.0,
         seed: int = 0,
-        loss: Loss = cross_entropy,
+        loss: Loss | None = None,
         xla: bool = False,
+        task: Task = ONE_LABEL,
         parts: int = 1,
     ) -> None:
         self._strategy, self._model, self._optimizer = strategy, model, optimizer
         self._color_jitter, self._seed = color_jitter, seed
-        self._loss, self._xla, self._parts = loss, xla and _is_alone(strategy), parts
+        self._task, self._loss, self._parts = task, loss or task.loss, parts
+        self._xla = xla and _is_alone(strategy)
         self.evaluate = tf.function(self._evaluate, reduce_retracing=True)
         self.trace()
 
@@ -87,7 +91,8 @@ class Steps:
             losses = self._loss(labels, logits) * weights
             mean = tf.math.divide_no_nan(tf.reduce_sum(losses), examples) + self._penalty()
             scaled = self._optimizer.scale_loss(mean)  # what is reported stays a number where this overflows
-        return tape.gradient(scaled, self._model.trainable_variables), _sums(losses, labels, logits, weights)
+        sums = _sums(losses, self._task.right(labels, logits), weights)
+        return tape.gradient(scaled, self._model.trainable_variables), sums
 
     def _penalty(self) -> tf.Tensor | float:
         """A part's share of what the layers of a model want small, as those with a regularizer do."""
@@ -109,7 +114,7 @@ class Steps:
 
     def _evaluated(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         logits = self._model(images, training=False)
-        return _sums(cross_entropy(labels, logits) * weights, labels, logits, weights)
+        return _sums(self._task.loss(labels, logits) * weights, self._task.right(labels, logits), weights)
 
 
 def _is_alone(strategy: tf.distribute.Strategy) -> bool:
@@ -123,6 +128,5 @@ def _told(weights: tf.Tensor, asked: tf.Tensor) -> tf.Tensor:
     return tf.stack([tf.reduce_sum(weights), asked])
 
 
-def _sums(losses: tf.Tensor, labels: tf.Tensor, logits: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
-    right = tf.cast(tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels), tf.float32)
+def _sums(losses: tf.Tensor, right: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
     return tf.stack([tf.reduce_sum(losses), tf.reduce_sum(right * weights)])

@@ -154,7 +154,7 @@ def results(client: Client, run_id: str) -> list[str]:
         "Model": train.get("model"),
         "Comet archive": train.get("comet"),
         "Report": report.get("report"),
-        "Validation": _accuracy(train.get("metrics") or {}),
+        "Validation": _score(train.get("metrics") or {}),
         "Verdict": train.get("verdict"),
         "Promotion": returned(client, run_id, "promote").get("verdict"),
     }
@@ -173,6 +173,9 @@ def returned(client: Client, run_id: str, task_id: str) -> Json:
     return next((value for value in found if isinstance(value, dict)), {})
 
 
-def _accuracy(metrics: Mapping[str, Any]) -> str:
-    accuracy = metrics.get("val_accuracy")
-    return f"{accuracy:.1%} accuracy" if isinstance(accuracy, int | float) else ""
+def _score(metrics: Mapping[str, Any]) -> str:
+    """Where images have several labels, their accuracy is the exact match, which says little."""
+    found = ((name, metrics.get(f"val_{name}")) for name in ("mean_average_precision", "accuracy"))
+    return next(
+        (f"{value:.1%} {name.replace('_', ' ')}" for name, value in found if isinstance(value, int | float)), ""
+    )

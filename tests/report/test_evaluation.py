@@ -3,10 +3,12 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pipeline.dataset import images_at, load
 from pipeline.evaluation import evaluation_of
+from pipeline.multilabel import MultiLabelPredictions
 from pipeline.report import evaluation as section
 from pipeline.report import report_run, write_report
 from pipeline.report.evaluation import MOST_CLASSES, MOST_PAIRS
@@ -65,6 +67,26 @@ def test_few_classes_have_a_matrix_and_many_a_list_of_pairs(classes: int):
 def test_a_class_without_examples_and_one_that_is_never_predicted():
     view = section.view(evaluation_of(predictions([(0, 0, 0.5), (1, 0, 0.5)]), ["a", "b", "c"], seed=0), ())
     assert list(view.classes.rows) == [("b", "1", "never predicted", "0.0%"), ("a", "1", "50.0%", "100.0%")]
+
+
+def test_images_of_several_labels_are_judged_label_by_label(tmp_path: Path):
+    describe(tmp_path)
+    labels = np.array([[1, 0, 1], [1, 1, 0], [0, 1, 0]])
+    said = np.array([[0.9, 0.2, 0.8], [0.3, 0.8, 0.2], [0.6, 0.7, 0.9]])
+    content = evaluation_of(MultiLabelPredictions.of_batch(labels, said), ["rose", "bud", "leaf"], seed=0)
+    (tmp_path / "evaluation.json").write_text(json.dumps(content))
+    page = Page(write_report(tmp_path, (), [("a/bud.jpg", jpeg("red")), ("a/both.jpg", jpeg("blue"))]))
+    for words in (
+        "mean average precision: how high each label ranks its images, the mean of all labels 77.8%",
+        "leaf 1 50.0% 50.0% 100.0% rose 2 83.3% 50.0% 50.0% bud 2 100.0% 100.0% 100.0%",  # the lowest first
+        "The model gave a label of an image a probability of 60.0% on average, and 55.6% of them were there",
+        "bud 90% leaf a/bud.jpg",
+        "rose, bud 30% rose a/both.jpg",
+    ):
+        assert words in words_of(page), words
+    assert "Confusion matrix" not in page.text
+    shown = [attributes["alt"] for tag, attributes in page.tags if tag == "img"]
+    assert shown == ["bud; the model said 90% leaf", "rose, bud; the model said 30% rose"]
 
 
 def test_a_run_without_an_evaluation_says_so(tmp_path: Path):

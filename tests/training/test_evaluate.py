@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pipeline.evaluation import joined
+from pipeline.evaluation import Predictions, joined
 from pipeline.training.evaluate import predicted
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -34,7 +34,7 @@ def batches() -> tf.data.Dataset:
 def assert_predicted(strategy: tf.distribute.Strategy) -> None:
     with strategy.scope():
         made = model()
-    kept = joined(predicted(strategy, made, strategy.experimental_distribute_dataset(batches())))
+    kept = joined(predicted(strategy, made, strategy.experimental_distribute_dataset(batches()), Predictions))
     assert kept.label.tolist() == LABELS
     assert kept.predicted.tolist() == [0, 1, 2, 0, 1, 2, 0]
     of_labels = [shares[label] / 255 for shares, label in zip(SHARES, LABELS, strict=True)]

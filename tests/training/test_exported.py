@@ -12,7 +12,7 @@ from pipeline import storage
 from pipeline.build import build
 from pipeline.config import Settings, settings_from
 from pipeline.errors import DatasetError
-from pipeline.evaluation import load_predictions, predictions_of, save_predictions
+from pipeline.evaluation import Predictions, load_predictions, save_predictions
 from pipeline.input import validation_batches
 from pipeline.input.options import batch_options
 from pipeline.promotion import gate
@@ -50,7 +50,7 @@ def as_trained(exported: Path, folder: Path, settings: Settings) -> dict[str, np
 
     model = keras.saving.load_model(exported / "model.keras")
     batches = [
-        predictions_of(labels.numpy()[weights > 0], model(images).numpy()[weights > 0])
+        Predictions.of_batch(labels.numpy()[weights > 0], model(images).numpy()[weights > 0])
         for images, labels, weights in validation_batches(folder, batch_options(settings))
     ]
     return {name: np.concatenate([getattr(each, name) for each in batches]) for name in batches[0]._fields}
@@ -70,7 +70,7 @@ def test_classes_that_came_later_have_no_probability():
     probabilities = np.array([[0.9, 0.1], [0.4, 0.6]], np.float32)
     assert with_all_classes(probabilities, 4).tolist() == [[*row, 0, 0] for row in probabilities.tolist()]
     assert with_all_classes(probabilities, 1).shape == (2, 2)  # of a model that knows more
-    kept = predictions_of(np.array([3, 1]), with_all_classes(probabilities, 4))
+    kept = Predictions.of_batch(np.array([3, 1]), with_all_classes(probabilities, 4))
     assert (kept.right.tolist(), kept.label_probability.tolist()) == ([False, True], [0.0, pytest.approx(0.6)])
 
 

@@ -1,5 +1,6 @@
 import json
 import zipfile
+from importlib import import_module
 from pathlib import Path
 
 import keras
@@ -45,6 +46,14 @@ def test_the_input_is_scaled_as_the_published_weights_want_it(name: str, value: 
 
 def test_resnet_gets_blue_first_less_the_mean_of_imagenet():
     assert scaled("ResNet50", 255).tolist() == pytest.approx([255 - 103.939, 255 - 116.779, 255 - 123.68], rel=1e-4)
+
+
+@pytest.mark.parametrize("name", APPLICATIONS)
+def test_the_input_is_scaled_as_keras_itself_scales_it(name: str):
+    """Of the models that scale within themselves Keras's function does nothing."""
+    module = import_module(getattr(keras.applications, name).__module__)
+    pixels = np.full((1, 4, 4, 3), 40, np.float32)
+    assert scaled(name, 40).tolist() == pytest.approx(module.preprocess_input(pixels)[0, 0, 0].tolist(), rel=1e-4)
 
 
 def scaled(name: str, value: int) -> np.ndarray:

@@ -124,7 +124,7 @@ def test_from_a_bucket_it_is_the_same_picture(gcs: FakeGcs, published: Path, tmp
 
 
 def one_coloured(side: int, *colours: tuple[int, int, int]) -> list[Seen]:
-    return [Seen(Image.new("RGB", (side, side), colour), label) for label, colour in enumerate(colours)]
+    return [Seen(Image.new("RGB", (side, side), colour), [label]) for label, colour in enumerate(colours)]
 
 
 @pytest.mark.parametrize("side", [32, 96, 160, 224, 600])
@@ -187,10 +187,16 @@ def test_a_name_is_cut_where_the_room_ends(width: int):
         assert font.getlength(name) <= width
 
 
-def test_several_labels_are_refused(tmp_path: Path):
+def test_several_labels_stand_side_by_side_and_the_first_as_if_alone(tmp_path: Path):
     dataset, _ = publish_case("boxes", tmp_path)
-    with pytest.raises(DatasetError, match="several labels"):
-        show(settings_of(), dataset, tmp_path / "a.png", augmented=False, count=4)
+    path = show(settings_of(), dataset, tmp_path / "a.png", augmented=False, count=4)
+    assert_shows(path, validated(dataset, settings_of()), 2)
+    image = Image.new("RGB", (SIZE, SIZE))
+    both, one = (draw_grid([Seen(image, labels)], ["daisy", "rose"], "t", "s") for labels in ([0, 1], [0]))
+    assert label_of(both, 0, 1).crop((0, 0, 45, LABEL_HEIGHT)) == label_of(one, 0, 1).crop((0, 0, 45, LABEL_HEIGHT))
+    assert label_of(both, 0, 1).tobytes() != label_of(one, 0, 1).tobytes()
+    many = draw_grid([Seen(image, range(20))], ["a rather long name"] * 20, "t", "s")
+    assert is_blank(label_of(many, 0, 1).crop((shown_side(SIZE), 0, shown_side(SIZE) + MARGIN, LABEL_HEIGHT)))
 
 
 @pytest.mark.parametrize(

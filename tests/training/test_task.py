@@ -1,0 +1,71 @@
+"""What differs where an image may have several labels: by hand, and as Keras has it."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from pipeline.config import settings_from
+from pipeline.records import RecordFormat
+from pipeline.training.losses import sigmoid_cross_entropy
+from pipeline.training.models import build_model, with_probabilities
+from pipeline.training.steps import Steps
+from pipeline.training.task import OneLabel, SeveralLabels, task_of
+from tests.training.test_losses import DATASET
+
+LABELS = tf.constant([[1, 0, 1], [0, 0, 0], [0, 1, 0]], tf.uint8)
+LOGITS = tf.constant([[2.0, -1.0, 0.5], [-3.0, 0.5, -1.0], [-1.0, 9.0, -0.1]])
+SEVERAL = task_of(RecordFormat(multi_label=True))
+
+
+def test_the_data_set_decides():
+    assert isinstance(SEVERAL, SeveralLabels)
+    assert isinstance(task_of(RecordFormat()), OneLabel)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
+def test_the_loss_is_the_mean_over_all_classes_as_keras_has_it(smoothing: float):
+    of_keras = keras.losses.BinaryCrossentropy(from_logits=True, label_smoothing=smoothing, reduction="none")
+    loss = SEVERAL.training_loss(settings_from({"label_smoothing": smoothing}), DATASET)
+    assert np.allclose(loss(LABELS, LOGITS), of_keras(tf.cast(LABELS, tf.float32), LOGITS))
+    by_hand = np.log1p(np.exp([-2.0, -1.0, -0.5])).mean()
+    assert float(sigmoid_cross_entropy(LABELS, LOGITS)[0]) == pytest.approx(by_hand)
+
+
+def test_an_example_is_right_when_all_its_labels_are():
+    assert SEVERAL.right(LABELS, LOGITS).numpy().tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("task", "values", "better"),
+    [
+        (SEVERAL, {"val_loss": 0.1, "val_accuracy": 0.2}, True),
+        (SEVERAL, {"val_loss": 0.4, "val_accuracy": 0.9}, False),
+        (OneLabel(), {"val_loss": 0.1, "val_accuracy": 0.2}, False),
+        (OneLabel(), {"val_loss": 0.4, "val_accuracy": 0.9}, True),
+    ],
+)
+def test_the_best_epoch_has_the_least_loss_or_of_one_label_the_highest_accuracy(task, values: dict, better: bool):
+    assert task.is_better(values, {"val_loss": 0.3, "val_accuracy": 0.5}) == better
+
+
+def test_each_label_has_a_probability_of_its_own():
+    model = build_model(settings_from({"image_size": 32}), classes=3)
+    images = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 3), np.uint8)
+    probabilities = with_probabilities(model, SEVERAL).predict(images, verbose=0)
+    assert np.allclose(probabilities, 1 / (1 + np.exp(-model(images).numpy())), atol=1e-6)
+
+
+def test_what_is_served_are_the_labels_over_one_half_the_likeliest_first():
+    names = tf.constant([b"a", b"b", b"c"])
+    served = SEVERAL.served(tf.constant([[0.6, 0.5, 0.9], [0.1, 0.7, 0.2], [0.1, 0.2, 0.3]]), names)["labels"]
+    assert served.numpy().tolist() == [[b"c", b"a"], [b"b", b""], [b"", b""]]
+    assert SEVERAL.served(tf.constant([[0.1, 0.2, 0.3]]), names)["labels"].shape == (1, 0)
+
+
+def test_a_step_sums_losses_and_exact_matches_without_the_padding():
+    inputs = keras.Input((3,))
+    model = keras.Model(inputs, keras.layers.Identity()(inputs))
+    steps = Steps(tf.distribute.OneDeviceStrategy("/cpu:0"), model, keras.optimizers.SGD(), task=SEVERAL)
+    sums = steps.evaluate(LOGITS, LABELS, tf.constant([1.0, 1.0, 0.0]), tf.constant(0.0)).numpy()
+    assert sums.tolist() == pytest.approx([float(tf.reduce_sum(sigmoid_cross_entropy(LABELS, LOGITS)[:2])), 1, 2, 0])
