@@ -37,10 +37,11 @@ class Work:
     steps: int
 
 
+# Turns of two seconds: each opens a monitor of its own, whose start would be a twentieth of one of 0.3 s.
 SMALL, MEDIUM, LARGE = (
-    Work("small", "benchmarks.loops:linear", 32, 16, 300),
-    Work("20 ms", "small_cnn", 64, 6, 20),
-    Work("large", "small_cnn", 64, 48, 5),
+    Work("small", "benchmarks.loops:linear", 32, 16, 1500),
+    Work("20 ms", "small_cnn", 64, 6, 100),
+    Work("large", "small_cnn", 64, 48, 15),
 )
 PROMISED = MEDIUM
 SAVED = (Work("small CNN", "small_cnn", 64, 6, 40), Work("ResNet50", "ResNet50", 64, 4, 10))
@@ -65,7 +66,7 @@ def main() -> None:
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """What was asked for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.training", description="Steps of the training loop.")
-    parser.add_argument("--rounds", type=int, default=15, help="of the loops; the other sections take a third of them")
+    parser.add_argument("--rounds", type=int, default=7, help="of the loops; the other sections take a third of them")
     parser.add_argument("--quick", action="store_true", help="two short rounds, to see that all of it runs")
     parser.add_argument("--only", default="", choices=SECTIONS, help="of the sections")
     parser.add_argument("--json", type=Path, help="file for every figure")

@@ -35,10 +35,12 @@ def extract(for_training: bool) -> dict[str, Any]:
     *A failure* names the field or the source that is wrong. It is not retried: trigger again with another value.
     """
     from pipeline.extract import take_snapshot
-    from pipeline.train import require_trainable
+    from pipeline.train import require_shares, require_trainable
 
     run = get_current_context()["dag_run"]
     settings = _with_source(settings_of_run()).dated(run.logical_date or run.run_after)
+    if for_training:
+        require_shares(settings, settings.train_shards)
     snapshot = take_snapshot(settings)
     if for_training:
         require_trainable(settings, snapshot)

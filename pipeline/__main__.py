@@ -117,8 +117,9 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.build import publish, write_shards
     from pipeline.extract import take_snapshot
     from pipeline.quality.gate import ask_terminal
-    from pipeline.train import require_trainable
+    from pipeline.train import require_shares, require_trainable
 
+    require_shares(settings, settings.train_shards)
     snapshot = take_snapshot(settings)
     require_trainable(settings, snapshot)
     ask = ask_terminal()

@@ -144,11 +144,10 @@ def _require_usable(settings: Settings, dataset: Place) -> None:
 
 
 def require_trainable(settings: Settings, snapshot: Place) -> None:
-    """Refuse what cannot be trained before a shard is written: too many servers, settings that do not fit the labels.
+    """Refuse settings that do not fit the labels, before a shard is written.
 
     Raises SettingsError.
     """
-    require_shares(settings, settings.train_shards)
     content = load_snapshot(snapshot)
     require_fit(settings, content.multi_label, content.source_uri)
 

@@ -18,6 +18,7 @@ from pipeline.dataset import Dataset, last_version, load, require_shards
 from pipeline.errors import DatasetError
 from pipeline.partitions import save_partition
 from pipeline.records import RecordFormat
+from pipeline.servers import Server
 from pipeline.shard_cache import remote_shards
 from pipeline.storage import BucketPath, Place, objects
 from pipeline.training.inputs import open_inputs
@@ -78,7 +79,7 @@ def remove(place: Place) -> None:
 def trained_and_validated(settings: Settings, folder: Place) -> list[list[int]]:
     """The numbers of the images as the input pipeline reads them."""
     told = {"image_size": 32, "batch_size": 4, "epochs": 1, "crop": "whole"}
-    with open_inputs(settings.model_copy(update=told), folder, load(folder), 0, lambda: False) as inputs:
+    with open_inputs(settings.model_copy(update=told), folder, load(folder), Server(), 0, lambda: False) as inputs:
         both = [*inputs.training], [*inputs.validation]
     return [numbers(batches) for batches in both]
 
@@ -87,7 +88,7 @@ def numbers(batches: list[tuple[tf.Tensor, ...]]) -> list[int]:
     """The numbers of the images, which are their colours, without those that pad."""
     return [
         int(image[16, 16, 0])
-        for images, _, weights in batches
+        for images, _, weights, *_ in batches
         for image, weight in zip(images.numpy(), weights.numpy(), strict=True)
         if weight
     ]

@@ -36,7 +36,7 @@ def cluster(bucket: FakeGcs, tmp_path_factory: pytest.TempPathFactory) -> Iterat
         (pytest.fail if os.environ.get("CI") else pytest.skip)(f"needs PostgreSQL and Redis: {reasons}")
     folder: Path = tmp_path_factory.mktemp("cluster")
     (folder / "settings.json").write_text(json.dumps(SETTINGS))
-    layout = Layout(folder / "home", folder / "workspace", ROOT / "dags")
+    layout = Layout(folder / "home", folder / "workspace", ROOT / "dags", gpus=2)
     with database() as address, key_prefix() as prefix:
         environ = {**celery(address, prefix), "TENFOLD_SETTINGS": str(folder / "settings.json")}
         with started(layout, environ) as cluster:

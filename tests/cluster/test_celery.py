@@ -124,6 +124,26 @@ def generations(bucket: FakeGcs) -> dict[str, int]:
     return {name: bucket.generation("bucket", name) for name in bucket.names("bucket") if "/train-" in name}
 
 
+def test_two_gpu_workers_train_one_model(cluster: Cluster, image_training: Client, source: Path):
+    cluster.add_worker("gpu-beside", GPU, 1)
+    try:
+        run_id = image_training.trigger(
+            {"source_uri": str(source), **SHARDS, "num_training_servers": 2, "batch_size": 8, "epochs": 2}
+        )
+        wait_for_success(image_training, run_id)
+    finally:
+        cluster.kill("gpu-beside")
+    training = tasks(image_training, run_id, "train")
+    assert [each["try_number"] for each in training] == [1, 1]
+    assert len({each["hostname"] for each in training}) == 2
+    results = [image_training.xcom(run_id, "train", map_index=index) for index in range(2)]
+    assert results[0] == results[1]
+    examples = image_training.xcom(run_id, "upload.commit")["examples"]["train"]
+    for place in ("", "servers/1"):
+        batches = read(Path(results[0]["run"]) / place / "record", "batches")
+        assert batches.groupby("epoch")["input/examples"].sum().tolist() == [examples] * 2
+
+
 def test_the_gpu_worker_that_dies_while_it_trains(cluster: Cluster, image_training: Client, source: Path):
     epochs = 12
     run_id = image_training.trigger({"source_uri": str(source), **SHARDS, "epochs": epochs})

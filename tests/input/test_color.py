@@ -93,6 +93,10 @@ def test_colours_do_not_go_with_the_windows():
     assert windows.isdisjoint({tuple(seed(number).numpy().tolist()) for number in range(100)})
 
 
+GO_ON = tf.constant(0.0)
+"""Nobody is asked to stop."""
+
+
 def trained(folder: Path, steps: int, color_jitter: float = 0.4, seed: int = 3) -> list[float]:
     """The losses of so many steps, from the checkpoint in `folder` on, and one on what is evaluated."""
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
@@ -107,11 +111,11 @@ def trained(folder: Path, steps: int, color_jitter: float = 0.4, seed: int = 3) 
     compiled = Steps(strategy, model, optimizer, color_jitter, seed)
     images = tf.constant(np.random.default_rng(0).integers(0, 256, (4, 9, 7, 3), np.uint8))
     batch = images, tf.constant([0, 1, 0, 1]), tf.ones(4)
-    losses = [float(compiled.train(*batch)[0]) for _ in range(steps)]
+    losses = [float(compiled.train(*batch, GO_ON)[0]) for _ in range(steps)]
     assert compiled.train.experimental_get_tracing_count() == 1
     checkpoints.save(Position(step=int(optimizer.iterations)))
     checkpoints.wait()
-    return [*losses, float(compiled.evaluate(*batch)[0])]
+    return [*losses, float(compiled.evaluate(*batch, GO_ON)[0])]
 
 
 def test_a_training_goes_on_with_the_colours_that_it_would_have_had(tmp_path: Path):
