@@ -97,7 +97,6 @@ def test_two_servers_train_together(run_dag: RunDag, source: Path, tmp_path: Pat
     ("conf", "words"),
     [
         ({"num_training_servers": 3, "batch_size": 4}, "batch_size must be a multiple of num_training_servers"),
-        ({"num_training_servers": 2, "num_shards": 1}, "num_training_servers must be at most 1"),
         ({"epoch": 3}, "epoch is not a setting"),
         ({"dataset": "/data"}, "dataset is not a setting of image_training"),
         ({"source_uri": "/nowhere"}, "source_uri must be a folder or list that exists"),
