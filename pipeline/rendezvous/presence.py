@@ -69,21 +69,27 @@ class Presence:
 
     def follow(self, chief: str) -> None:
         """Have the others know whose gang this process has joined."""
-        self._member = replace(self._member, follows=chief)
+        self._change(lambda member: replace(member, follows=chief))
 
     def tell(self, sample: Mapping[str, float]) -> None:
         """Have the others know what this machine does."""
-        self._member = replace(self._member, sample=dict(sample))
+        self._change(lambda member: replace(member, sample=dict(sample)))
 
     def end(self, words: Mapping[str, str]) -> None:
         """Have the others know how this process ended."""
-        self._member = replace(self._member, ended=dict(words))
+        self._change(lambda member: replace(member, ended=dict(words)))
 
     def count(self) -> None:
         """Write it, with the next count."""
-        self._member = replace(self._member, count=self._member.count + 1)
+        member = self._change(lambda member: replace(member, count=member.count + 1))
         with storage.write_whole(self.folder / f"{self.nonce}.json") as file:
-            file.write(json.dumps(asdict(self._member)).encode())
+            file.write(json.dumps(asdict(member)).encode())
+
+    def _change(self, changed: Callable[[Member], Member]) -> Member:
+        # The main thread, the sampler's and the one that counts: one of them would undo what another has just said.
+        with self._lock:
+            self._member = changed(self._member)
+            return self._member
 
 
 def beat_of(folder: Place) -> float:

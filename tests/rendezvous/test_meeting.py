@@ -156,6 +156,31 @@ def test_each_knows_what_the_machines_of_all_do(start: Start):
     assert first.gang.samples[0] == {}
 
 
+def test_no_thread_undoes_what_another_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """The end is told while a count is under way: slowed down, so that it falls between its reading and writing."""
+    own, begun, replaced = (
+        presence.Presence(tmp_path, presence._member(Server(0, 2))),
+        threading.Event(),
+        presence.replace,
+    )
+
+    def slowly(member: presence.Member, **changes: object) -> presence.Member:
+        if "count" in changes:
+            begun.set()
+            threading.Event().wait(0.2)
+        return replaced(member, **changes)
+
+    monkeypatch.setattr(presence, "replace", slowly)
+    counting = threading.Thread(target=own.count)
+    counting.start()
+    begun.wait(20)
+    own.end({"kind": "done", "message": ""})
+    counting.join()
+    own.count()
+    [member] = presence.Lookout(tmp_path).look().values()
+    assert (member.is_done, member.count) == (True, 2)
+
+
 def test_in_a_bucket(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(presence, "BEAT_OF_A_BUCKET_S", 0.1)
     processes = [Process(BucketPath("bucket", "run/cluster"), Server(index, 2)) for index in range(2)]
