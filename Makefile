@@ -1,7 +1,8 @@
 # What a person types is what CI runs. `make help` lists it.
 .DEFAULT_GOAL := help
 .PHONY: help env env-dev run backfill up down status test test-long check lock clean bench-env bench-sharding \
-	bench-input bench-storage bench-orchestration bench-training demo-gcs docker-up docker-check docker-down
+	bench-input bench-storage bench-orchestration bench-training bench-monitoring demo-gcs docker-up docker-check \
+	docker-down
 
 VENV_PYTHON := .venv/bin/python
 AIRFLOW := $(VENV_PYTHON) -m scripts.airflow
@@ -106,6 +107,9 @@ bench-orchestration: env ## what Airflow takes beside the work itself; BENCH='--
 
 bench-training: env ## steps of the training loop, beside Model.fit and a bare step, and checkpoints; BENCH='--only overhead'
 	$(VENV_PYTHON) -m benchmarks.training $$BENCH
+
+bench-monitoring: env ## what the monitor takes of a core, source by source, and from a loop; BENCH='--only cost'
+	$(VENV_PYTHON) -m benchmarks.monitoring $$BENCH
 
 clean: ## remove the environment and what the tools cached; data in workspace/ stays
 	rm -rf .venv .tools .bench .airflow .mypy_cache .ruff_cache .pytest_cache

@@ -10,7 +10,6 @@ packages in .bench/env (`make bench-env`).
 """
 
 import argparse
-import json
 import logging
 import re
 import shutil
@@ -31,6 +30,7 @@ from benchmarks.machine import (
     job_file,
     logs,
     machine_line,
+    measure_sections,
     new_folder,
     say,
     versions_in,
@@ -154,13 +154,7 @@ def main() -> None:
     options = parse(sys.argv[1:])
     logging.disable(logging.WARNING)  # advice on the size of shards, many times over
     machine = [machine_line(*OUR_PACKAGES), versions_in(PEERS_PYTHON, *PACKAGES)]
-    print("\n".join(machine), flush=True)
-    try:
-        results = {name: measure(options) for name, measure in chosen_sections(options).items()}
-    finally:
-        shutil.rmtree(HOME / "work", ignore_errors=True)
-    if options.json:
-        options.json.write_text(json.dumps({"machine": machine} | results, indent=1))
+    measure_sections(machine, chosen_sections(options), options)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:

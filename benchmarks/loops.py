@@ -70,7 +70,7 @@ def ours(job, monitored, strategy=None):
         model, optimizer = _built(job)
         optimizer.build(model.trainable_variables)
     steps = Steps(strategy, model, optimizer)
-    batches = one_ahead(on_devices(_batches(job), job["batch_size"], strategy))
+    batches = one_ahead(on_devices(_numbered(job), job["batch_size"], strategy))
 
     def run(count):
         with _monitor(Path(job["folder"]), monitored) as monitor:
@@ -172,6 +172,15 @@ def _batches(job):
     return tf.data.Dataset.from_tensors(batch).repeat().prefetch(tf.data.AUTOTUNE)
 
 
+def _numbered(job):
+    """The same as a training has them, for a step that mirrors none."""
+    import tensorflow as tf
+
+    count = job["batch_size"]
+    more = tf.zeros(count, tf.bool), tf.range(count, dtype=tf.int64)
+    return _batches(job).map(lambda *batch: (*batch, *more))
+
+
 # --- what is measured of them -----------------------------------------------------------------------------------------
 
 
@@ -221,7 +230,7 @@ def checkpoint(job):
         model, optimizer = _built(job)
         saved = Checkpoints(folder, model, optimizer)
     loop = EpochLoop(Steps(strategy, model, optimizer), _NoMonitor(), lambda: False)
-    batches = iter(on_devices(_batches(job), job["batch_size"], strategy))
+    batches = iter(on_devices(_numbered(job), job["batch_size"], strategy))
 
     def steps():
         begin = time.perf_counter()

@@ -3,9 +3,12 @@
 import json
 import os
 import platform
+import shutil
 import subprocess
 import sys
 import tempfile
+from argparse import Namespace
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -37,6 +40,19 @@ def cpu_model() -> str:
     except OSError:
         lines = []
     return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def measure_sections(
+    machine: Sequence[str], sections: Mapping[str, Callable[[Namespace], Any]], options: Namespace
+) -> None:
+    """Say where it is measured, run the sections one after another, and write all figures where `--json` wants them."""
+    print(*machine, sep="\n", flush=True)
+    try:
+        results = {name: measure(options) for name, measure in sections.items()}
+    finally:
+        shutil.rmtree(HOME / "work", ignore_errors=True)
+    if options.json:
+        options.json.write_text(json.dumps({"machine": list(machine)} | results, indent=1))
 
 
 def versions_in(python: Path, *packages: str) -> str:

@@ -8,8 +8,6 @@ alternating rounds in one process; what counts is the ratio to the bare step of 
 """
 
 import argparse
-import json
-import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -18,7 +16,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.loops import BARE, LOOPS, ONE, OURS, TWO
-from benchmarks.machine import HOME, job_file, logs, machine_line, new_folder, say
+from benchmarks.machine import job_file, logs, machine_line, measure_sections, new_folder, say
 from benchmarks.rounds import Contender, whole
 
 PACKAGES = ("tensorflow", "keras", "numpy")
@@ -53,14 +51,8 @@ Rounds = Sequence[Mapping[str, float]]
 def main() -> None:
     """Measure, and print Markdown."""
     options = parse(sys.argv[1:])
-    machine = machine_line(*PACKAGES)
-    print(machine, flush=True)
-    try:
-        results = {name: SECTIONS[name](options) for name in SECTIONS if options.only in ("", name)}
-    finally:
-        shutil.rmtree(HOME / "work", ignore_errors=True)
-    if options.json:
-        options.json.write_text(json.dumps({"machine": machine} | results, indent=1))
+    chosen = {name: measure for name, measure in SECTIONS.items() if options.only in ("", name)}
+    measure_sections([machine_line(*PACKAGES)], chosen, options)
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:

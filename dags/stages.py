@@ -232,8 +232,8 @@ class ApproveOperator(HITLOperator):
 
 class TrainOperator(BaseOperator):
     """One of the servers of a training, as a process of its own, which frees the GPU at its end and is asked for a
-    checkpoint when the task is killed. Returns {"run", "metrics", "model", "export", "comet", "verdict", "epochs"}, the
-    same on all servers.
+    checkpoint when the task is killed. Returns {"run", "metrics", "model", "export", "comet", "verdict", "limit",
+    "epochs"}, the same on all servers.
 
     :param settings: the settings, as `extract` or `choose` returned them
     :param dataset: folder of the published data set
@@ -263,7 +263,8 @@ class TrainOperator(BaseOperator):
         """Start the process, or find its result complete, and wait."""
         from pipeline.train import TrainingProcess, prepare_run
 
-        run = prepare_run(settings_from(self.settings), place_of(self.dataset), self.training, self.server)
+        dataset = place_of(self.dataset)
+        run = prepare_run(settings_from(self.settings), dataset, self.training, self.server, self.dag_id)
         self._process = TrainingProcess(run, output=1)  # the task's own stdout, which Airflow shows as it comes
         result: dict[str, Any] = self._process.wait()
         return result

@@ -4,6 +4,7 @@ import argparse
 import json
 import logging
 import os
+import signal
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -28,8 +29,14 @@ MOST_SHOWN = 256
 _log = logging.getLogger("pipeline")
 
 
+class _Terminated(KeyboardInterrupt):
+    """SIGTERM came. No Exception: one that comes at any moment could be taken for a fault of the image at hand."""
+
+
 def main(arguments: Sequence[str]) -> int:
     """Run one command; return the exit code. Words go to stderr, with --json one JSON object to stdout."""
+    if list(arguments[:2]) == ["report", "compare"]:
+        arguments = ["report compare", *arguments[2:]]  # a command of two words
     options = _parser().parse_args(arguments)
     log_words()
     try:
@@ -43,9 +50,9 @@ def main(arguments: Sequence[str]) -> int:
     except OSError as error:  # a full disk, a folder that went away
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return EXIT_BAD
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         print("stopped: the same command goes on from here", file=sys.stderr)  # noqa: T201
-        return 130
+        return EXIT_PREEMPTED if isinstance(stop, _Terminated) else 130
     print(json.dumps(result) if options.json else options.words(result))  # noqa: T201
     return 0 if result.get("ok", True) else EXIT_BAD
 
@@ -130,7 +137,51 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
 def _report(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.report import report_run
 
-    return {"report": str(report_run(_reachable("run", options.run)))}
+    return {"report": str(report_run(_training("run", options.run)))}
+
+
+def _training(what: str, uri: str) -> Place:
+    from pipeline.runs import training_in
+
+    return training_in(_reachable(what, uri))
+
+
+def _compare(options: argparse.Namespace) -> dict[str, Any]:
+    from pipeline.report import compare_runs
+
+    if is_bucket(options.to) or not options.to.endswith(".html") or not Path(options.to).parent.is_dir():
+        raise SettingsError(
+            f"--to must be a local file that ends in .html, in a folder that exists, got {options.to!r}"
+        )
+    a, b = _training("run A", options.run_a), _training("run B", options.run_b)
+    if a == b:
+        raise SettingsError(f"run A and run B are the same one, {a}: name two")
+    return compare_runs(a, b, Path(options.to))
+
+
+def _compare_words(result: dict[str, Any]) -> str:
+    from pipeline.report.compare import in_words
+
+    return in_words(result)
+
+
+def _comet_recover(options: argparse.Namespace) -> dict[str, Any]:
+    from pipeline.monitor.archives import archives_below, recover_below, upload_command
+
+    if is_bucket(options.folder):
+        raise SettingsError(
+            f"{options.folder} is a bucket: what is left lies on the worker that trained, in local_folder"
+        )
+    folder = Path(options.folder)
+    recovered = recover_below(folder)
+    every = archives_below(folder)
+    return {"recovered": [str(path) for path in recovered], "upload": upload_command(every) if every else ""}
+
+
+def _comet_recover_words(result: dict[str, Any]) -> str:
+    packed = "\n".join(result["recovered"]) or "nothing: no try that was killed left anything that is not packed"
+    upload = result["upload"] or "nothing: there is no archive"
+    return f"packed: {packed}\nto upload: {upload}"
 
 
 def _champion(options: argparse.Namespace) -> dict[str, Any]:
@@ -251,6 +302,10 @@ def _trained(settings: Settings, dataset: Place) -> dict[str, Any]:
 # --- options ----------------------------------------------------------------------------------------------------------
 
 
+_DATASET = "dataset", "its folder, local or gs://"
+_RUN_FOLDER = "run", "its folder, local or gs://"
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m pipeline",
@@ -259,51 +314,52 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    _add_stages(commands)
+    _add_checks(commands)
+    _add_champions(commands)
+    _add_show(commands)
+    _add_predict(commands)
+    _add_samples(commands)
+    return parser
+
+
+def _add_stages(commands: Any) -> None:
     _add(commands, "run", _run, "build, then train: the whole chain")
     _add(commands, "build", _build, "extract, shard and upload: a published data set")
     _add(commands, "extract", _extract, "list the source and take its checksums")
     _add(commands, "shard", _shard, "write the shards of a snapshot", ("snapshot", "what `extract` returned"))
-    _add(
-        commands,
-        "upload",
-        _upload,
-        "publish the shards of a plan",
-        ("plan", "what `shard` returned, of the same settings"),
-    )
-    _add(
-        commands,
-        "window",
-        _window,
-        "make one data set of the newest dates of a name (--set window=7), of shards that stand",
-    )
+    plan = "plan", "what `shard` returned, of the same settings"
+    _add(commands, "upload", _upload, "publish the shards of a plan", plan)
+    newest = "make one data set of the newest dates of a name (--set window=7), of shards that stand"
+    _add(commands, "window", _window, newest)
     _add(commands, "train", _train, "train on a published data set (--set dataset=...)")
-    _add(
-        commands,
-        "verify",
-        _verify,
-        "check every byte and record of a data set",
-        ("dataset", "its folder, local or gs://"),
-    )
-    quality = _add(
-        commands,
-        "shuffle-quality",
-        _shuffle_quality,
-        "measure how near the order of training is to a perfect shuffle, and what shuffle_megabytes would do",
-        ("dataset", "its folder, local or gs://"),
-    )
+
+
+def _add_checks(commands: Any) -> None:
+    _add(commands, "verify", _verify, "check every byte and record of a data set", _DATASET)
+    order = "measure how near the order of training is to a perfect shuffle, and what shuffle_megabytes would do"
+    quality = _add(commands, "shuffle-quality", _shuffle_quality, order, _DATASET)
     quality.set_defaults(words=_shuffle_quality_words)
-    _add(commands, "report", _report, "write the report of a run again", ("run", "its folder, local or gs://"))
+    _add(commands, "report", _report, "write the report of a run again", _RUN_FOLDER)
+    beside = "lay two runs side by side on a page: which one is faster, which one is better"
+    compare = _add(commands, "report compare", _compare, beside)
+    compare.add_argument("run_a", metavar="RUN_A", help=_RUN_FOLDER[1])
+    compare.add_argument("run_b", metavar="RUN_B", help="likewise")
+    compare.add_argument("--to", metavar="FILE", default="compare.html", help="the page (%(default)s, here)")
+    compare.set_defaults(words=_compare_words)
+    _add_comet(commands)
+
+
+def _add_champions(commands: Any) -> None:
     champion = _add(commands, "champion", _champion, "say which model of a data set name is promoted, and since when")
     champion.set_defaults(words=_champion_words)
-    _add(
-        commands,
-        "promote",
-        _promote,
-        "make the model of a run the champion of its data set name, without a comparison",
-        ("run", "its folder, local or gs://"),
-    )
-    _add(commands, "rollback", _roll_back, "make the model before the champion of a data set name the champion again")
-    _add_show(commands)
+    by_hand = "make the model of a run the champion of its data set name, without a comparison"
+    _add(commands, "promote", _promote, by_hand, _RUN_FOLDER)
+    back = "make the model before the champion of a data set name the champion again"
+    _add(commands, "rollback", _roll_back, back)
+
+
+def _add_predict(commands: Any) -> None:
     predict = _add(commands, "predict", _predict, "say what is in images, by the model of a run")
     predict.add_argument(
         "--model",
@@ -313,10 +369,24 @@ def _parser() -> argparse.ArgumentParser:
     )
     predict.add_argument("images", nargs="+", metavar="IMAGE", help="image file")
     predict.set_defaults(words=_predict_words)
+
+
+def _add_samples(commands: Any) -> None:
     samples = _add(commands, "samples", _samples, "draw a folder of sample images", ("folder", "a new folder"))
     samples.add_argument("--count", type=int, default=600, help="how many images (%(default)s)")
     samples.add_argument("--seed", type=int, default=0, help="another seed, other images (%(default)s)")
-    return parser
+
+
+def _add_comet(commands: Any) -> None:
+    parser = commands.add_parser("comet", help="what is kept of trainings for Comet")
+    recover = _add(
+        parser.add_subparsers(required=True, metavar="COMMAND"),
+        "recover",
+        _comet_recover,
+        "pack what trainings that were killed left for Comet, and say how to upload it",
+        ("folder", "folder of a run, of a training, or a workspace"),
+    )
+    recover.set_defaults(words=_comet_recover_words)
 
 
 def _add_show(commands: Any) -> None:
@@ -325,7 +395,7 @@ def _add_show(commands: Any) -> None:
         "show",
         _show,
         "draw images of a data set with their labels, as the model sees them (a PNG)",
-        ("dataset", "its folder, local or gs://"),
+        _DATASET,
     )
     show.add_argument(
         "--augmented",
@@ -397,5 +467,11 @@ def _value_words(value: Any) -> str:
     return {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
 
 
+def _terminated(*_: object) -> None:
+    # Raised, so that what is under way waits for its processes: they would else write checkpoints behind our back.
+    raise _Terminated
+
+
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, _terminated)
     sys.exit(main(sys.argv[1:]))

@@ -2,7 +2,7 @@
 
 import multiprocessing
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any
 
@@ -18,6 +18,9 @@ from pipeline.ranges import load_range
 from pipeline.shard import write_range
 from pipeline.storage import Place, place_of
 from pipeline.upload import COPIERS, commit, copy_range, copy_size
+
+FEW_IMAGES = 64
+"""So many are written here, in the time that processes would take to start."""
 
 
 def build(settings: Settings) -> dict[str, Any]:
@@ -55,17 +58,31 @@ def summary(plan: Plan, dataset: Dataset) -> dict[str, Any]:
 
 
 def _write_all(ranges: Sequence[str]) -> None:
-    """Write every range on all cores."""
+    """Write every range."""
     if not ranges:
         return
     images = {place_of(path): load_range(place_of(path)).images for path in ranges}
-    workers = min(os.cpu_count() or 1, len(ranges))
-    with progress("shard", sum(images.values())) as advance, _pool(workers) as pool:
-        under_way = {pool.submit(write_range, path, _silently): path for path in images}
+    written = _written_here if sum(images.values()) <= FEW_IMAGES else _written_on_all_cores
+    with progress("shard", sum(images.values())) as advance:
+        for path in written(list(images)):
+            advance(images[path])
+
+
+def _written_here(ranges: Sequence[Place]) -> Iterator[Place]:
+    """Each range as it is written."""
+    for path in ranges:
+        write_range(path, _silently)
+        yield path
+
+
+def _written_on_all_cores(ranges: Sequence[Place]) -> Iterator[Place]:
+    """The same, in whatever order."""
+    with _pool(min(os.cpu_count() or 1, len(ranges))) as pool:
+        under_way = {pool.submit(write_range, path, _silently): path for path in ranges}
         try:
             for future in as_completed(under_way):
                 future.result()
-                advance(images[under_way[future]])
+                yield under_way[future]
         except BaseException:
             pool.shutdown(cancel_futures=True)  # the first error ends the rest, not a day later
             raise

@@ -515,6 +515,16 @@ class Settings(BaseModel):
         "they fit into half of what is free and the crop allows it (random and whole do).",
     )
 
+    prefetch_batches: int = Field(
+        4,
+        title="Batches ready",
+        ge=1,
+        le=1024,
+        json_schema_extra=TRAINING,
+        description="How many batches are made before they are asked for, on each server. More of them bridge longer "
+        "pauses of the input, and take more memory.",
+    )
+
     server_wait_minutes: float = Field(
         15.0,
         title="Wait for servers",
@@ -719,7 +729,8 @@ class Settings(BaseModel):
         False,
         title="TensorBoard",
         json_schema_extra=MONITORING,
-        description="Write the values of each epoch for TensorBoard too, into tensorboard/ of the training.",
+        description="Write the values of each epoch, and windows of all other metrics, for TensorBoard too, into "
+        "tensorboard/ of the training.",
     )
 
     comet_project: str = Field(

@@ -1,8 +1,9 @@
 """A run whose workspace is a bucket: it lives in a local folder, and what changes there is brought to the bucket.
 
 A training appends to its record five times a second and leaves checkpoints as they are written: both want a file
-system. A retry on another worker fetches the folder first, and goes on from the last checkpoint. `mirror.json`, here
-and there, names whose changes the bucket has: those of the worker that came last.
+system. Of the record, closed segments are brought once, and again only the one that grows (pipeline/monitor/record.py).
+A retry on another worker fetches the folder first, and goes on from the last checkpoint. `mirror.json`, here and there,
+names whose changes the bucket has: those of the worker that came last.
 """
 
 import logging
@@ -10,19 +11,20 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from pipeline import storage
 from pipeline.errors import TenfoldError, TrainingError
+from pipeline.parallel import ordered_map
 from pipeline.servers import CLUSTER, SERVERS
 from pipeline.storage import CHUNK_BYTES, BucketPath, ObjectStat, Place, crc32c_of, temporary_beside
 
 EVERY_S = 10.0
 IDLE_SHARE = 9
-"""Times the last mirroring took, to wait at least: the record of a long training grows large."""
+"""Times the last mirroring took, to wait at least: a model is large."""
 OWNER = "mirror.json"
 _LOCAL = ("lock", "failure.json", OWNER)
 _LAST = ("run.json", "best.json", "result.json")
@@ -32,6 +34,9 @@ _OF_OTHERS = (f"{SERVERS}/", f"{CLUSTER}/")
 _CHECKPOINTS = "checkpoints/"
 _REPLACED = (_CHECKPOINTS, "model-")
 """What a training removes when it has newer ones."""
+FETCH_TRIES = 5
+FETCHERS = 8
+"""At once: the segments of a long record are hundreds of small files."""
 _log = logging.getLogger(__name__)
 
 
@@ -66,7 +71,7 @@ class Mirror:
         changed = [name for name in files if name not in _LAST and there.get(name) != files[name]]
         files |= checkpoints
         last = [(name, version, content) for name, version, content in last if there.get(name) != version]
-        replaced = [name for name in there if name not in files and name.startswith(_REPLACED)]
+        replaced = [name for name in there if name not in files and _is_replaced(name, files)]
         newer = [name for name in sorted(checkpoints, reverse=True) if there.get(name) != checkpoints[name]]
         if changed or last or newer or replaced:
             self._require_ours()
@@ -170,12 +175,30 @@ def _fetch_all(folder: Path, place: BucketPath) -> None:
 
 
 def fetch(folder: Path, place: BucketPath, names: tuple[str, ...]) -> None:
-    """Fetch what lies below `place` and whose name starts with one of `names`, where `folder` has not the same."""
-    for name, stat in _objects(place).items():
-        if name.startswith(names) and not _is_equal(folder / name, stat):
-            with temporary_beside(folder / name) as temporary:
-                _download(place / name, temporary)
-                temporary.replace(folder / name)
+    """Fetch what lies below `place` and whose name starts with one of `names`, where `folder` has not the same.
+
+    What is replaced meanwhile, as the record of a training that goes on, is looked for anew. Raises FileNotFoundError
+    where that happens again and again.
+    """
+    for tries_left in reversed(range(FETCH_TRIES)):
+        try:
+            _fetch_differing(folder, place, names)
+            return
+        except FileNotFoundError:
+            if not tries_left:
+                raise
+
+
+def _fetch_differing(folder: Path, place: BucketPath, names: tuple[str, ...]) -> None:
+    def fetch_one(found: storage.Object) -> None:
+        if not _is_equal(folder / found.key, found.stat):
+            with temporary_beside(folder / found.key) as temporary:
+                _download(place / found.key, temporary)
+                temporary.replace(folder / found.key)
+
+    wanted = (found for found in storage.objects(place) if found.key.startswith(names))
+    for _ in ordered_map(fetch_one, wanted, FETCHERS):
+        pass
 
 
 def _objects(place: BucketPath) -> dict[str, ObjectStat]:
@@ -183,13 +206,22 @@ def _objects(place: BucketPath) -> dict[str, ObjectStat]:
 
 
 def _files(folder: Path, before: str = "") -> dict[str, _Version]:
-    """What is mirrored of a folder, by `before` and its name: all but locks and what is still being written."""
+    """What is mirrored of a folder, by `before` and its name: all but locks and what is still being written.
+
+    That has a dot before its name, or before that of its folder.
+    """
     found = {}
     for path in folder.rglob("*"):
-        name = before + path.relative_to(folder).as_posix()
-        if _is_ours(name) and not path.name.startswith(".") and path.is_file():
+        parts = path.relative_to(folder).parts
+        name = before + "/".join(parts)
+        if _is_ours(name) and not any(part.startswith(".") for part in parts) and path.is_file():
             found[name] = _version(path)
     return found
+
+
+def _is_replaced(name: str, files: Collection[str]) -> bool:
+    """Whether a file that is not there any more has a newer one, or one that is the same compressed."""
+    return name.startswith(_REPLACED) or f"{name}.gz" in files
 
 
 def _is_ours(name: str) -> bool:

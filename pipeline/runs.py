@@ -11,8 +11,8 @@ predictions.npz what it says of the validation examples, a row each
 evaluation.json how good that is (pipeline/evaluation.py)
 export/         the same for those who use it: a SavedModel that takes image files
 callbacks/      what callbacks of the user's own write
-tensorboard/    the values of each epoch for TensorBoard, where that is wanted
-comet/          offline archives, a folder a try
+tensorboard/    what was measured for TensorBoard, where that is wanted
+comet/          offline archives, a folder a try (pipeline/monitor/archives.py)
 result.json     written last: the training is complete
 failure.json    why the last try failed
 micro_batches.json  how many examples a device takes at once, since a try ran out of memory
@@ -25,6 +25,7 @@ import fcntl
 import hashlib
 import json
 import logging
+import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,11 +34,13 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import storage
+from pipeline.advice import advised
 from pipeline.config import Settings, settings_from
 from pipeline.errors import DatasetError, Preempted, SourceError, TenfoldError, TrainingError, error_of, words_of
 from pipeline.evaluation import metrics_of
 from pipeline.monitor import last_row, read
-from pipeline.monitor.diagnosis import summarize, verdict
+from pipeline.monitor.archives import archives
+from pipeline.monitor.verdict import diagnose_run
 from pipeline.servers import SERVERS, Server
 from pipeline.storage import Place, crc32c_of
 from pipeline.workspace import place_hash, run_folder
@@ -62,6 +65,8 @@ class Run:
     software: dict[str, str]
     index: int = 0
     """Of the training server that it is for. `folder` is its own."""
+    dag: str = ""
+    """Id of the DAG that trains: another one may have the same run ids."""
 
     @property
     def server(self) -> Server:
@@ -141,6 +146,22 @@ def local_run_folder(settings: Settings, run_id: str) -> Path:
     if isinstance(kept, Path):
         return kept
     return Path(settings.local_folder) / "runs" / place_hash(settings.workspace) / kept.name
+
+
+def training_in(place: Place) -> Place:
+    """The training at a place, or the only one of the run there. Raises DatasetError where there is none, or several.
+
+    In a bucket the place has to be that of the training.
+    """
+    if not isinstance(place, Path) or (place / "run.json").exists():
+        return place
+    found = sorted(path.parent for path in place.glob("*/run.json"))
+    if len(found) > 1:
+        names = ", ".join(path.name for path in found)
+        raise DatasetError(f"{place} holds {len(found)} trainings: name one of them ({names})")
+    if not found:
+        raise DatasetError(f"{place} holds no run: there is no run.json in it, or in a folder of it")
+    return found[0]
 
 
 def save_run(run: Run) -> None:
@@ -233,13 +254,15 @@ def save_result(run: Run, comet: str) -> None:
     best_model(run).replace(run.model_path)
     _remove_models(run, but=set())
     metrics = {**best.metrics, **metrics_of(run.folder)}
+    verdict = diagnose_run(run.folder, os.cpu_count())
     result = {
         "run": str(run.place),
         "metrics": {"best_epoch": best.epoch, **{name: round(value, 6) for name, value in metrics.items()}},
         "model": str(run.place / run.model_path.name),
         "export": str(run.place / run.export_folder.name),
         "comet": _archives(run, comet).replace(str(run.folder), str(run.place)),
-        "verdict": verdict(summarize(read(run.folder / "record", "batches"))),
+        "verdict": advised(verdict, run.settings),
+        "limit": verdict.limit.value,
         "epochs": len(read(run.folder / "record", "epochs")),
     }
     _write(run.folder / "result.json", result)
@@ -253,9 +276,8 @@ def _remove_models(run: Run, but: Collection[str]) -> None:
 
 
 def _archives(run: Run, last: str) -> str:
-    """Where Comet's part lies: one archive, the folder of several where the training took several tries, or a URL."""
-    archives = list((run.folder / "comet").rglob("*.zip"))
-    return str(run.folder / "comet") if len(archives) > 1 else last
+    """Where Comet's part lies: the folder of the archives, one a try and one of the results, or a URL."""
+    return str(run.folder / "comet") if archives(run.folder / "comet") else last
 
 
 def load_result(folder: Place) -> dict[str, Any] | None:

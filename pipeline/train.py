@@ -6,6 +6,7 @@ import platform
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Any
@@ -47,8 +48,8 @@ def train(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
     All training servers are processes on this machine, which share its GPUs. Out of memory, they are started again and
     take fewer examples at once.
 
-    Returns {"run", "metrics", "model", "export", "comet", "verdict", "epochs"}, and raises what `TrainingProcess.wait`
-    does.
+    Returns {"run", "metrics", "model", "export", "comet", "verdict", "limit", "epochs"}, and raises what
+    `TrainingProcess.wait` does.
     """
     while True:
         try:
@@ -60,14 +61,17 @@ def train(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
 def _tried(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
     runs = [prepare_run(settings, dataset, run_id, index) for index in range(settings.num_training_servers)]
     processes = [TrainingProcess(run, output=sys.stderr.fileno()) for run in runs]
+    pool = ThreadPoolExecutor(len(processes))
     try:
-        first, *_ = [process.wait() for process in processes]
+        # Together: one that is killed has to be known of while the others still wait for it.
+        first, *_ = [each.result() for each in as_completed([pool.submit(process.wait) for process in processes])]
         return first
     finally:
         for process in processes:
             process.ask_to_stop()
         for process in processes:
             process.stop()
+        pool.shutdown()
 
 
 def trained(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any] | None:
@@ -80,8 +84,8 @@ def trained(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any] |
     return load_result(training_place(settings, run_id, datasets.load(dataset).version))
 
 
-def prepare_run(settings: Settings, dataset: Place, run_id: str, index: int = 0) -> Run:
-    """Check what the training needs and write `run.json` of one of its servers.
+def prepare_run(settings: Settings, dataset: Place, run_id: str, index: int = 0, dag: str = "") -> Run:
+    """Check what the training needs and write `run.json` of one of its servers; `dag` is the id of the DAG, if any.
 
     Where the workspace is a bucket, the run is first fetched from there. Raises DatasetError where the data set is
     missing or incomplete, SettingsError where the weights are or the administrator does not allow a place, StorageError
@@ -97,6 +101,7 @@ def prepare_run(settings: Settings, dataset: Place, run_id: str, index: int = 0)
         host=_host(),
         software={name: installed_version(name) for name in _SOFTWARE},
         index=index,
+        dag=dag,
     )
     place = run.place
     if isinstance(place, BucketPath):
@@ -201,9 +206,10 @@ class TrainingProcess:
         if said is not None:
             return said
         error = TrainingError(f"the training process ended with {_ending(code)}")
-        if self._process and self._run.server.count > 1:
-            say_ended(self._run.training / CLUSTER, self._process.pid, words_of(error))
-        return error
+        if self._process is None or self._run.server.count == 1:
+            return error
+        say_ended(self._run.training / CLUSTER, self._process.pid, words_of(error))
+        return TrainingError(f"training server {self._run.index}: {error}")
 
     def ask_to_stop(self) -> None:
         """Ask for a checkpoint; `wait` then ends."""
@@ -237,7 +243,9 @@ def _start(folder: Path, output: int) -> subprocess.Popen[bytes]:
 def _ending(code: int) -> str:
     if code >= 0:
         return f"exit code {code}; its last lines stand above"
-    hint = " (out of memory, often: try a smaller batch_size)" if -code == signal.SIGKILL else ""
+    hint = (
+        " (out of memory, often): the same command goes on from the last checkpoint" if -code == signal.SIGKILL else ""
+    )
     return f"{signal.Signals(-code).name}{hint}"
 
 

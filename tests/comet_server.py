@@ -8,12 +8,17 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import ClassVar
 
+METRICS = "/clientlib/batch/logger/experiment/metric"
+
 
 @contextmanager
-def comet_server(accepts: bool) -> Iterator[tuple[str, dict[str, bytes]]]:
-    """A server on loopback; what COMET_URL_OVERRIDE must say, and what it was sent, by path. It may refuse the key."""
+def comet_server(accepts: bool, goes_away: bool = False) -> Iterator[tuple[str, dict[str, bytes]]]:
+    """A server on loopback; what COMET_URL_OVERRIDE must say, and what it was sent, by path. It may refuse the key.
+
+    Or go away: after the first metrics it answers no request any more, and closes the connection instead.
+    """
     received: dict[str, bytes] = {}
-    handler = type("Handler", (_Handler,), {"received": received, "accepts": accepts})
+    handler = type("Handler", (_Handler,), {"received": received, "accepts": accepts, "goes_away": goes_away})
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/clientlib/", received
@@ -23,10 +28,16 @@ def comet_server(accepts: bool) -> Iterator[tuple[str, dict[str, bytes]]]:
 class _Handler(BaseHTTPRequestHandler):
     received: dict[str, bytes]
     accepts: bool
+    goes_away: bool
     answers: ClassVar = {
+        "/clientlib/status-report/update": {
+            "is_alive_beat_duration_millis": 10_000,
+            "gpu_monitor_interval_millis": 60_000,
+            "parameter_update_interval_millis": 10_000,
+        },
         "/clientlib/isAlive/ver": {"version": "3.4.0"},
         "/clientlib/logger/add/run": {
-            "focusLink": "http://127.0.0.1/workspace/project/",
+            "focusUrl": "http://127.0.0.1/workspace/project/",
             "fullProjectName": "workspace/project",
             "projectId": "1",
             "projectName": "project",
@@ -41,6 +52,9 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         path = self.path.split("?")[0]
+        if self.goes_away and METRICS in self.received:
+            self.close_connection = True
+            return
         sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         if self.headers.get("Content-Encoding") == "gzip":
             sent = gzip.decompress(sent)

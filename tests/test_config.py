@@ -57,6 +57,7 @@ CHANGED = {
     "image_size": 64,
     "weights": "/data/model.keras",
     "shuffle_megabytes": 1,
+    "prefetch_batches": 8,
     "crop": "whole",
     "min_crop_area": 0.08,
     "flip": False,

@@ -220,11 +220,11 @@ def test_near_duplicates_are_found_where_they_are_looked_for(settings: Settings)
     [
         {"check": "header"},
         {"prepare": "resize", "prepare_size": 16},
-        {"prepare": "raw", "prepare_size": 16},
-        {"feature_keys": "plain"},
-        {"label_offset": 1},
-        {"compression": "gzip"},
         {"prepare": "raw", "compression": "gzip", "feature_keys": "plain", "label_offset": 1},
+        pytest.param({"prepare": "raw", "prepare_size": 16}, marks=pytest.mark.long),
+        pytest.param({"feature_keys": "plain"}, marks=pytest.mark.long),
+        pytest.param({"label_offset": 1}, marks=pytest.mark.long),
+        pytest.param({"compression": "gzip"}, marks=pytest.mark.long),
     ],
 )
 def test_every_kind_of_shard_is_sound_and_the_same_twice(settings: Settings, tmp_path: Path, values: dict):

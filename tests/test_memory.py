@@ -4,6 +4,9 @@ import psutil
 import pytest
 
 from pipeline.memory import available_memory
+from tests.monitor.trees import grow
+
+OWN_GROUP = {"proc/self/cgroup": "4:memory:/\n0::/\n"}
 
 V1_NONE = 2**63 - 4096
 """What version 1 says where there is no limit."""
@@ -49,17 +52,22 @@ CASES = {
 @pytest.mark.parametrize("name", CASES)
 def test_what_is_free_in_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str):
     files, free = CASES[name]
-    for file, content in files.items():
-        (tmp_path / file).parent.mkdir(exist_ok=True)
-        (tmp_path / file).write_text(content)
+    grow(tmp_path, {f"sys/fs/cgroup/{file}": content for file, content in files.items()} | OWN_GROUP)
     host = psutil.virtual_memory()
     monkeypatch.setattr(psutil, "virtual_memory", lambda: host)  # it changes from one call to the next
     assert available_memory(tmp_path) == (host.available if free is None else free)
 
 
+def test_the_least_that_is_left_in_a_group_above_counts(tmp_path: Path):
+    files = {"memory.max": "1000", "memory.current": "900", "one/memory.max": "500", "one/memory.current": "100"}
+    grow(tmp_path, {f"sys/fs/cgroup/{file}": content for file, content in files.items()})
+    grow(tmp_path, {"proc/self/cgroup": "0::/one\n"})
+    assert available_memory(tmp_path) == 100
+
+
 def test_the_host_has_less_than_the_container_may_take(tmp_path: Path):
-    (tmp_path / "memory.max").write_text(str(2**60))
-    (tmp_path / "memory.current").write_text("0")
+    files = {"memory.max": str(2**59), "memory.current": "0"}
+    grow(tmp_path, {f"sys/fs/cgroup/{file}": content for file, content in files.items()} | OWN_GROUP)
     assert 0 < available_memory(tmp_path) < psutil.virtual_memory().total
 
 

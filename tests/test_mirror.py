@@ -7,7 +7,11 @@ import pytest
 
 from pipeline import mirror
 from pipeline.errors import AccessError, StorageError, TrainingError
-from pipeline.mirror import Mirror, claim, mirrored
+from pipeline.mirror import Mirror, claim, fetch, mirrored
+from pipeline.monitor import Row, read
+from pipeline.monitor.record import RecordSink
+from pipeline.report import RECORDED
+from pipeline.report.run import load
 from pipeline.storage import BucketPath
 from pipeline.storage import gcs as google
 from tests.fake_gcs import FakeGcs
@@ -33,6 +37,12 @@ def folder(gcs: FakeGcs, tmp_path: Path) -> Path:
     """A run on this worker."""
     claim(tmp_path / "here", PLACE)
     return tmp_path / "here"
+
+
+def test_what_is_still_being_written_is_not_brought(gcs: FakeGcs, folder: Path):
+    write(folder, {"comet/try-1/.open/tmp1/messages.json": "{}", ".run.json.host.1.tmp": "r", "run.json": "r"})
+    Mirror(folder, PLACE).sync()
+    assert there(gcs) == {"run.json": b"r"}
 
 
 def test_what_is_new_or_changed_is_brought_and_nothing_else(gcs: FakeGcs, folder: Path):
@@ -205,6 +215,116 @@ def test_a_file_that_grows_between_two_looks_is_brought_again(gcs: FakeGcs, fold
     os.utime(folder / "record/batches-00000.csv", ns=(stat.st_atime_ns, stat.st_mtime_ns + 1))
     ours.sync()
     assert there(gcs) == {"record/batches-00000.csv": b"b\n"}
+
+
+def record_of(folder: Path, steps: range, segment_bytes: int = 75) -> RecordSink:
+    """One that goes on, a full segment every five steps."""
+    sink = RecordSink(folder / "record", segment_bytes)
+    for step in steps:
+        sink.write(Row("samples", 1000.0 + step, step, {"x": 0.5}))
+    return sink
+
+
+def test_a_closed_segment_is_brought_once_and_only_the_open_one_again(gcs: FakeGcs, folder: Path):
+    ours = Mirror(folder, PLACE)
+    sink = record_of(folder, range(12))
+    ours.sync()
+    assert list(there(gcs)) == [f"record/samples-0000{n}" for n in ("0.csv.gz", "1.csv.gz", "2.csv")]
+    sink.write(Row("samples", 1012.0, 12, {"x": 0.5}))
+    uploads = gcs.requests["insert"]
+    ours.sync()
+    assert gcs.requests["insert"] == uploads + 1
+    assert there(gcs)["record/samples-00002.csv"].endswith(b"\n1012.000,12,0.5\n")
+    sink.close()
+    ours.sync()
+    assert gcs.requests["insert"] == uploads + 2
+    assert list(there(gcs)) == [f"record/samples-0000{n}.csv.gz" for n in range(3)]
+
+
+def test_a_plain_segment_stays_until_its_compressed_form_is_there(gcs: FakeGcs, folder: Path):
+    ours = Mirror(folder, PLACE)
+    sink = record_of(folder, range(3))
+    ours.sync()
+    sink.close()
+    fault = gcs.fail("status", on="insert", code=403)
+    with pytest.raises(AccessError):
+        ours.sync()
+    assert fault.fired
+    assert list(there(gcs)) == ["record/samples-00000.csv"]
+    Mirror(folder, PLACE).sync()  # a retry on the same worker
+    assert list(there(gcs)) == ["record/samples-00000.csv.gz"]
+
+
+def test_another_worker_has_each_row_once_wherever_the_first_was_killed(gcs: FakeGcs, folder: Path, tmp_path: Path):
+    ours = Mirror(folder, PLACE)
+    sink = record_of(folder, range(3))
+    ours.sync()
+    for step in (3, 4):
+        sink.write(Row("samples", 1000.0 + step, step, {"x": 0.5}))
+    sink.close()
+    fault = gcs.fail("status", on="delete", code=403, times=None)
+    with pytest.raises(AccessError):
+        ours.sync()
+    assert fault.fired
+    fault.release()
+    assert list(there(gcs)) == ["record/samples-00000.csv", "record/samples-00000.csv.gz"]  # the first one is shorter
+
+    other = tmp_path / "other"
+    claim(other, PLACE)
+    record_of(other, range(5, 7)).close()
+    assert read(other / "record", "samples")["step"].tolist() == [*range(7)]
+    Mirror(other, PLACE).sync()
+    assert list(there(gcs)) == ["record/samples-00000.csv.gz", "record/samples-00001.csv.gz"]
+
+
+def test_what_is_closed_while_it_is_fetched_is_fetched_as_it_is_then(
+    gcs: FakeGcs, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    ours, sink = Mirror(folder, PLACE), record_of(folder, range(3))
+    ours.sync()
+    download = mirror._download
+
+    def download_late(place: BucketPath, path: Path) -> None:
+        sink.close()
+        ours.sync()
+        download(place, path)
+
+    monkeypatch.setattr(mirror, "_download", download_late)
+    fetch(tmp_path / "there", PLACE, ("record/",))
+    assert read(tmp_path / "there/record", "samples")["step"].tolist() == [0, 1, 2]
+
+
+def test_what_is_replaced_again_and_again_is_no_endless_wait(
+    gcs: FakeGcs, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    write(folder, {"record/samples-00000.csv": "a\n"})
+    Mirror(folder, PLACE).sync()
+
+    def gone(place: BucketPath, path: Path) -> None:
+        raise FileNotFoundError(place)
+
+    monkeypatch.setattr(mirror, "_download", gone)
+    with pytest.raises(FileNotFoundError):
+        fetch(tmp_path / "there", PLACE, ("record/",))
+
+
+def test_the_records_of_all_servers_are_fetched_where_they_are_asked_for(gcs: FakeGcs, folder: Path, tmp_path: Path):
+    """The mirror of server 0 leaves those of the others alone: each brings its own."""
+    for index, name in enumerate(("", "servers/1", "servers/2")):
+        own = folder / name
+        claim(own, PLACE / name)
+        record_of(own, range(index, 8)).close()
+        Mirror(own, PLACE / name).sync()
+    Mirror(folder, PLACE).sync()
+    fetch(tmp_path / "there", PLACE, RECORDED)
+    told = load(tmp_path / "there")
+    assert {index: table["step"].tolist() for index, table in told.servers.items()} == {
+        index: [*range(index, 8)] for index in range(3)
+    }
+    assert told.samples is told.servers[0]
+    before = gcs.requests.total()
+    fetch(tmp_path / "there", PLACE, RECORDED)  # the same is there
+    assert gcs.requests.total() == before + 1
 
 
 def test_with_a_local_workspace_nothing_is_done(tmp_path: Path):

@@ -205,6 +205,6 @@ def _bilinear(image: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
     return tf.cast(resized + 0.5, tf.uint8)  # to the nearest, as casting cuts off
 
 
-def flipped(image: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
-    """The image, mirrored for one half of the random numbers."""
-    return tf.cond(numbers[4] < 0.5, lambda: tf.reverse(image, [1]), lambda: image)
+def flipped(image: tf.Tensor, mirrored: tf.Tensor) -> tf.Tensor:
+    """The image, with left and right exchanged where it is to be `mirrored` (bool, scalar)."""
+    return tf.cond(mirrored, lambda: tf.reverse(image, [1]), lambda: image)

@@ -6,6 +6,7 @@ are uint8 of (batch, classes), 1 for those that it has. All batches are of one s
 What comes where follows from the options and the place in the training alone.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -24,9 +25,8 @@ from pipeline.servers import Server
 from pipeline.shard_reader import ShardReader
 from pipeline.storage import Place, place_of
 
-AHEAD = 4
-"""Batches that are ready before they are asked for."""
 ONLY = Server()
+_Row = tuple[tf.Tensor, ...]
 
 
 def training_batches(
@@ -48,8 +48,11 @@ def training_batches(
     Raises DatasetError where `dataset` is none, or `options` want images of several labels balanced. A shard that is
     damaged raises tf.errors.DataLossError in the loop.
     """
-    numbered = numbered_batches(dataset, options, epochs=epochs, start=start, server=server, reader=reader)
-    return numbered.map(lambda images, labels, weights, numbers: (images, labels, weights))
+
+    def mirrored(image: tf.Tensor, label: tf.Tensor, weight: tf.Tensor, mirrored: tf.Tensor, _: tf.Tensor) -> _Row:
+        return decode.flipped(image, mirrored), label, weight
+
+    return _training(_open(dataset, options, "train", server, reader), epochs, start, mirrored)
 
 
 def numbered_batches(
@@ -61,12 +64,21 @@ def numbered_batches(
     server: Server = ONLY,
     reader: ShardReader | None = None,
 ) -> tf.data.Dataset:
-    """The same with the numbers of the examples, int64 of (batch,): their places in all training shards, from 0.
+    """The same for a step that mirrors images itself: (images, labels, weights, mirrored, numbers).
 
-    Parameters and errors are those of `training_batches`. One dataset for all epochs: one an epoch would begin each of
-    them with empty buffers and new threads.
+    The images come as they are; `mirrored` (bool, (batch,)) says for which of them left and right are to be exchanged,
+    as `flipped` of `pipeline/input/flip.py` does. `numbers` are those of the examples, int64 of (batch,): their places
+    in all training shards, from 0. Parameters and errors are those of `training_batches`.
     """
-    split = _open(dataset, options, "train", server, reader)
+    return _training(_open(dataset, options, "train", server, reader), epochs, start, lambda *row: row)
+
+
+def _training(split: "_ServerSplit", epochs: int, start: int, finished: Callable[..., _Row]) -> tf.data.Dataset:
+    """The batches of what `finished` makes of each example: image, label, weight, whether mirrored, and number.
+
+    One dataset for all epochs: one an epoch would begin each of them with empty buffers and new threads.
+    """
+    options = split.options
     images = _Kept(split) if options.cache != "off" else _Encoded(split)
     begun, left_out = divmod(start, max(split.share.steps, 1))
     examples = _epochs(split.share, options.seed, begun + 1, epochs).flat_map(
@@ -75,13 +87,15 @@ def numbered_batches(
     return (
         tf.data.Dataset.zip(examples, _places(split, start))
         # In order, and twice as many as there are cores: one large image would hold up those that wait behind it.
-        .map(images.augmented, num_parallel_calls=2 * cores(), deterministic=True)
+        .map(
+            lambda *of_place: finished(*images.augmented(*of_place)), num_parallel_calls=2 * cores(), deterministic=True
+        )
         # Whole ones only: an epoch is padded to full batches, so that none is left over.
         .batch(options.batch_size, drop_remainder=True)
         # Said, so that `len` and Keras know it.
         .apply(tf.data.experimental.assert_cardinality(max(epochs * split.share.steps - start, 0)))
         # Last: the next batches are made while the accelerator works on this one.
-        .prefetch(AHEAD)
+        .prefetch(options.prefetch_batches)
         .with_options(_tf_options())
     )
 
@@ -108,7 +122,7 @@ def validation_batches(
     )
     if options.cache != "off":  # as batches: their order never changes
         batches = batches.cache(_file(options, "validation"))
-    return batches.prefetch(AHEAD).with_options(_tf_options())
+    return batches.prefetch(options.prefetch_batches).with_options(_tf_options())
 
 
 def order_of_training(folder: Place, dataset: Dataset, options: BatchOptions, epochs: int) -> tf.data.Dataset:
@@ -162,7 +176,9 @@ class _Place(NamedTuple):
     """What the place of an example in the training decides, the same wherever one goes on from."""
 
     numbers: tf.Tensor
-    """Random ones, float32 of (5,), for its window and flip."""
+    """Random ones, float32 of (5,), for its window."""
+    mirrored: tf.Tensor
+    """bool: whether left and right are to be exchanged."""
     weight: tf.Tensor
     """float32: 1, or 0 for padding."""
 
@@ -174,7 +190,8 @@ def _places(split: _ServerSplit, start: int) -> tf.data.Dataset:
     def places(batch: tf.Tensor) -> _Place:
         numbers = tf.random.stateless_uniform([size, 5], tf.stack([tf.constant(split.seed, tf.int64), batch]))
         in_epoch = batch % max(share.steps, 1) * size + tf.range(size, dtype=tf.int64)
-        return _Place(numbers, tf.cast(in_epoch < share.examples, tf.float32))
+        mirrored = (numbers[:, 4] < 0.5) & split.options.flip
+        return _Place(numbers, mirrored, tf.cast(in_epoch < share.examples, tf.float32))
 
     return tf.data.Dataset.range(start, tf.int64.max).map(places).unbatch()
 
@@ -206,12 +223,12 @@ class _Encoded:
         return _shuffled(records, elements, options.seed, epoch)
 
     def augmented(self, example: tuple[tf.Tensor, tf.Tensor], place: _Place) -> tuple[tf.Tensor, ...]:
-        """Image, label and weight, as training sees them, and the number."""
+        """Image, label, weight, whether training sees it mirrored, and the number."""
         number, serialized = example
         stored = decode.parse(serialized, self._form)
         window = decode.random_window(stored, self._crop, self._options, place.numbers)
         image = decode.pixels_of(stored, window, self._form, self._size)
-        return _finished(image, place, self._options), self._target(stored), place.weight, number
+        return _square(image, self._options), self._target(stored), place.weight, place.mirrored, number
 
     def centred(self, example: tuple[tf.Tensor, tf.Tensor], place: _Place) -> tuple[tf.Tensor, ...]:
         """Image, label and weight, as they are evaluated; nothing of it is random."""
@@ -244,11 +261,11 @@ class _Kept:
         return _shuffled(self._images, elements, self._options.seed, epoch).concatenate(self._padding)
 
     def augmented(self, kept: tuple[tf.Tensor, ...], place: _Place) -> tuple[tf.Tensor, ...]:
-        """Image, label and weight, as training sees them, and the number."""
+        """Image, label, weight, whether training sees it mirrored, and the number."""
         image, label, number = kept
         window = decode.window_within(image, self._options.image_size, place.numbers)
         seen = decode.cut(image, window)
-        return _finished(seen, place, self._options), label, place.weight, number
+        return _square(seen, self._options), label, place.weight, place.mirrored, number
 
     def _decoded(self, records: tf.data.Dataset) -> tf.data.Dataset:
         return records.map(self._larger, num_parallel_calls=2 * cores(), deterministic=True)
@@ -259,10 +276,6 @@ class _Kept:
         window, size = decode.kept_part(stored, self._crop, self._options.image_size)
         image = decode.pixels_of(stored, window, dataset.records, size)
         return image, decode.target(stored.label, dataset), number
-
-
-def _finished(image: tf.Tensor, place: _Place, options: BatchOptions) -> tf.Tensor:
-    return _square(decode.flipped(image, place.numbers) if options.flip else image, options)
 
 
 def _square(image: tf.Tensor, options: BatchOptions) -> tf.Tensor:

@@ -37,12 +37,14 @@ class BatchOptions:
     """Show all classes equally often: examples of rare ones several times an epoch, of frequent ones not always."""
     shuffle_bytes: int = 128_000_000
     """Memory of the shuffle buffer."""
+    prefetch_batches: int = 4
+    """Batches that are ready before they are asked for."""
     cache: str = "off"
     """Where decoded images are kept for the epochs that follow: off, memory, or what the absolute paths of files begin
     with that only this data set and these options use: what lies there is taken as it is. `open_cache` sees to that."""
 
     def __post_init__(self) -> None:
-        for name, least in (("image_size", 1), ("batch_size", 1), ("shuffle_bytes", 1)):
+        for name, least in (("image_size", 1), ("batch_size", 1), ("shuffle_bytes", 1), ("prefetch_batches", 1)):
             if getattr(self, name) < least:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
         if not 0 < self.min_crop_area <= 1:
@@ -71,4 +73,5 @@ def batch_options(settings: Settings) -> BatchOptions:
         flip=settings.flip,
         balanced=settings.balanced,
         shuffle_bytes=settings.shuffle_megabytes * 1_000_000,
+        prefetch_batches=settings.prefetch_batches,
     )

@@ -14,14 +14,27 @@ from pathlib import Path
 from types import MappingProxyType
 
 from pipeline.monitor.comet import CometOptions, CometSink
-from pipeline.monitor.record import RecordSink, last_row, read
+from pipeline.monitor.record import RecordSink, last_row, read, read_servers
 from pipeline.monitor.reporter import Reporter
 from pipeline.monitor.row import KINDS, Row, Sink
 from pipeline.monitor.sampler import Sampler, Source
+from pipeline.monitor.step_clock import StepClock, StepTimes
 
 PATIENT_S, HURRIED_S = 60.0, 8.0
 
-__all__ = ["KINDS", "CometOptions", "Monitor", "Row", "Sink", "last_row", "open_monitor", "read"]
+__all__ = [
+    "KINDS",
+    "CometOptions",
+    "Monitor",
+    "Row",
+    "Sink",
+    "StepClock",
+    "StepTimes",
+    "last_row",
+    "open_monitor",
+    "read",
+    "read_servers",
+]
 
 
 class Monitor:
@@ -45,18 +58,18 @@ class Monitor:
         """The first error of each sink that failed, by the name of its class."""
         return self._reporter.errors
 
-    def batch(self, *, step: int, epoch: int, wait_s: float, compute_s: float, examples: int) -> None:
-        """Report one training step: its number over all epochs, its epoch (from 1), the seconds it waited for data
-        and computed, and how many examples it had. The first one of this process is marked: it traces and compiles.
+    def batch(self, *, step: int, epoch: int, times: StepTimes, examples: int) -> None:
+        """Report one training step: its number over all epochs, its epoch (from 1), where its time went, and how many
+        examples it had. The first one of this process is marked: it traces and compiles.
         """
-        values = {
-            "input/wait_ms": 1000 * wait_s,
-            "step/compute_ms": 1000 * compute_s,
-            "step/time_ms": 1000 * (wait_s + compute_s),
-            "input/examples": examples,
-            "epoch": epoch,
-            "first": float(self._first),
+        parts = {
+            "input/wait_ms": 1000 * times.wait_s,
+            "step/compute_ms": 1000 * times.compute_s,
+            "step/host_ms": 1000 * times.host_s,
+            "step/checkpoint_ms": 1000 * times.checkpoint_s,
         }
+        whole = {"step/time_ms": sum(parts.values()), "input/examples": examples, "epoch": epoch}
+        values = {**parts, **whole, "first": float(self._first)}
         self._step, self._first = step, False
         self._reporter.report("batches", step, values)
 

@@ -1,22 +1,28 @@
-"""Comet as a sink: means and maxima of windows go out, so that a run of any length stays within Comet's limits."""
+"""Comet as a sink: windows go out, so that a run of any length stays within Comet's limits."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
-import math
 import os
+import sys
+import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from pipeline.monitor.archives import Try, archives, recover, upload_command
 from pipeline.monitor.row import Row
+from pipeline.monitor.window import Windows
 
 log = logging.getLogger(__name__)
 
-_BATCH_SERIES = ("input/wait_ms", "step/compute_ms", "step/time_ms")
+_MAKE_FOLDERS = ("comet_ml.experiment", "comet_ml.streamer.fallback")
+"""Modules of Comet that make temporary folders for messages."""
 
 
 @dataclass(frozen=True)
@@ -37,58 +43,49 @@ def experiment_key(identity: str) -> str:
     return hashlib.blake2b(identity.encode(), digest_size=20).hexdigest()
 
 
-class Window:
-    """Mean and maximum of the rows of a few seconds.
+class Session:
+    """The experiment of a run, opened; what Comet writes until end() lies in a folder ``try-<n>`` of its own.
 
-    A window lasts max(2 s, elapsed / 1000, series / 50), where elapsed is the time since the first row, so that
-    Comet's limits (15,000 values a metric, 12,000 a minute) hold for a run of any length:
-    - A metric gets 1,000 values in the first 2,000 s and 1,000 ln(T / 2,000 s) after T seconds from there: 3,900 after
-      10 hours, and 15,000 not within a lifetime.
-    - A window sends 2 series values (mean and maximum), so at most 2 series / (series / 50 s) = 100 values a second,
-      half of what Comet takes. 8 GPUs and the host are 52 series: 3,120 values a minute.
+    Online where Comet finds an API key, otherwise, or where the server does not answer, offline. To open it may take
+    30 s. What tries that were killed left in ``folder`` is packed first.
     """
 
-    def __init__(self) -> None:
-        self._begin: float | None = None
-        self._opened = 0.0
-        self._sums: dict[str, tuple[int, float, float]] = {}
-        self._step = 0
+    def __init__(self, folder: Path, options: CometOptions) -> None:
+        _recover(folder)
+        key = _comet().get_config("comet.api_key")
+        self._try = _new_try(folder, options)
+        online = _online(options, self._try.open) if key else None
+        if key and online is None:  # threads of the experiment that did not come about may still write there
+            self._try.discard()
+            self._try = _new_try(folder, options)
+        self._is_online = online is not None
+        self.experiment: Any = online or _begin(options, self._try.open, online=False)
 
-    def add(self, row: Row) -> tuple[int, dict[str, float]] | None:
-        """Take a row; gives (step, metrics) of the window that ended before it, if one did."""
-        if self._begin is None:
-            self._begin = self._opened = row.time
-        ended = None
-        if row.time - self._opened >= self._width(row.time):
-            ended = self.take()
-            self._opened = row.time
-        self._step = row.step
-        for name, value in row.values.items():
-            if math.isfinite(value):
-                count, total, highest = self._sums.get(name, (0, 0.0, -math.inf))
-                self._sums[name] = count + 1, total + value, max(highest, value)
-        return ended
+    def end(self) -> str:
+        """Send or pack what is left; the path of the archive where one was written, else the URL."""
+        url = str(self.experiment.url or self.experiment.get_key())
+        if self._is_delivered():
+            self._try.discard()
+            return url
+        if self._is_online:
+            log.warning("Comet's server may not have all of this try, which is kept in an archive")
+        return str(self._try.close() or url)
 
-    def take(self) -> tuple[int, dict[str, float]] | None:
-        """End the window now: (step of its last row, mean as NAME and maximum as NAME/max), None if it is empty."""
-        if not self._sums:
-            return None
-        metrics = {name: total / count for name, (count, total, _) in self._sums.items()}
-        metrics |= {f"{name}/max": highest for name, (_, _, highest) in self._sums.items()}
-        self._sums = {}
-        return self._step, metrics
-
-    def _width(self, time: float) -> float:
-        return max(2.0, (time - (self._begin or time)) / 1000, len(self._sums) / 50)
+    def _is_delivered(self) -> bool:
+        """End; whether Comet has all that was logged. What it could not send at the very end it would only forget."""
+        try:
+            self.experiment.end()
+            return bool(self.experiment.streamer.has_connection_to_server())  # an offline one has none
+        except Exception as error:  # noqa: BLE001 - a file that was not taken, for instance; all is in the archive
+            log.warning("the Comet experiment did not end well: %s", in_words(error))
+            return False
 
 
 class CometSink:
     """Sends windows of samples and batches, and every epoch, to one Comet experiment.
 
-    Online where Comet finds an API key, otherwise, or where the server does not answer, into an archive in a folder
-    ``try-<n>`` of its own in ``folder`` (the same key in the same folder would overwrite the archive of the try
-    before). Comet starts on a thread of its own, since that may take 30 s: what comes meanwhile waits here. Comet
-    stamps a value when it gets it: only in that time is its clock late, and only its clock; the step is right.
+    Comet starts on a thread of its own: what comes meanwhile waits here. Comet stamps a value when it gets it: only in
+    that time is its clock late, and only its clock; the step is right.
 
     ``location`` is None until close(): then the archive's path, or the URL.
     """
@@ -96,79 +93,95 @@ class CometSink:
     def __init__(self, folder: Path, options: CometOptions) -> None:
         self.location: str | None = None
         self._folder, self._options = folder, options
-        self._windows = {"samples": Window(), "batches": Window()}
-        self._pending: list[tuple[int, int | None, dict[str, float]]] = []
-        self._experiment: Any = None
-        self._archives: Path | None = None
+        self._windows = Windows()
+        self._pending: list[Row] = []
+        self._session: Session | None = None
         self._starter = threading.Thread(target=self._start, name="monitor-comet", daemon=True)
         self._starter.start()
 
     def write(self, row: Row) -> None:
-        if row.kind == "epochs":
-            self._pending.append((row.step, row.step, dict(row.values)))
-        else:
-            self._keep(self._windows[row.kind].add(_selected(row)))
+        self._pending += self._windows.add(row)
         self._send()
 
     def close(self, timeout: float = 60.0) -> None:
         """Send what is left and end the experiment; after ``timeout`` seconds give up with a warning."""
-        ending = threading.Thread(target=self._end, name="monitor-comet-end", daemon=True)
-        ending.start()
-        ending.join(timeout)
-        if ending.is_alive():
-            log.warning("Comet did not take the rest within %g s; the local record is complete", timeout)
-
-    def _end(self) -> None:
-        try:
-            self._finish()
-        except Exception as error:  # noqa: BLE001 - as in _start
-            log.warning("the Comet experiment did not end well: %s: %s", type(error).__name__, error)
+        if not ended_within(timeout, "the Comet experiment", self._finish):
+            log.warning("what Comet did not take lies in %s: `python -m pipeline comet recover` packs it", self._folder)
 
     def _finish(self) -> None:
         self._starter.join()
-        for window in self._windows.values():
-            self._keep(window.take())
+        self._pending += self._windows.take()
         self._send()
-        if self._experiment is not None:
-            self._experiment.end()
-            self.location = self._where()
-
-    def _keep(self, ended: tuple[int, dict[str, float]] | None) -> None:
-        if ended is not None:
-            self._pending.append((ended[0], None, ended[1]))
+        if self._session is not None:
+            self.location = self._session.end()
 
     def _send(self) -> None:
-        if self._experiment is None and self._starter.is_alive():
+        if self._session is None and self._starter.is_alive():
             return
         pending, self._pending = self._pending, []
-        if self._experiment is None:  # it never started, which was said: nothing to keep
+        if self._session is None:  # it never started, which was said: nothing to keep
             return
-        for step, epoch, metrics in pending:
-            for name, value in metrics.items():
-                self._experiment.log_metric(name, value, step=step, epoch=epoch)
+        for row in pending:
+            epoch = row.step if row.kind == "epochs" else None
+            for name, value in row.values.items():
+                self._session.experiment.log_metric(name, value, step=row.step, epoch=epoch)
 
     def _start(self) -> None:
         try:
-            experiment = _online(self._options, self._folder)
-            if experiment is None:
-                self._archives = new_try(self._folder)
-                experiment = _begin(self._options, self._archives, online=False)
-            experiment.log_parameters(dict(self._options.parameters))
-            self._experiment = experiment
+            session = Session(self._folder, self._options)
+            session.experiment.log_parameters(dict(self._options.parameters))
+            self._session = session
         except Exception as error:  # noqa: BLE001 - whatever Comet does, training and the local record go on
-            log.warning("no Comet experiment is written: %s: %s", type(error).__name__, error)
-
-    def _where(self) -> str | None:
-        if self._archives is None:
-            return str(self._experiment.url or self._experiment.get_key())
-        archives = sorted(self._archives.glob("*.zip"))
-        return str(archives[-1]) if archives else None
+            log.warning("no Comet experiment is written: %s", in_words(error))
 
 
-def _selected(row: Row) -> Row:
-    if row.kind == "samples":
-        return row
-    return Row(row.kind, row.time, row.step, {name: row.values[name] for name in _BATCH_SERIES if name in row.values})
+def ended_within(seconds: float, what: str, work: Callable[[], object]) -> bool:
+    """Whether ``work`` came to an end within so many seconds, well or with a warning; else that is warned of.
+
+    It goes on in a thread that keeps no process alive.
+    """
+    thread = threading.Thread(target=_tried, args=(what, work), name="monitor-comet-end", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        log.warning("%s did not end within %g s; the local record is complete", what, seconds)
+    return not thread.is_alive()
+
+
+def _tried(what: str, work: Callable[[], object]) -> None:
+    try:
+        work()
+    except Exception as error:  # noqa: BLE001 - as in _start
+        log.warning("%s did not end well: %s", what, in_words(error))
+
+
+def in_words(error: Exception) -> str:
+    """An error of Comet's without the key, which may stand in an address."""
+    words = f"{type(error).__name__}: {error}"
+    comet_ml = sys.modules.get("comet_ml")
+    key = comet_ml.get_config("comet.api_key") if comet_ml else None
+    return words.replace(key, "(the key)") if key else words
+
+
+def say_archives(folder: Path) -> None:
+    """Log the command that uploads all archives of a run, if there are any."""
+    if found := archives(folder):
+        log.info("to bring this run to Comet: %s", upload_command(found))
+
+
+def _recover(folder: Path) -> None:
+    try:
+        recovered = recover(folder)
+    except OSError as error:  # a full disk: this try may have more luck
+        log.warning("what a killed try left for Comet cannot be packed: %s", error)
+        return
+    for archive in recovered:
+        log.info("packed what a killed try left for Comet: %s", archive)
+
+
+def _new_try(folder: Path, options: CometOptions) -> Try:
+    workspace = _comet().get_config("comet.workspace")
+    return Try(folder, experiment_key(options.identity), options.project, workspace)
 
 
 def _comet() -> Any:
@@ -176,48 +189,37 @@ def _comet() -> Any:
     os.environ.setdefault("COMET_DISABLE_AUTO_LOGGING", "1")
     os.environ.setdefault("COMET_ERROR_TRACKING_ENABLE", "false")
     os.environ.setdefault("COMET_DISABLE_ANNOUNCEMENT", "1")
-    os.environ.setdefault("COMET_LOGGING_CONSOLE", "WARNING")  # the run ends with the place of the archive anyway
+    # Of an outage it shows many tracebacks, and how to upload what is packed anew here, as another experiment.
+    os.environ.setdefault("COMET_LOGGING_CONSOLE", "CRITICAL")
+    os.environ.setdefault("COMET_FALLBACK_STREAMER_KEEP_OFFLINE_ZIP", "1")
     os.environ.setdefault("COMET_TIMEOUT_CLEANING", "50")  # at the end it would else wait up to an hour for its server
     import comet_ml
 
     return comet_ml
 
 
-def _online(options: CometOptions, folder: Path) -> Any:
-    """The running experiment; None without a key, or, with a warning, where the server cannot be used."""
-    comet_ml = _comet()
-    key = comet_ml.get_config("comet.api_key")
-    if not key:
-        return None
+def _online(options: CometOptions, opened: Path) -> Any:
+    """The running experiment; None, with a warning, where the server cannot be used."""
     try:
-        experiment = _begin(options, folder, online=True)
+        experiment = _begin(options, opened, online=True)
         if experiment.alive:
             return experiment
         experiment.end()
         reason = "the server did not answer or refused the key"
     except Exception as error:  # noqa: BLE001 - comet_ml raises many kinds, also bare ones of requests
-        reason = f"{type(error).__name__}: {error}".replace(str(key), "(the key)")  # it may stand in an address
+        reason = in_words(error)
     log.warning("Comet cannot be used online (%s): an offline archive is written instead", reason)
     return None
 
 
-def new_try(folder: Path) -> Path:
-    """Make and return the first folder try-<n> (from 1) that nobody has."""
-    number = 1
-    while True:
-        try:
-            (folder / f"try-{number}").mkdir(parents=True)
-            return folder / f"try-{number}"
-        except FileExistsError:
-            number += 1
-
-
-def _begin(options: CometOptions, archives: Path, online: bool) -> Any:
-    """Start; Comet puts its archive into ``archives``, online too when it loses its server in mid-run."""
+def _begin(options: CometOptions, opened: Path, online: bool) -> Any:
+    """Start; Comet keeps in ``opened`` what it has not sent or packed, and packs it there, online too where it loses
+    its server in mid-run.
+    """
     comet_ml = _comet()
     config = comet_ml.ExperimentConfig(
         name=options.name,
-        offline_directory=str(archives),
+        offline_directory=str(opened),
         log_code=False,
         log_graph=False,
         parse_args=False,
@@ -236,10 +238,36 @@ def _begin(options: CometOptions, archives: Path, online: bool) -> Any:
         auto_histogram_epoch_rate=0,
         display_summary_level=0,
     )
-    return comet_ml.start(
-        project_name=options.project,
-        experiment_key=experiment_key(options.identity),
-        mode="get_or_create",  # a retry continues the experiment of the try before
-        online=online,
-        experiment_config=config,
-    )
+    with _temporary_folders_in(opened):
+        return comet_ml.start(
+            project_name=options.project,
+            experiment_key=experiment_key(options.identity),
+            mode="get_or_create",  # a retry continues the experiment of the try before
+            online=online,
+            experiment_config=config,
+        )
+
+
+@contextmanager
+def _temporary_folders_in(opened: Path) -> Iterator[None]:
+    """Have Comet make its temporary folders there: it has no setting for that, and TMPDIR would be everybody's."""
+    modules = [import_module(name) for name in _MAKE_FOLDERS]
+    before = [vars(module)["tempfile"] for module in modules]
+    try:
+        for module in modules:
+            vars(module)["tempfile"] = _Folders(opened)
+        yield
+    finally:
+        for module, original in zip(modules, before, strict=True):
+            vars(module)["tempfile"] = original
+
+
+class _Folders:
+    """Stands for the module tempfile, as far as Comet's own modules use it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def mkdtemp(self) -> str:
+        """A new folder in this one."""
+        return tempfile.mkdtemp(dir=self._folder)

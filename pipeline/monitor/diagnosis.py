@@ -1,4 +1,4 @@
-"""Is the accelerator waiting for data? From the times of the batches, in one sentence."""
+"""Where the time of a training went, from the times of its batches."""
 
 from __future__ import annotations
 
@@ -12,8 +12,13 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import pandas
 
-FEWEST_STEPS = 10
-FINE, INPUT_BOUND = 0.05, 0.20  # the thresholds of TensorBoard's input-pipeline analyser
+PARTS = {
+    "waiting for data": "input/wait",
+    "computing": "step/compute",
+    "host": "step/host",
+    "checkpoints": "step/checkpoint",
+}
+"""What the time of a step goes to, and the column of the record without its unit."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,8 @@ class Spread:
 class Summary:
     """Where the time of the steps went, in ms; spreads are None where there is no value.
 
-    ``steps`` counts the steady steps, which the spreads and ``wait_fraction`` (waiting time of all time) are about.
+    ``steps`` counts the steady steps, which the spreads are about, and of whose time ``wait_fraction`` was waiting for
+    data and ``host_fraction`` the loop itself, checkpoints too.
     The first step of each process (it traces and compiles) and the first batch of each further epoch (it fills the
     pipeline anew) are apart: they say nothing about the steady state.
     """
@@ -40,6 +46,7 @@ class Summary:
     wait_ms: Spread | None
     compute_ms: Spread | None
     wait_fraction: float | None
+    host_fraction: float | None
     first_step_ms: float | None
     first_batch_wait_ms: float | None
 
@@ -47,7 +54,7 @@ class Summary:
 def summarize(batches: pandas.DataFrame | Mapping[str, Any]) -> Summary:
     """Summary of the rows of kind "batches", in order: input/wait_ms, step/compute_ms, step/time_ms, epoch, first."""
     if not len(batches) or not len(batches["step/time_ms"]):
-        return Summary(0, None, None, None, None, None, None)
+        return Summary(0, None, None, None, None, None, None, None)
     total, wait, compute = (
         np.asarray(batches[name], dtype=float) for name in ("step/time_ms", "input/wait_ms", "step/compute_ms")
     )
@@ -57,10 +64,21 @@ def summarize(batches: pandas.DataFrame | Mapping[str, Any]) -> Summary:
         time_ms=spread(total[steady]),
         wait_ms=spread(wait[steady]),
         compute_ms=spread(compute[steady]),
-        wait_fraction=float(wait[steady].sum() / total[steady].sum()) if total[steady].sum() > 0 else None,
+        wait_fraction=_share(wait[steady], total[steady]),
+        host_fraction=_share((total - wait - compute)[steady], total[steady]),
         first_step_ms=_mean(total[process_first]),
         first_batch_wait_ms=_mean(wait[epoch_first]),
     )
+
+
+def spent(batches: pandas.DataFrame, epochs: pandas.DataFrame) -> dict[str, float]:
+    """Seconds of a training by what they went to, the first steps too; batches and epochs as `read` gives them."""
+    found = {words: _sum(batches, f"{name}_ms") / 1000 for words, name in PARTS.items()}
+    return {**found, "validation": _sum(epochs, "epoch/validation_s")}
+
+
+def _sum(table: pandas.DataFrame, column: str) -> float:
+    return float(table[column].sum()) if column in table else 0.0
 
 
 def parts(batches: pandas.DataFrame | Mapping[str, Any]) -> tuple[NDArray[np.bool_], ...]:
@@ -79,29 +97,19 @@ def spread(values: NDArray[np.float64]) -> Spread | None:
     return Spread(*(float(v) for v in (values.mean(), np.median(values), values.std(), np.percentile(values, 95))))
 
 
+def _share(part: NDArray[np.float64], whole: NDArray[np.float64]) -> float | None:
+    return float(part.sum() / whole.sum()) if whole.sum() > 0 else None
+
+
 def _mean(values: NDArray[np.float64]) -> float | None:
     return float(values.mean()) if len(values) else None
 
 
-def verdict(summary: Summary) -> str:
-    """One sentence with numbers: under 5% of waiting is fine, up to 20% moderate, above is input-bound."""
-    wait = summary.wait_fraction
-    if summary.steps < FEWEST_STEPS or wait is None or not (summary.time_ms and summary.wait_ms):
-        return f"Not enough steps to say: {summary.steps} in the steady state, at least {FEWEST_STEPS} are needed."
-    share = f"{percent(wait)} of the step time is waiting for data"
-    numbers = f"{share} ({summary.wait_ms.mean:.3g} of {summary.time_ms.mean:.3g} ms a step, {summary.steps:,} steps)"
-    if wait < FINE:
-        return f"Not input-bound: {numbers}."
-    limit = f"without any wait a step would be at most {_times(wait)} faster"
-    if wait <= INPUT_BOUND:
-        return f"Waiting moderately: {numbers}; {limit}."
-    return f"Input-bound: {numbers}; {limit}."
+def three_digits(value: float) -> str:
+    """Three digits, but never 1.23e+03."""
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def percent(fraction: float) -> str:
     """41%, but 4.2%: under ten percent the next digit matters."""
     return f"{fraction:.0%}" if fraction >= 0.1 else f"{fraction:.1%}"
-
-
-def _times(wait: float) -> str:
-    return f"{1 / (1 - wait):.3g} times" if wait < 0.99 else "a hundred times or more"

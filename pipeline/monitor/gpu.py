@@ -1,62 +1,257 @@
-"""Sources for what NVML sees of NVIDIA GPUs."""
+"""Sources for what NVML sees of the NVIDIA GPUs that CUDA shows this process.
+
+`gpu/<i>` is CUDA's number, that of TensorFlow's `/GPU:<i>`: `CUDA_VISIBLE_DEVICES` hides and orders them. An index in
+it is taken to be NVML's, which goes by PCI bus. So it is with `CUDA_DEVICE_ORDER=PCI_BUS_ID`, and with CUDA's own order
+("fastest first") where all GPUs are of one kind; different ones without that setting are better named by UUID.
+"""
 
 from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pipeline.monitor.sampler import Source
 
 log = logging.getLogger(__name__)
 
+MASK = "CUDA_VISIBLE_DEVICES"
+PCIE_EVERY_S = 1.0
+KB = 1000  # NVML counts PCIe in "KB"
 
-def sources(nvml: Any = None) -> dict[str, Source]:
-    """One source a GPU; empty, and said in one line, where there is none. ``nvml`` is the module pynvml or its like."""
+Reading = Callable[[], Mapping[str, float]]
+
+
+@dataclass(frozen=True)
+class Device:
+    """A GPU or, where it is divided, a part of it (MIG); ``index`` is NVML's of the GPU."""
+
+    index: int
+    uuid: str
+    handle: Any
+    is_part: bool = False
+
+
+def sources(nvml: Any = None, environment: Mapping[str, str] = os.environ) -> dict[str, Source]:
+    """One source a GPU, and one for the PCIe traffic of all; empty, and said in one line, where there is none.
+
+    ``nvml`` is the module pynvml or its like.
+    """
     nvml = nvml or importlib.import_module("pynvml")
     try:
         nvml.nvmlInit()
-        handles = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+        shown = visible(devices(nvml), environment.get(MASK))
     except nvml.NVMLError as error:
         log.info("monitor: no GPU metrics: %s", error)
         return {}
-    return {f"gpu {index}": Gpu(nvml, index, handle) for index, handle in enumerate(handles)}
+    if not shown:
+        log.info("monitor: no GPU metrics: %s shows no GPU", MASK if MASK in environment else "NVML")
+        return {}
+    return _sources_of(nvml, shown)
+
+
+def _sources_of(nvml: Any, shown: Sequence[Device]) -> dict[str, Source]:
+    for number, device in enumerate(shown):
+        log.info("monitor: gpu/%d is %s%s", number, device.uuid, PART_WORDS if device.is_part else "")
+    found: dict[str, Source] = {
+        f"gpu {number}": Gpu(nvml, number, readings(nvml, device)) for number, device in enumerate(shown)
+    }
+    whole = {number: device.handle for number, device in enumerate(shown) if not device.is_part}
+    return {**found, "PCIe": Pcie(nvml, whole)} if whole else found  # last: it keeps what comes after it waiting
+
+
+PART_WORDS = ", a part of a GPU (MIG): its memory is told, and nothing else, which would be of the whole GPU"
+
+
+# --- which GPUs -------------------------------------------------------------------------------------------------------
+
+
+def devices(nvml: Any) -> list[Device]:
+    """All GPUs by NVML's index, with the parts in place of a GPU that is divided. Raises NVMLError."""
+    return [device for index in range(nvml.nvmlDeviceGetCount()) for device in _devices_of(nvml, index)]
+
+
+def _devices_of(nvml: Any, index: int) -> list[Device]:
+    handle = nvml.nvmlDeviceGetHandleByIndex(index)
+    if not _is_divided(nvml, handle):
+        return [Device(index, nvml.nvmlDeviceGetUUID(handle), handle)]
+    parts = (_part(nvml, handle, number) for number in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)))
+    return [Device(index, nvml.nvmlDeviceGetUUID(part), part, is_part=True) for part in parts if part is not None]
+
+
+def _is_divided(nvml: Any, handle: Any) -> bool:
+    try:
+        current, _pending = nvml.nvmlDeviceGetMigMode(handle)
+    except nvml.NVMLError:  # not a GPU that could be
+        return False
+    return bool(current == nvml.NVML_DEVICE_MIG_ENABLE)
+
+
+def _part(nvml: Any, handle: Any, number: int) -> Any:
+    try:
+        return nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)
+    except nvml.NVMLError:  # there are numbers for as many parts as there could be
+        return None
+
+
+def visible(found: Sequence[Device], mask: str | None) -> list[Device]:
+    """Those that a value of CUDA_VISIBLE_DEVICES shows, in its order; without a value, all.
+
+    It names indices, UUIDs, or beginnings of UUIDs that fit one GPU. As CUDA does, the first entry that names none ends
+    the list (so "-1" and "" show none), and an index stands for the first part of a divided GPU.
+    """
+    if mask is None:
+        return list(found)
+    shown: list[Device] = []
+    for entry in map(str.strip, mask.split(",")):
+        device = _named(found, entry)
+        if device is None or device in shown:
+            if entry not in ("", "-1"):
+                log.warning("monitor: %s names %r, which is no GPU or named twice: it ends the list", MASK, entry)
+            break
+        shown.append(device)
+    return shown
+
+
+def _named(found: Sequence[Device], entry: str) -> Device | None:
+    if entry.isdecimal():
+        return next((device for device in found if device.index == int(entry)), None)
+    fitting = [device for device in found if entry and device.uuid.startswith(entry)]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+# --- what of them -----------------------------------------------------------------------------------------------------
 
 
 class Gpu:
-    """Metrics ``gpu/<index>/...`` of one device; one that fails is noted once and left out, never zero."""
+    """Metrics ``gpu/<number>/...`` of one device; one that fails is noted once and left out, never zero.
 
-    def __init__(self, nvml: Any, index: int, handle: Any) -> None:
-        self._nvml, self._index = nvml, index
-        self._readings = _readings(nvml, handle)
+    Raises NVMLError where all fail: the GPU is lost, or somebody is resetting it.
+    """
+
+    def __init__(self, nvml: Any, number: int, readings: Mapping[str, Reading]) -> None:
+        self._nvml, self._number, self._readings = nvml, number, readings
         self._noted: set[str] = set()
 
     def __call__(self) -> dict[str, float]:
         metrics: dict[str, float] = {}
+        failed: dict[str, Exception] = {}
         for name, reading in self._readings.items():
             try:
-                metrics |= {f"gpu/{self._index}/{key}": value for key, value in reading().items()}
+                metrics |= {f"gpu/{self._number}/{key}": value for key, value in reading().items()}
             except self._nvml.NVMLError as error:
-                self._note(name, error)
+                failed[name] = error
+        if failed and not metrics:
+            raise next(iter(failed.values()))
+        self._note(failed)
         return metrics
 
-    def _note(self, name: str, error: Exception) -> None:
-        if name not in self._noted:
+    def _note(self, failed: Mapping[str, Exception]) -> None:
+        for name in failed.keys() - self._noted:
             self._noted.add(name)
-            log.warning("monitor: %s of GPU %d is left out: %s", name, self._index, error)
+            log.warning("monitor: %s of gpu/%d is left out: %s", name, self._number, failed[name])
 
 
-def _readings(nvml: Any, handle: Any) -> dict[str, Callable[[], dict[str, float]]]:
+def readings(nvml: Any, device: Device) -> dict[str, Reading]:
+    """What is read of a device, by name; each reading may raise NVMLError."""
+    handle = device.handle
+
     def memory() -> dict[str, float]:
         use = nvml.nvmlDeviceGetMemoryInfo(handle)
         return {"mem_used_bytes": float(use.used), "mem_total_bytes": float(use.total)}
 
+    def clocks() -> dict[str, float]:
+        kinds = {"sm_clock_mhz": nvml.NVML_CLOCK_SM, "mem_clock_mhz": nvml.NVML_CLOCK_MEM}
+        return {name: float(nvml.nvmlDeviceGetClockInfo(handle, kind)) for name, kind in kinds.items()}
+
+    if device.is_part:
+        return {"memory": memory}
     return {
-        "utilization": lambda: {"util_pct": float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)},
+        "utilization": Utilization(nvml, handle),
         "memory": memory,
         "power": lambda: {"power_w": nvml.nvmlDeviceGetPowerUsage(handle) / 1000},
+        "power limit": lambda: {"power_limit_w": nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1000},
         "temperature": lambda: {
             "temperature_c": float(nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU))
         },
+        "clocks": clocks,
+        "throttling": lambda: throttling(nvml, nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)),
     }
+
+
+def throttling(nvml: Any, reasons: int) -> dict[str, float]:
+    """Whether the clocks are held down for want of power, or for heat: 0 or 1, from NVML's mask of reasons."""
+    power = nvml.nvmlClocksEventReasonSwPowerCap | nvml.nvmlClocksEventReasonHwPowerBrakeSlowdown
+    heat = nvml.nvmlClocksEventReasonSwThermalSlowdown | nvml.nvmlClocksEventReasonHwThermalSlowdown
+    return {"throttled_power": float(bool(reasons & power)), "throttled_thermal": float(bool(reasons & heat))}
+
+
+class Utilization:
+    """Share of the time in which a kernel ran, in percent: the mean of what the driver measured since the last call.
+
+    The driver measures some six times a second or less, and keeps that in a buffer: nothing is told where nothing is
+    new, instead of a value again. Where it keeps none, its last value is told, which may be one again.
+    """
+
+    def __init__(self, nvml: Any, handle: Any) -> None:
+        self._nvml, self._handle = nvml, handle
+        self._seen = 0
+
+    def __call__(self) -> dict[str, float]:
+        try:
+            fresh = self._fresh()
+        except self._nvml.NVMLError:
+            return {"util_pct": float(self._nvml.nvmlDeviceGetUtilizationRates(self._handle).gpu)}
+        return {"util_pct": sum(fresh) / len(fresh)} if fresh else {}
+
+    def _fresh(self) -> list[int]:
+        try:
+            _, samples = self._nvml.nvmlDeviceGetSamples(
+                self._handle, self._nvml.NVML_GPU_UTILIZATION_SAMPLES, self._seen
+            )
+        except self._nvml.NVMLError_NotFound:  # none since the last seen; where none was ever seen, there is no buffer
+            if not self._seen:
+                raise
+            return []
+        samples = [sample for sample in samples if sample.timeStamp > self._seen]
+        self._seen = max([self._seen, *(sample.timeStamp for sample in samples)])
+        return [sample.sampleValue.uiVal for sample in samples]
+
+
+class Pcie:
+    """Bytes a second over PCIe of whole GPUs, by number; each reading blocks for 20 ms, in which the driver counts.
+
+    So one is read at a call, in turn, and none more often than once a second: eight GPUs at 5 Hz are read every three.
+    One that fails is noted once; it may come back.
+    """
+
+    def __init__(self, nvml: Any, handles: Mapping[int, Any], now: Callable[[], float] = time.monotonic) -> None:
+        ways = {"tx": nvml.NVML_PCIE_UTIL_TX_BYTES, "rx": nvml.NVML_PCIE_UTIL_RX_BYTES}
+        self._nvml, self._now = nvml, now
+        self._turns = deque((now(), number, way) for number in handles for way in ways)
+        self._handles, self._ways = handles, ways
+        self._noted: set[int] = set()
+
+    def __call__(self) -> dict[str, float]:
+        now = self._now()
+        due, number, way = self._turns[0]
+        if now < due:
+            return {}
+        self._turns.rotate(-1)
+        self._turns[-1] = now + PCIE_EVERY_S, number, way
+        try:
+            told = self._nvml.nvmlDeviceGetPcieThroughput(self._handles[number], self._ways[way])
+        except self._nvml.NVMLError as error:
+            self._note(number, error)
+            return {}
+        return {f"gpu/{number}/pcie_{way}_Bps": float(KB * told)}
+
+    def _note(self, number: int, error: Exception) -> None:
+        if number not in self._noted:
+            self._noted.add(number)
+            log.warning("monitor: PCIe traffic of gpu/%d is left out: %s", number, error)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 import queue
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from pipeline.monitor.row import Row, Sink, steady_clock
 
@@ -16,17 +19,18 @@ class Reporter:
     """Hands rows to ``sinks`` in the order they came.
 
     ``dropped`` counts rows that found the queue full. ``errors`` holds the first error of each sink that raised,
-    by the name of its class; it is logged when it comes, and the other sinks go on.
+    by the name of its class; it is logged when it comes, and the other sinks go on. How many rows it did not take is
+    logged at the end.
     """
 
     def __init__(self, sinks: Sequence[Sink], capacity: int = 10_000, clock: Callable[[], float] | None = None) -> None:
         self.dropped = 0
         self.errors: dict[str, str] = {}
+        self._refused: Counter[str] = Counter()
         self._sinks = tuple(sinks)
         self._clock = clock or steady_clock()
-        self._rows: queue.Queue[Row] = queue.Queue(capacity)
+        self._rows: queue.Queue[Row | None] = queue.Queue(capacity)
         self._counting = threading.Lock()
-        self._closing = threading.Event()
         self._thread = threading.Thread(target=self._write_all, name="monitor-writer", daemon=True)
         self._thread.start()
 
@@ -45,20 +49,22 @@ class Reporter:
 
     def close(self, timeout: float = 10.0) -> None:
         """Write what is queued, for at most ``timeout`` seconds; what is left then is counted and said."""
-        self._closing.set()
-        self._thread.join(timeout)
-        left = self._rows.qsize()
+        deadline = time.monotonic() + timeout
+        with suppress(queue.Full):  # for so long that a sink must hang
+            self._rows.put(None, timeout=timeout)
+        self._thread.join(max(0.0, deadline - time.monotonic()))
+        left = sum(row is not None for row in tuple(self._rows.queue))
         if self.dropped or left:
             log.warning("monitor: %d rows were not written: the sinks were too slow", self.dropped + left)
+        for sink, count in self._refused.items():
+            log.warning("monitor: %s did not take %d rows, for the first one: %s", sink, count, self.errors[sink])
 
     def _write_all(self) -> None:
-        while not (self._closing.is_set() and self._rows.empty()):
-            try:
-                row = self._rows.get(timeout=0.1)
-            except queue.Empty:
-                continue
+        # Woken by what comes, and not ten times a second to look: that would cost as much as the writing.
+        while (row := self._rows.get()) is not None:
             self._write(row)
             self._rows.task_done()
+        self._rows.task_done()
 
     def _write(self, row: Row) -> None:
         for sink in self._sinks:
@@ -68,6 +74,7 @@ class Reporter:
                 self._note(type(sink).__name__, error)
 
     def _note(self, sink: str, error: Exception) -> None:
+        self._refused[sink] += 1
         if sink not in self.errors:
             self.errors[sink] = f"{type(error).__name__}: {error}"
             log.warning("monitor: %s failed, the others go on: %s", sink, self.errors[sink])

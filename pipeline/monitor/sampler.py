@@ -27,11 +27,19 @@ def ticks(period: float, now: Callable[[], float], stopped: Callable[[float], bo
         due += (missed + 1) * period
 
 
+def require_rate(hz: float) -> float:
+    """The rate itself. Raises ValueError where it is not one to sample at."""
+    if not 0.2 <= hz <= 20:
+        raise ValueError(f"hz must be between 0.2 and 20, got {hz}")
+    return hz
+
+
 class Sampler:
     """Reads all ``sources`` (name -> callable) ``hz`` times a second and hands the metrics to ``report``.
 
-    Every sample also holds ``monitor/tick_late_ms`` and ``monitor/dropped``: ticks dropped here plus ``lost()``,
-    the rows lost behind. A source that raises is noted once and left out, as long as it raises; it stops nothing.
+    Every sample also holds ``monitor/tick_late_ms``, ``monitor/sample_ms`` (how long reading the sources took) and
+    ``monitor/dropped``: ticks dropped here plus ``lost()``, the rows lost behind. A source that raises is noted once
+    and left out, as long as it raises; it stops nothing.
     """
 
     def __init__(
@@ -43,8 +51,7 @@ class Sampler:
         now: Callable[[], float] = time.monotonic,
         stopped: Callable[[float], bool] | None = None,
     ) -> None:
-        if not 0.2 <= hz <= 20:
-            raise ValueError(f"hz must be between 0.2 and 20, got {hz}")
+        require_rate(hz)
         self._sources, self._report, self._lost, self._now = sources, report, lost, now
         self._period = 1 / hz
         self._stop = threading.Event()
@@ -63,10 +70,14 @@ class Sampler:
 
     def run(self) -> None:
         """Sample until stopped, in this thread."""
-        self._collect()  # rates need a reading to start from, and psutil keeps it by thread
+        self._collect()  # rates need a reading to start from
         for late, dropped in ticks(self._period, self._now, self._stopped):
-            own = {"monitor/tick_late_ms": 1000 * late, "monitor/dropped": float(dropped + self._lost())}
-            self._report({**self._collect(), **own})
+            begin = self._now()
+            metrics = self._collect()
+            metrics["monitor/tick_late_ms"] = 1000 * late
+            metrics["monitor/sample_ms"] = 1000 * (self._now() - begin)
+            metrics["monitor/dropped"] = float(dropped + self._lost())
+            self._report(metrics)
 
     def _collect(self) -> dict[str, float]:
         metrics: dict[str, float] = {}

@@ -2,19 +2,22 @@
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from pipeline.dataset import Dataset
 from pipeline.errors import DatasetError
+from pipeline.servers import SERVERS
 from pipeline.storage import Place, move_whole, place_of, write_whole
 
 SAMPLES = 48
 CARD = "card.html"
 REPORT = "report.html"
-RECORDED = ("run.json", "result.json", "evaluation.json", "promotion.json", "record/")
-"""What the report of a run is drawn from, in its folder."""
+RECORDED = ("run.json", "result.json", "evaluation.json", "promotion.json", "record/", f"{SERVERS}/")
+"""What the report of a run is drawn from, in its folder: `servers/` has the records of the other training servers."""
+COMPARED = ("run.json", "evaluation.json", "predictions.npz", "record/")
 
 
 def report_run(run: Place) -> Place:
@@ -22,17 +25,46 @@ def report_run(run: Place) -> Place:
 
     Raises DatasetError where the folder holds no run, or its data set is not there any more.
     """
-    if isinstance(run, Path):
-        return _report_run(run)
-    from pipeline.mirror import fetch
+    with _at_hand(run, RECORDED) as folder:
+        report = _report_run(folder)
+        if isinstance(run, Path):
+            return report
+        move_whole(report, run / REPORT)
+    return run / REPORT
 
+
+def compare_runs(a: Place, b: Place, to: Path) -> dict[str, Any]:
+    """Write the page that lays two runs side by side; return the table, as JSON has it.
+
+    Raises DatasetError where a folder holds no run, and OSError where ``to`` cannot be written.
+    """
+    from pipeline.report import compare_page
+    from pipeline.report.compare import compared
+    from pipeline.report.run import load, load_answers
+
+    with _at_hand(a, COMPARED) as of_a, _at_hand(b, COMPARED) as of_b:
+        runs = load(of_a), load(of_b)
+        comparison = compared(*runs, (load_answers(of_a), load_answers(of_b)))
+    with write_whole(to) as file:
+        file.write(compare_page.render(runs, (str(a), str(b)), comparison).encode("utf-8", "backslashreplace"))
+    return {"comparison": str(to), "a": str(a), "b": str(b), **comparison.as_json()}
+
+
+@contextmanager
+def _at_hand(run: Place, names: tuple[str, ...]) -> Iterator[Path]:
+    """The folder of a run, or for the time being one with copies of these files of it.
+
+    Raises DatasetError where it holds no run.
+    """
     with tempfile.TemporaryDirectory(prefix="tenfold-") as name:
-        folder = Path(name)
-        fetch(folder, run, RECORDED)
+        folder = run if isinstance(run, Path) else Path(name)
+        if not isinstance(run, Path):
+            from pipeline.mirror import fetch
+
+            fetch(folder, run, names)
         if not (folder / "run.json").exists():
             raise DatasetError(f"{run} holds no run: there is no run.json")
-        move_whole(_report_run(folder), run / REPORT)
-    return run / REPORT
+        yield folder
 
 
 def _report_run(run_folder: Path) -> Path:

@@ -68,15 +68,7 @@ def card_html(
             version=dataset["version"],
             source=dataset["source"]["uri"],
             tiles=tiles(dataset, quality),
-            notices=[*(quality.get("findings") or ()), *notices(quality)],
-            splits=splits(dataset),
-            skipped=skipped(dataset["source"]),
-            balance=balance(dataset),
-            class_parts=class_parts(dataset),
-            histograms=histograms(quality),
-            sides=sides(quality),
-            rejected=dataset["rejected"],
-            reasons=reasons(rejected),
+            essentials=essentials(dataset, rejected),
             rejected_rows=rejected_rows(rejected),
             duplicates=duplicate_tables(duplicates),
             leaks=leak_tables(quality),
@@ -85,6 +77,37 @@ def card_html(
             more_pictures=len(samples) - len(shown),
             facts=fact_tables({name.title(): dataset[name] for name in ("settings", "software", "features")}),
         )
+    )
+
+
+@dataclass(frozen=True)
+class Essentials:
+    """What both the card and the report of a run show of a data set; each name is that of the function that says it."""
+
+    notices: Sequence[str]
+    splits: Table
+    skipped: str
+    balance: str
+    class_parts: Sequence[tuple[str, Bars, bool]]
+    histograms: Sequence[tuple[str, Bars]]
+    sides: str
+    rejected: Mapping[str, Any]
+    reasons: Bars | None
+
+
+def essentials(dataset: Mapping[str, Any], rejected: Sequence[Mapping[str, str]]) -> Essentials:
+    """From the content of `dataset.json` and the rows of the file of rejected images."""
+    quality = dataset.get("quality") or {}
+    return Essentials(
+        notices=[*(quality.get("findings") or ()), *notices(quality)],
+        splits=splits(dataset),
+        skipped=skipped(dataset["source"]),
+        balance=balance(dataset),
+        class_parts=class_parts(dataset),
+        histograms=histograms(quality),
+        sides=sides(quality),
+        rejected=dataset["rejected"],
+        reasons=reasons(rejected),
     )
 
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.monitor.diagnosis import percent
-from pipeline.report.figures import Figure, reliability, reliability_of_labels
+from pipeline.report.drawing import Figure
 from pipeline.report.parts import Table, thumbnail, whole
+from pipeline.report.reliability import reliability, reliability_of_labels
 
 THUMBNAIL = 128  # pixels
 MOST_CLASSES = 30  # of a matrix that can still be read, and rows of the table of classes

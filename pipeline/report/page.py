@@ -10,14 +10,18 @@ import pandas
 from bokeh.resources import INLINE
 from PIL import ImageOps
 
-from pipeline.monitor.diagnosis import Summary, parts, percent, spread, summarize, verdict
-from pipeline.report import evaluation, figures
-from pipeline.report.parts import Table, environment, fact_tables, pictures, size
+from pipeline.advice import advised
+from pipeline.config import settings_from
+from pipeline.errors import SettingsError
+from pipeline.monitor.diagnosis import Summary, parts, percent, spread, summarize, three_digits
+from pipeline.monitor.verdict import diagnose_servers
+from pipeline.report import card, evaluation, figures, utilization
+from pipeline.report.drawing import Figure, embedded
+from pipeline.report.parts import Table, environment, fact_tables, pictures
 from pipeline.report.run import Run
 
 THUMBNAIL = 128  # pixels
 MOST_PICTURES = 60
-MOST_CLASSES = 30  # rows; the largest are listed, the rest is summed up
 
 
 def render(run: Run, samples: Sequence[tuple[str, bytes]], most_wrong: Sequence[tuple[str, bytes]]) -> str:
@@ -26,33 +30,49 @@ def render(run: Run, samples: Sequence[tuple[str, bytes]], most_wrong: Sequence[
     evaluated = evaluation.view(run.evaluation, most_wrong)
     drawn = [
         figures.learning(run.epochs),
-        figures.utilization(run.samples, run.epochs),
-        figures.batch_times(run.batches),
+        figures.time_spent(run.batches, run.epochs),
+        utilization.utilization(run.samples, run.epochs),
+        *([utilization.servers(run.servers, run.epochs)] if len(run.servers) > 1 else []),
+        figures.times(run.batches, run.epochs),
     ]
-    templates = environment()
-    templates.policies["json.dumps_kwargs"] = {"sort_keys": False}  # Bokeh reads an object before it is referred to
-    return templates.get_template("page.html.j2").render(
+    return page_of(
+        "page.html.j2",
+        [evaluated.reliability, *drawn] if evaluated else drawn,
         title=str(run.dataset.get("name") or "Training run"),
         run_id=str(run.description.get("run_id", "")),
-        verdict=verdict(summary),
+        verdict=verdict(run),
         tiles=tiles(run, summary),
         evaluation=evaluated,
         promotion=str(run.promotion.get("verdict", "")),
         figures=drawn,
-        items=_items([evaluated.reliability, *drawn] if evaluated else drawn),
         timing=timing(run, summary),
-        classes=classes(run.dataset),
-        dataset_words=dataset_words(run.dataset),
+        dataset=card.essentials(run.dataset, run.rejected) if run.dataset else None,
+        dataset_words=dataset_words(run.dataset) if run.dataset else "",
         pictures=pictures(samples[:MOST_PICTURES], THUMBNAIL, ImageOps.fit),
         facts=facts(run),
+    )
+
+
+def page_of(template: str, drawn: Sequence[Figure], **content: Any) -> str:
+    """The page of a template that has these figures among its content."""
+    templates = environment()
+    templates.policies["json.dumps_kwargs"] = {"sort_keys": False}  # Bokeh reads an object before it is referred to
+    return templates.get_template(template).render(
+        **content,
+        embedded=embedded(drawn),
         bokeh="\n".join(INLINE.js_raw[:1]),
         nonce=secrets.token_urlsafe(16),  # scripts without it do not run, whatever a name or label smuggles in
     )
 
 
-def _items(drawn: Sequence[figures.Figure]) -> dict[str, Any]:
-    """What Bokeh embeds, by the id of its place on the page."""
-    return {f"{figure.name}-{i}": item for figure in drawn for i, item in enumerate(figure.items)}
+def verdict(run: Run) -> str:
+    """What limited the training, and what to change where the settings are those of this version."""
+    records = {index: (run.steps[index], samples) for index, samples in run.servers.items()}
+    found = diagnose_servers(records, (run.description.get("host") or {}).get("cores"))
+    try:
+        return advised(found, settings_from(run.description.get("settings") or {}))
+    except SettingsError:
+        return found.sentence
 
 
 def tiles(run: Run, summary: Summary) -> list[tuple[str, str]]:
@@ -88,72 +108,35 @@ def timing(run: Run, summary: Summary) -> Table:
             ("Compute in it", summary.compute_ms),
         )
     ]
-    epochs = spread(run.epochs["epoch/time_s"].to_numpy(dtype=float)) if "epoch/time_s" in run.epochs else None
-    rows.append(_spread_row("Epoch", epochs, "s"))
+    for words, name in (("Epoch", "epoch/time_s"), ("Validation after it", "epoch/validation_s")):
+        values = spread(run.epochs[name].to_numpy(dtype=float)) if name in run.epochs else None
+        rows.append(_spread_row(words, values, "s"))
     return Table(("", "mean", "median", "std", "p95"), rows, _apart(summary))
 
 
 def _spread_row(words: str, values: Any, unit: str) -> tuple[str, ...]:
     if values is None:
         return (words, *["-"] * 4)
-    return (words, *(f"{_three(v)} {unit}" for v in (values.mean, values.median, values.std, values.p95)))
-
-
-def _three(value: float) -> str:
-    """Three digits, but never 1.23e+03."""
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return (words, *(f"{three_digits(v)} {unit}" for v in (values.mean, values.median, values.std, values.p95)))
 
 
 def _apart(summary: Summary) -> str:
     words = [f"Over {summary.steps:,} steady steps"]
     if summary.first_step_ms is not None:
-        words.append(f"apart from them the first step of the process took {_three(summary.first_step_ms)} ms (tracing)")
+        words.append(
+            f"apart from them the first step of the process took {three_digits(summary.first_step_ms)} ms (tracing)"
+        )
     if summary.first_batch_wait_ms is not None:
-        words.append(f"the first batch of a further epoch was waited for {_three(summary.first_batch_wait_ms)} ms")
+        words.append(
+            f"the first batch of a further epoch was waited for {three_digits(summary.first_batch_wait_ms)} ms"
+        )
     return "; ".join(words) + "."
 
 
-def classes(dataset: Mapping[str, Any]) -> Table | None:
-    """Examples by class and split, the largest classes first; None where there is no data set to read."""
-    splits: Mapping[str, Any] = dataset.get("splits") or {}
-    counts = {name: split.get("classes") or {} for name, split in splits.items()}
-    sums = {label: sum(count.get(label, 0) for count in counts.values()) for label in dataset.get("labels") or []}
-    if not sums:
-        return None
-    listed = sorted(sums, key=lambda label: -sums[label])[:MOST_CLASSES]
-    rows = [_counts_row(label, [count.get(label, 0) for count in counts.values()]) for label in listed]
-    rows.append(_counts_row("all classes", [split.get("examples", 0) for split in splits.values()]))
-    hidden = len(sums) - len(listed)
-    note = f"The {hidden:,} smaller classes, down to {min(sums.values()):,} examples, are not listed." if hidden else ""
-    return Table(("class", *splits, "together", "share"), _with_shares(rows), note)
-
-
-def _counts_row(label: str, counts: list[int]) -> tuple[str, ...]:
-    return (label, *(f"{count:,}" for count in counts), f"{sum(counts):,}")
-
-
-def _with_shares(rows: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
-    whole = int(rows[-1][-1].replace(",", "")) or 1
-    return [(*row, f"{int(row[-1].replace(',', '')) / whole:.1%}") for row in rows]
-
-
 def dataset_words(dataset: Mapping[str, Any]) -> str:
-    """Where the data set came from, how much of it there is and what was left out, in a sentence or two."""
-    if not dataset:
-        return "The data set's dataset.json was not found."
-    splits = dataset.get("splits") or {}
-    made = ", ".join(
-        f"{name} holds {split.get('examples', 0):,} in {len(split.get('shards') or []):,} shards of "
-        f"{size(split.get('bytes', 0))} together"
-        for name, split in splits.items()
-    )
-    source, rejected = dataset.get("source") or {}, dataset.get("rejected") or {}
-    skipped = ", ".join(f"{reason}: {count:,}" for reason, count in (source.get("skipped") or {}).items())
-    where = f" (listed in {rejected['file']})" if rejected.get("count") and rejected.get("file") else ""
-    return (
-        f"{source.get('listed', 0):,} images were found at {source.get('uri', 'an unknown place')}; {made}. "
-        f"Rejected: {rejected.get('count', 0):,}{where}. Skipped: {skipped or 'none'}."
-    )
+    """Where the data set came from and of which version it is, in a sentence."""
+    source = dataset["source"]["uri"]
+    return f"{dataset['name']}, version {dataset['version']}, made of {source}; card.html in its folder shows more."
 
 
 def facts(run: Run) -> list[tuple[str, Table]]:

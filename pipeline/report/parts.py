@@ -62,13 +62,13 @@ def size(count: float) -> str:
 def fact_tables(groups: Mapping[str, Any]) -> list[tuple[str, Table]]:
     """Tables of name and value by title; what is empty or unknown is left out."""
     return [
-        (title, Table(("name", "value"), [(str(name), _text(value)) for name, value in group.items()]))
+        (title, Table(("name", "value"), [(str(name), text(value)) for name, value in group.items()]))
         for title, group in groups.items()
         if isinstance(group, Mapping) and group
     ]
 
 
-def _text(value: object) -> str:
+def text(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.6g}"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

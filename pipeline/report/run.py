@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import pandas
 
+from pipeline.dataset import COMMIT, REJECTED
+from pipeline.evaluation import Answers, load_predictions
 from pipeline.monitor import record
+from pipeline.quality.facts import from_lines
 from pipeline.storage import Place, place_of
 
 
 @dataclass(frozen=True)
 class Run:
     """``description`` is run.json, ``result`` result.json, ``evaluation`` evaluation.json, ``promotion``
-    promotion.json, ``dataset`` dataset.json; {} where missing.
+    promotion.json, ``dataset`` dataset.json; {} where missing. ``rejected`` are the rows of the data set's file of
+    rejected images.
 
-    ``samples``, ``batches`` and ``epochs`` are the record, with the columns of pipeline.monitor.
+    ``samples``, ``batches`` and ``epochs`` are the record of server 0, with the columns of pipeline.monitor;
+    ``servers`` are the samples of each training server by its index, server 0 among them, and ``steps`` its batches.
     """
 
     description: Mapping[str, Any]
@@ -30,22 +36,48 @@ class Run:
     samples: pandas.DataFrame
     batches: pandas.DataFrame
     epochs: pandas.DataFrame
+    servers: Mapping[int, pandas.DataFrame]
+    steps: Mapping[int, pandas.DataFrame]
+    rejected: Sequence[Mapping[str, str]]
 
 
 def load(run_folder: Path) -> Run:
     """Read the folder of a run."""
     description = read_json(run_folder / "run.json")
-    dataset = description.get("dataset")
+    named = description.get("dataset")
+    dataset = place_of(named) if isinstance(named, str) else None
+    folders = record.record_folders(run_folder)
+    servers, steps = (
+        {index: record.read(folder, kind) for index, folder in folders.items()} for kind in ("samples", "batches")
+    )
     return Run(
         description=description,
         result=read_json(run_folder / "result.json"),
         evaluation=read_json(run_folder / "evaluation.json"),
         promotion=read_json(run_folder / "promotion.json"),
-        dataset=read_json(place_of(dataset) / "dataset.json") if isinstance(dataset, str) else {},
-        samples=record.read(run_folder / "record", "samples"),
-        batches=record.read(run_folder / "record", "batches"),
+        dataset=read_json(dataset / COMMIT) if dataset else {},
+        samples=servers[0],
+        batches=steps[0],
         epochs=record.read(run_folder / "record", "epochs"),
+        servers=servers,
+        steps=steps,
+        rejected=_rejected(dataset) if dataset else (),
     )
+
+
+def _rejected(dataset: Place) -> Sequence[Mapping[str, str]]:
+    try:
+        return from_lines((dataset / REJECTED).read_bytes())
+    except (OSError, ValueError):
+        return ()
+
+
+def load_answers(run_folder: Path) -> Answers | None:
+    """What the model said of the validation images; None where that was not kept, or cannot be read."""
+    try:
+        return load_predictions(run_folder)
+    except (OSError, ValueError, TypeError, BadZipFile):
+        return None
 
 
 def read_json(path: Place) -> dict[str, Any]:

@@ -15,7 +15,9 @@ from pathlib import Path
 
 from pipeline import storage
 from pipeline.errors import Preempted, TenfoldError
+from pipeline.experiment import log_results
 from pipeline.mirror import mirrored
+from pipeline.monitor.comet import say_archives
 from pipeline.process import end_with_parent
 from pipeline.progress import log_words
 from pipeline.rendezvous import Gang, joined
@@ -32,6 +34,13 @@ def main(folder: Path, parent: int) -> int:
     log_words()
     stop = _stop_of(signal.SIGTERM)
     end_with_parent(parent, signal.SIGTERM)
+    try:
+        return _ended(folder, stop)
+    finally:
+        say_archives(folder / "comet")
+
+
+def _ended(folder: Path, stop: threading.Event) -> int:
     try:
         with exclusive(folder, stop.is_set):
             _train(folder, stop)
@@ -76,8 +85,11 @@ def _train(folder: Path, stop: threading.Event) -> None:
             from pipeline.training.job import run_job
 
         stall_s = 60 * run.settings.stall_minutes
-        with mirrored(run.folder, run.place), watched(run.folder, stall_s, partial(_leave, run.folder)) as heard:
-            run_job(run, stop.is_set, gang, heard)
+        with mirrored(run.folder, run.place):
+            with watched(run.folder, stall_s, partial(_leave, run.folder)) as heard:
+                run_job(run, stop.is_set, gang, heard)
+            if run.server.is_chief:
+                log_results(run)
         if gang and not run.server.is_chief:
             gang.wait_for_chief(stop.is_set)
 

@@ -18,7 +18,7 @@ def examples_in_words(strategy: tf.distribute.Strategy, folder: Place, dataset: 
 
     Numbers are places in the training shards, from 0. Names are left out where the shards cannot be read any more.
     """
-    _, _, weights, numbers = (np.concatenate(_arrays(strategy, tensor)) for tensor in batch)
+    _, _, weights, _, numbers = (np.concatenate(_arrays(strategy, tensor)) for tensor in batch)
     held = [int(number) for number in numbers[weights > 0]]
     listed = ", ".join(map(str, held[:MOST_NUMBERS])) + (" ..." if len(held) > MOST_NUMBERS else "")
     named = ", ".join(_names(folder, dataset, held[:MOST_NAMES])) + (" ..." if len(held) > MOST_NAMES else "")

@@ -21,19 +21,17 @@ import tensorflow as tf
 
 from pipeline.config import Settings
 from pipeline.errors import SettingsError, TenfoldError, TrainingError
-from pipeline.monitor import read
-from pipeline.monitor.record import as_recorded
+from pipeline.monitor.record import as_recorded, rows
 from pipeline.runs import Run
 from pipeline.training.checkpoint import Position
 from pipeline.training.loop import Sums, TakesSteps
 from pipeline.training.optimizer import may_be_set, scaled_rate
 from pipeline.training.own import explained, in_words, own_function
 from pipeline.training.strategy import from_first, take_from_first
-from pipeline.training.tensorboard import EpochValues
 
 _TIME, _STOP = "callbacks/time_s", "callbacks/stop"
 """What the record has of the callbacks themselves: seconds in an epoch, and 1 where they ended the training."""
-_NOT_TOLD = ("time", "step", "global_step", _TIME)
+_NOT_TOLD = ("global_step", _TIME)
 _OF_BATCHES = tuple(f"on{split}_batch_{end}" for split in ("", "_train", "_test") for end in ("begin", "end"))
 _SET_THE_RATE = (keras.callbacks.LearningRateScheduler, keras.callbacks.ReduceLROnPlateau)
 _log = logging.getLogger(__name__)
@@ -65,6 +63,10 @@ class Callbacks:
     def clock(self) -> float:
         """Seconds for the loop. It stands still while callbacks work, which is neither waiting nor computing."""
         return time.perf_counter() - self._tell.seconds
+
+    def seconds(self) -> float:
+        """For which the clock stood still."""
+        return self._tell.seconds
 
     def told_by(self, steps: TakesSteps) -> TakesSteps:
         """Steps that tell of each batch; `steps` itself where no callback listens to batches."""
@@ -227,10 +229,9 @@ def _do_nothing(*_: Any, **__: Any) -> None: ...
 
 def _recorded(run: Run, epochs_done: int) -> Iterator[tuple[int, dict[str, float]]]:
     """The epochs (from 1) that are done, and what the record has of each."""
-    for row in read(run.folder / "record", "epochs").to_dict("records"):
-        if row["step"] <= epochs_done:
-            logs = {str(name): float(value) for name, value in row.items() if name not in _NOT_TOLD and value == value}
-            yield int(row["step"]), logs
+    for row in rows(run.folder / "record", "epochs"):
+        if row.step <= epochs_done:
+            yield row.step, {name: value for name, value in row.values.items() if name not in _NOT_TOLD}
 
 
 def _means(sums: Sums) -> dict[str, float]:
@@ -246,11 +247,8 @@ def _listens(callback: keras.callbacks.Callback) -> bool:
 
 
 def _made(run: Run) -> list[keras.callbacks.Callback]:
-    own = _own(run) if run.settings.callbacks else []
-    return [*own, EpochValues(run.folder / "tensorboard")] if run.settings.tensorboard else own
-
-
-def _own(run: Run) -> list[keras.callbacks.Callback]:
+    if not run.settings.callbacks:
+        return []
     what = f"callbacks {run.settings.callbacks!r}"
     function = own_function(what, run.settings.callbacks)
     folder = run.folder / "callbacks"

@@ -1,7 +1,7 @@
 """One training from its first epoch, or its last checkpoint, to the best model."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import partial
 from typing import Any
@@ -11,43 +11,39 @@ import keras
 import tensorflow as tf
 
 from pipeline import dataset as datasets
+from pipeline.advice import advised
 from pipeline.config import Settings
 from pipeline.dataset import Dataset
-from pipeline.errors import BadInput, Preempted, ServerLost, StorageError
+from pipeline.errors import BadInput, Preempted, StorageError
+from pipeline.experiment import comet_options
 from pipeline.input import one_ahead, steps_per_epoch
 from pipeline.input.damage import DAMAGE, damage_named
 from pipeline.malloc import keep_large_blocks
-from pipeline.monitor import CometOptions, Monitor, open_monitor
+from pipeline.monitor import Monitor, Sink, open_monitor
+from pipeline.monitor.live import LiveVerdict
+from pipeline.monitor.record import rows
 from pipeline.monitor.servers import SampleTeller, aggregate
 from pipeline.progress import progress
 from pipeline.rendezvous import Gang
-from pipeline.runs import Best, Run, forget_bests, load_best, save_best, save_result
-from pipeline.storage import place_of, temporary_beside
+from pipeline.runs import Run, save_result
+from pipeline.storage import place_of
 from pipeline.training.blame import examples_in_words
 from pipeline.training.callbacks import Callbacks
-from pipeline.training.checkpoint import Checkpoints, Interval, Position
+from pipeline.training.checkpoint import Checkpoints
+from pipeline.training.epoch import in_words, values_of
 from pipeline.training.evaluate import evaluate
 from pipeline.training.export import export
 from pipeline.training.inputs import Readers, open_inputs, open_validation, would_keep
+from pipeline.training.keeper import Keeper, restored
 from pipeline.training.loop import Batch, EpochLoop, NumberedBatch, Sums
 from pipeline.training.memory import is_out_of_memory, out_of_memory, parts_of_batch
 from pipeline.training.models import build_model, with_probabilities
 from pipeline.training.optimizer import build_optimizer, rate_now
 from pipeline.training.phases import build_steps
-from pipeline.training.strategy import (
-    agreed,
-    from_first,
-    on_devices,
-    open_strategy,
-    share_of_device,
-    take_from_first,
-)
+from pipeline.training.strategy import agreed, losses_named, on_devices, open_strategy, share_of_device
 from pipeline.training.task import task_of
+from pipeline.training.tensorboard import TensorBoardSink
 
-EXPLAINED_S = 15.0
-"""How long it may take until the others have heard why a server is gone."""
-_UNREACHED = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.InternalError)
-"""What TensorFlow raises where another server is gone."""
 _log = logging.getLogger(__name__)
 
 
@@ -62,42 +58,30 @@ def run_job(
     """
     # Before the monitor: Comet's thread draws from Python's random numbers, from which Keras takes the first weights.
     training = _Training(run, stopping, gang, heard)
-    with _monitored(run, gang) as monitor, _losses_named(gang):
+    with _tensorboard(run, training) as sinks, _monitored(run, gang, sinks) as monitor, losses_named(gang):
         training.run(monitor)
     if run.server.is_chief:
         save_result(run, monitor.comet_location or "")
 
 
-def _monitored(run: Run, gang: Gang | None) -> AbstractContextManager[Monitor]:
-    """Each server records its own machine; Comet is told by server 0, for all."""
+def _monitored(run: Run, gang: Gang | None, sinks: Sequence[Sink]) -> AbstractContextManager[Monitor]:
+    """Each server records its own machine; trackers are told by server 0, for all."""
     comet = comet_options(run) if run.server.is_chief else None
+    live = LiveVerdict(partial(advised, settings=run.settings))
     if gang is None:
-        return open_monitor(run.folder, run.settings.sample_hz, comet)
+        return open_monitor(run.folder, run.settings.sample_hz, comet, [live, *sinks])
     of_all = {"servers": lambda: aggregate(gang.samples)} if run.server.is_chief else {}
-    return open_monitor(run.folder, run.settings.sample_hz, comet, [SampleTeller(gang.tell)], of_all)
+    return open_monitor(run.folder, run.settings.sample_hz, comet, [live, *sinks, SampleTeller(gang.tell)], of_all)
 
 
 @contextmanager
-def _losses_named(gang: Gang | None) -> Iterator[None]:
-    """Around what waits for the other servers: say which one is gone, where TensorFlow only says that one is."""
-    try:
-        yield
-    except _UNREACHED as error:
-        if gang is None:
-            raise
-        raise gang.loss(EXPLAINED_S) or ServerLost(
-            "another training server cannot be reached any more: run again, so that all go on together"
-        ) from error
-
-
-def comet_options(run: Run) -> CometOptions:
-    """The experiment of a run: the same for every retry, another one for other settings or data."""
-    return CometOptions(
-        project=run.settings.comet_project,
-        identity=f"{run.run_id}/{run.dataset_version}/{run.folder.name}",
-        name=f"{run.settings.dataset_name} {run.settings.model} {run.run_id}",
-        parameters={**run.settings.model_dump(), "dataset_version": run.dataset_version},
-    )
+def _tensorboard(run: Run, training: "_Training") -> Iterator[Sequence[Sink]]:
+    if not (run.settings.tensorboard and run.server.is_chief):
+        yield ()
+        return
+    done = (row for row in rows(run.folder / "record", "epochs") if row.step <= training.epochs_done)
+    with closing(TensorBoardSink(run.folder / "tensorboard", done)) as sink:
+        yield (sink,)
 
 
 class _Training:
@@ -119,32 +103,27 @@ class _Training:
             kept = self._settings.checkpoints_kept
             self._checkpoints = Checkpoints(run.folder / "checkpoints", self._model, optimizer, kept)
         self._optimizer = optimizer
-        self._start = self._restored()
+        self._start = restored(run, self._checkpoints, self._strategy)
         told = self._settings, self._strategy, self._model, optimizer, self._dataset, self._steps_per_epoch
         self._callbacks = Callbacks(run, self._model, optimizer, self._strategy, self._steps_per_epoch)
         self._steps = self._callbacks.told_by(build_steps(*told, self._parts))
 
-    def _restored(self) -> Position:
-        """How far the last checkpoint is, which server 0 reads for all."""
-        start = Position()
-        if self._run.server.is_chief:
-            start = self._checkpoints.restore()
-            forget_bests(self._run, start.epochs_done)
-        if self._run.server.count > 1:
-            take_from_first(self._checkpoints.variables, self._strategy)
-            [row] = from_first([tf.constant(start.row, tf.float64)], self._strategy)
-            start = Position.of_row(row.numpy().tolist())
-        return start
+    @property
+    def epochs_done(self) -> int:
+        """How many are behind the checkpoint that it goes on from."""
+        return self._start.epochs_done
 
     def run(self, monitor: Monitor) -> None:
         """All epochs that are left, then the evaluation of the best model."""
         start, settings = self._start, self._settings
-        clock = self._callbacks.clock
-        loop = EpochLoop(self._steps, monitor, self._stopping_at_step, step=start.step, sums=start.sums, clock=clock)
-        loop.after_step, loop.describe = partial(self._save_where_due, loop), self._in_words
-        self._interval = Interval(settings.checkpoint_minutes, settings.checkpoint_steps, start.step)
+        clocks = self._callbacks.clock, self._callbacks.seconds
+        loop = EpochLoop(self._steps, monitor, self._stopping_at_step, start.step, start.sums, *clocks)
+        loop.describe = self._in_words
         told = settings, self._folder, self._dataset, self._run.server, loop.step, self._stopping, self._keeps()
         with open_inputs(*told) as self._inputs:
+            kept = self._checkpoints, self._model, self._task, self._inputs.keeps
+            self._keeper = Keeper(self._run, loop, *kept)
+            loop.after_step = self._keeper.save_where_due
             self._train(loop)
             if self._run.server.is_chief:
                 # Where no checkpoint is written any more: the model now gets the weights of the best epoch.
@@ -174,7 +153,7 @@ class _Training:
                     done = epoch
                 self._callbacks.end()
             except Preempted:
-                self._save(loop, done)
+                self._keeper.save(done)
                 self._checkpoints.wait()
                 raise
 
@@ -214,19 +193,6 @@ class _Training:
                 ) from error
             raise
 
-    def _save_where_due(self, loop: EpochLoop, epochs_done: int) -> None:
-        # One after another: a disk that is slower than that must not stop the steps.
-        if self._interval.is_over(loop.step) and not self._checkpoints.busy:
-            self._save(loop, epochs_done)
-
-    def _save(self, loop: EpochLoop, epochs_done: int) -> None:
-        if not self._run.server.is_chief:
-            return
-        position = Position(epochs_done, loop.step, loop.sums, self._inputs.keeps)
-        # The record first: it would lack steps that nobody does again.
-        self._checkpoints.save(position, loop.monitor.flush)
-        self._interval.begin(loop.step)
-
     def _in_words(self, batch: NumberedBatch) -> str:
         return examples_in_words(self._strategy, self._folder, self._dataset, batch)
 
@@ -239,40 +205,12 @@ class _Training:
         loop.sums = trained  # again: the checkpoint of a stop in the validation must have them
         validated = self._callbacks.tested(partial(loop.evaluate, validation))
         loop.sums = Sums()
-        values = {**_values(trained, validated), "learning_rate": rate_now(self._optimizer)}
+        values = {**values_of(trained, validated), "learning_rate": rate_now(self._optimizer)}
         values |= self._callbacks.end_epoch(epoch, values)
         loop.monitor.epoch(epoch=epoch, step=loop.step, values=values)
-        self._say(epoch, values)
-        if self._run.server.is_chief:
-            self._save_if_best(epoch, values)
-        self._save(loop, epoch)
-
-    def _save_if_best(self, epoch: int, values: dict[str, float]) -> None:
-        best = load_best(self._run)
-        if best is None or self._task.is_better(values, best.metrics):
-            self._save_model(epoch, values)
-
-    def _save_model(self, epoch: int, values: dict[str, float]) -> None:
-        path = self._run.folder / f"model-{epoch:05d}.keras"
-        with temporary_beside(path, ending=".tmp.keras") as temporary:
-            with_probabilities(self._model, self._task).save(temporary)
-            temporary.replace(path)
-        metrics = {name: values[name] for name in ("loss", "accuracy", "val_loss", "val_accuracy")}
-        save_best(self._run, Best(epoch, path.name, metrics))
-
-    def _say(self, epoch: int, values: dict[str, float]) -> None:
-        _log.info(
-            "epoch %d/%d: loss %.4f, accuracy %.1f%%; validation loss %.4f, accuracy %.1f%%; "
-            "%.1f s, %.1f%% of it waiting for data, the first batch included",
-            epoch,
-            self._settings.epochs,
-            values["loss"],
-            100 * values["accuracy"],
-            values["val_loss"],
-            100 * values["val_accuracy"],
-            values["epoch/time_s"],
-            100 * values["input/wait_fraction"],
-        )
+        _log.info("%s: %s", what, in_words(values))
+        self._keeper.save_if_best(epoch, values)
+        self._keeper.save(epoch)
 
 
 def _built(settings: Settings, classes: int) -> keras.Model:
@@ -280,16 +218,3 @@ def _built(settings: Settings, classes: int) -> keras.Model:
         return build_model(settings, classes)
     except (ValueError, OSError, KeyError, BadZipFile) as error:  # whatever a file of weights may hold
         raise BadInput(f"model {settings.model} with weights {settings.weights!r} cannot be made: {error}") from error
-
-
-def _values(trained: Sums, validated: Sums) -> dict[str, float]:
-    return {
-        "loss": trained.mean_loss,
-        "accuracy": trained.accuracy,
-        "val_loss": validated.mean_loss,
-        "val_accuracy": validated.accuracy,
-        "epoch/time_s": trained.time_s,
-        "epoch/validation_s": validated.time_s,
-        "input/wait_fraction": trained.wait_fraction,
-        "input/examples_per_s": trained.examples / trained.time_s,
-    }

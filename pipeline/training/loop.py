@@ -6,6 +6,7 @@ Keras callbacks cannot see that wait: they report none on a job that waits 94% o
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -13,13 +14,13 @@ import tensorflow as tf
 
 from pipeline.errors import Preempted, TrainingError
 from pipeline.input import one_ahead
-from pipeline.monitor import Monitor
+from pipeline.monitor import Monitor, StepClock
 from pipeline.progress import Advance
 
 Batch = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 """Images, labels and weights."""
-NumberedBatch = tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]
-"""The same, and the numbers of the examples."""
+NumberedBatch = tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]
+"""The same, which images the step is to mirror, and the numbers of the examples."""
 
 
 @dataclass
@@ -58,7 +59,9 @@ class Sums:
 class TakesSteps(Protocol):
     """`Steps`, or what is like it."""
 
-    def train(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, asked: tf.Tensor, /) -> tf.Tensor: ...
+    def train(
+        self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, asked: tf.Tensor, /
+    ) -> tf.Tensor: ...
 
     def evaluate(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, asked: tf.Tensor, /) -> tf.Tensor: ...
 
@@ -79,10 +82,15 @@ class EpochLoop:
     """Those of the epoch under way, over all tries."""
     clock: Callable[[], float] = time.perf_counter
     """Seconds that never go back."""
+    aside: Callable[[], float] = lambda: 0.0
+    """Seconds for which `clock` stood still: what the host did that is no part of an epoch's time."""
     after_step: Callable[[int], None] = lambda epochs_done: None
     """Called after each training step with the number of epochs that are done."""
     describe: Callable[[NumberedBatch], str] = lambda batch: "one batch"
     """What a batch holds, in words for an error."""
+
+    def __post_init__(self) -> None:
+        self._times = StepClock(self.clock, self.aside)
 
     def train(self, epoch: int, batches: Iterator[NumberedBatch], last_step: int, advance: Advance) -> Sums:
         """Take batches up to the end of an epoch (from 1), which is `last_step`; `advance` is told of every example.
@@ -91,32 +99,42 @@ class EpochLoop:
         """
         start = self.clock() - self.sums.time_s
         advance(self.sums.examples)
+        self._times.pause()
         while self.step < last_step:
             before = self.sums.examples
-            asked = self._train_step(epoch, *self._timed_next(batches))
+            asked = self._train_step(epoch, self._timed_next(batches))
             self.sums.time_s = self.clock() - start
             advance(self.sums.examples - before)
             self.after_step(epoch - 1)
             if asked:
                 raise Preempted(f"asked to stop after step {self.step}")
+        self._times.pause()
         sums, self.sums = self.sums, Sums()
         return sums
 
-    def _timed_next(self, batches: Iterator[NumberedBatch]) -> tuple[NumberedBatch, float]:
-        start = self.clock()
-        batch = next(batches)
-        return batch, self.clock() - start
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """Around a checkpoint: the time is that of the checkpoint, and told with the next step."""
+        self._times.hosted()
+        yield
+        self._times.stood_still()
 
-    def _train_step(self, epoch: int, batch: NumberedBatch, wait_s: float) -> bool:
+    def _timed_next(self, batches: Iterator[NumberedBatch]) -> NumberedBatch:
+        self._times.hosted()
+        batch = next(batches)
+        self._times.waited()
+        return batch
+
+    def _train_step(self, epoch: int, batch: NumberedBatch) -> bool:
         """Take one step; whether some server is asked to stop."""
-        start = self.clock()
         # `numpy` waits for the device, which would otherwise still be at work.
-        loss, right, examples, asked = self.steps.train(*batch[:3], self._asked()).numpy().tolist()
-        compute_s = self.clock() - start
+        loss, right, examples, asked = self.steps.train(*batch[:4], self._asked()).numpy().tolist()
+        self._times.computed()
         self.step += 1
         _require_number(loss, lambda: f"at step {self.step} of epoch {epoch}, in {self.describe(batch)}")
-        self.monitor.batch(step=self.step, epoch=epoch, wait_s=wait_s, compute_s=compute_s, examples=int(examples))
-        self.sums.add(int(examples), loss, right, wait_s)
+        times = self._times.take()
+        self.monitor.batch(step=self.step, epoch=epoch, times=times, examples=int(examples))
+        self.sums.add(int(examples), loss, right, times.wait_s)
         return bool(asked)
 
     def _asked(self) -> tf.Tensor:

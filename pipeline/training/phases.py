@@ -26,11 +26,13 @@ class TwoPhases:
         self.evaluate = steps.evaluate
         base.trainable = False
 
-    def train(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, asked: tf.Tensor) -> tf.Tensor:
+    def train(
+        self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, asked: tf.Tensor
+    ) -> tf.Tensor:
         """A training step, as that of `Steps`."""
         if not self._base.trainable and int(self._optimizer.iterations) >= self._frozen:
             self._thaw()
-        return self._steps.train(images, labels, weights, asked)
+        return self._steps.train(images, labels, weights, mirrored, asked)
 
     def _thaw(self) -> None:
         _log.info("all of the model learns from here on")
@@ -53,6 +55,7 @@ def build_steps(
     """
     task = task_of(dataset.records)
     loss = task.training_loss(settings, dataset)
-    steps = Steps(strategy, model, optimizer, settings.color_jitter, settings.seed, loss, settings.xla, task, parts)
+    told = settings.color_jitter, settings.seed, loss, settings.xla, task, parts, settings.flip
+    steps = Steps(strategy, model, optimizer, *told)
     frozen = settings.freeze_epochs * steps_per_epoch
     return TwoPhases(steps, base_of(model), optimizer, frozen) if frozen else steps

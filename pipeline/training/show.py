@@ -19,6 +19,7 @@ from pipeline.config import Settings
 from pipeline.dataset import Dataset
 from pipeline.input.color import jittered, seed_of_batch
 from pipeline.input.damage import damage_named
+from pipeline.input.flip import flipped
 from pipeline.servers import Server
 from pipeline.storage import Place
 from pipeline.training.inputs import open_inputs
@@ -83,7 +84,7 @@ def _of_one_epoch(settings: Settings) -> Settings:
 
 def _seen(settings: Settings, folder: Place, dataset: Dataset, augmented: bool, count: int) -> list[Seen]:
     with open_inputs(settings, folder, dataset, Server(), 0, lambda: False) as inputs:
-        batches = _colored(inputs.training, settings) if augmented else inputs.validation
+        batches = _augmented(inputs.training, settings) if augmented else inputs.validation
         try:
             with damage_named(folder):
                 return list(islice(_examples(batches), count))
@@ -93,14 +94,15 @@ def _seen(settings: Settings, folder: Place, dataset: Dataset, augmented: bool, 
             raise
 
 
-def _colored(batches: tf.data.Dataset, settings: Settings) -> tf.data.Dataset:
-    """The batches in the colours that the training steps give them."""
+def _augmented(batches: tf.data.Dataset, settings: Settings) -> tf.data.Dataset:
+    """The batches mirrored and in the colours that the training steps give them."""
 
-    def colored(number: tf.Tensor, batch: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
-        images, labels, weights, _ = batch  # training has them numbered
-        return jittered(images, settings.color_jitter, seed_of_batch(settings.seed, number)), labels, weights
+    def augmented(number: tf.Tensor, batch: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
+        images, labels, weights, mirrored, _ = batch
+        seen = flipped(images, mirrored)
+        return jittered(seen, settings.color_jitter, seed_of_batch(settings.seed, number)), labels, weights
 
-    return batches.enumerate().map(colored)
+    return batches.enumerate().map(augmented)
 
 
 def _examples(batches: Iterable[tuple[tf.Tensor, ...]]) -> Iterator[Seen]:

@@ -8,6 +8,7 @@ import keras
 import tensorflow as tf
 
 from pipeline.input.color import jittered, seed_of_batch
+from pipeline.input.flip import flipped
 from pipeline.training.losses import Loss
 from pipeline.training.parts import summed
 from pipeline.training.task import ONE_LABEL, Task
@@ -20,7 +21,9 @@ class Steps:
     """Compiled steps of one model under one strategy.
 
     Both take a batch, images (uint8, (n, size, size, 3)), labels (as the loss has them) and weights (float32, (n,)),
-    and whether this server is `asked` to stop (float32 scalar, 0 or 1). They return four float32 sums over the replicas
+    and whether this server is `asked` to stop (float32 scalar, 0 or 1); the training step before that which images it
+    is to mirror (bool, (n,)), as it does with `flip`: the input decides it of each example, so that all replicas do
+    the same as one. They return four float32 sums over the replicas
     of all servers, (4,): the examples' losses, how many of them were right, how many there were, and `asked`: all
     servers learn in the same step that one of them has to leave. What weighs nothing is in none of them. The training
     step sees other colours, by up to `color_jitter` (0 to 1), and gives the `loss` that it trains on, by default the
@@ -40,9 +43,10 @@ class Steps:
         xla: bool = False,
         task: Task = ONE_LABEL,
         parts: int = 1,
+        flip: bool = False,
     ) -> None:
         self._strategy, self._model, self._optimizer = strategy, model, optimizer
-        self._color_jitter, self._seed = color_jitter, seed
+        self._color_jitter, self._seed, self._flip = color_jitter, seed, flip
         self._task, self._loss, self._parts = task, loss or task.loss, parts
         self._xla = xla and _is_alone(strategy)
         self.evaluate = tf.function(self._evaluate, reduce_retracing=True)
@@ -52,12 +56,14 @@ class Steps:
         """Have the training step traced anew: one that was traced keeps the trainable variables that it knew."""
         self.train = tf.function(self._train, reduce_retracing=True)
 
-    def _train(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, asked: tf.Tensor) -> tf.Tensor:
+    def _train(
+        self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, asked: tf.Tensor
+    ) -> tf.Tensor:
         # Before the step, for the mean over all replicas: a mean of their means would count an example beside padding
         # for more than others.
         told = self._sum(_told, weights, asked)
         step = self._compiled(self._train_replica)
-        return tf.concat([self._sum(step, images, labels, weights, told[0]), told], axis=0)
+        return tf.concat([self._sum(step, images, labels, weights, mirrored, told[0]), told], axis=0)
 
     def _evaluate(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, asked: tf.Tensor) -> tf.Tensor:
         return self._sum(self._compiled(self._evaluate_replica), images, labels, weights, asked)
@@ -70,9 +76,10 @@ class Steps:
         return tf.function(of_replica, jit_compile=True) if self._xla else of_replica
 
     def _train_replica(
-        self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, examples: tf.Tensor
+        self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, examples: tf.Tensor
     ) -> tf.Tensor:
-        seen = self._colored(images) if self._color_jitter else images
+        seen = flipped(images, mirrored) if self._flip else images
+        seen = self._colored(seen) if self._color_jitter else seen
         variables = self._model.trainable_variables
         zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables], tf.zeros(2)
         of_part = partial(self._gradients, examples)

@@ -2,16 +2,21 @@
 
 import logging
 import signal
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import keras
 import tensorflow as tf
 
-from pipeline.errors import BadInput
+from pipeline.errors import BadInput, ServerLost
 from pipeline.rendezvous import Gang
 from pipeline.training.quiet import stderr_held_back
 
+EXPLAINED_S = 15.0
+"""How long it may take until the others have heard why a server is gone."""
+_UNREACHED = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.InternalError)
+"""What TensorFlow raises where another server is gone."""
 _log = logging.getLogger(__name__)
 
 
@@ -95,6 +100,19 @@ def _summed(
 
     found: list[tf.Tensor] = tf.function(summed)(values)
     return found
+
+
+@contextmanager
+def losses_named(gang: Gang | None) -> Iterator[None]:
+    """Around what waits for the other servers: say which one is gone, where TensorFlow only says that one is."""
+    try:
+        yield
+    except _UNREACHED as error:
+        if gang is None:
+            raise
+        raise gang.loss(EXPLAINED_S) or ServerLost(
+            "another training server cannot be reached any more: run again, so that all go on together"
+        ) from error
 
 
 def _own_gpus(gang: Gang | None) -> list[tf.config.PhysicalDevice]:

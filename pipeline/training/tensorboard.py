@@ -1,38 +1,74 @@
-"""The values of each epoch for TensorBoard: `tensorboard --logdir FOLDER`, wherever that is installed."""
+"""TensorBoard as a sink: `tensorboard --logdir FOLDER`, wherever that is installed.
 
-from collections.abc import Mapping
+An event file holds TFRecords of `Event`: written as they are, they have the time at which a value was taken, no
+operation of TensorFlow runs beside the training, and no worker needs the package tensorboard.
+"""
+
+import os
+import platform
+from collections.abc import Iterable
 from pathlib import Path
 
-import keras
 import tensorflow as tf
 
+from pipeline.monitor import Row
+from pipeline.monitor.window import Windows
+from pipeline.tfrecord import frame
 
-class EpochValues(keras.callbacks.Callback):  # type: ignore[misc]  # Keras is not followed
-    """Writes all that is logged of an epoch into `folder`, a scalar each, with the epoch (from 1) as its step.
+_PREFIX = "events.out.tfevents"
 
-    `keras.callbacks.TensorBoard` wants the package tensorboard, which a worker has no other use for.
+
+class TensorBoardSink:
+    """Writes each epoch into ``folder``, and windows of samples and batches into ``folder/windows``, a scalar a value.
+
+    The step of an epoch is its number (from 1), that of a window the training step. A training that goes on adds
+    another file of windows, but writes its epochs anew: those after its checkpoint are done again, and would stand
+    there twice. ``done`` are the rows of those before it. Raises OSError where the folder cannot be written.
     """
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__()
-        self._folder = folder
-
-    def on_train_begin(self, logs: Mapping[str, float] | None = None) -> None:
-        # A training that goes on tells of all its epochs again: what a try before wrote would stand beside them.
-        for path in self._folder.glob("events.out.tfevents.*"):
+    def __init__(self, folder: Path, done: Iterable[Row] = ()) -> None:
+        for path in folder.glob(f"{_PREFIX}.*"):
             path.unlink()
-        self._writer = tf.summary.create_file_writer(str(self._folder))
+        self._epochs, self._others = _EventFile(folder), _EventFile(folder / "windows")
+        self._windows = Windows()
+        for row in done:
+            self.write(row)
 
-    def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
-        with self._writer.as_default(step=epoch + 1):
-            for name, value in (logs or {}).items():
-                tf.summary.write(name, tf.constant(value, tf.float32), metadata=_scalar())
-        self._writer.flush()
+    def write(self, row: Row) -> None:
+        self._write(self._windows.add(row))
 
-    def on_train_end(self, logs: Mapping[str, float] | None = None) -> None:
-        self._writer.close()
+    def close(self) -> None:
+        """Write the windows that are open."""
+        self._write(self._windows.take())
+        self._epochs.close()
+        self._others.close()
+
+    def _write(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            (self._epochs if row.kind == "epochs" else self._others).write(row)
 
 
-def _scalar() -> tf.compat.v1.SummaryMetadata:
-    """What `tf.summary.scalar` says of its values, without the package tensorboard that it is written in."""
-    return tf.compat.v1.SummaryMetadata(plugin_data={"plugin_name": "scalars"})
+class _EventFile:
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        number = 1 + len(list(folder.glob(f"{_PREFIX}.*")))  # in the order of their names, as TensorBoard reads them
+        path = folder / f"{_PREFIX}.{number:010d}.{platform.node()}.{os.getpid()}"
+        self._file = path.open("xb", buffering=0)
+        self._append(tf.compat.v1.Event(file_version="brain.Event:2"))
+
+    def write(self, row: Row) -> None:
+        values = [_scalar(name, value) for name, value in row.values.items()]
+        self._append(tf.compat.v1.Event(wall_time=row.time, step=row.step, summary=tf.compat.v1.Summary(value=values)))
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _append(self, event: tf.compat.v1.Event) -> None:
+        self._file.write(frame(event.SerializeToString()))
+
+
+def _scalar(name: str, value: float) -> tf.compat.v1.Summary.Value:
+    """What `tf.summary.scalar` writes."""
+    metadata = tf.compat.v1.SummaryMetadata(plugin_data={"plugin_name": "scalars"})
+    tensor = tf.make_tensor_proto(value, tf.float32)
+    return tf.compat.v1.Summary.Value(tag=name, tensor=tensor, metadata=metadata)

@@ -189,6 +189,7 @@ def test_a_gate_waits_for_no_other_training(dags: dict[str, Any]):
     assert min(gates) > max(trainings)
 
 
+@pytest.mark.long
 def test_a_form_left_as_it_was_takes_the_sample_images(
     run_dag: RunDag, make_images: MakeImages, monkeypatch: pytest.MonkeyPatch
 ):

@@ -48,7 +48,9 @@ def test_the_whole_chain_and_then_nothing_twice(run_dag: RunDag, source: Path):
     assert committed["rejected"] == 1
     assert sum(committed["examples"].values()) == 20
     assert load(Path(committed["dataset"])).version == committed["version"]
-    for path in (trained["model"], trained["comet"], first.returned("report")["report"]):
+    archives = sorted(Path(trained["comet"]).glob("try-*/*.zip"))
+    assert len(archives) == 2  # of the training, and of its results
+    for path in (trained["model"], *archives, first.returned("report")["report"]):
         assert Path(path).stat().st_size > 1000
     promoted = first.returned("promote")
     assert (promoted["verdict"], promoted["champion"]) == ("promoted: the first model of 'images'", trained["run"])

@@ -263,6 +263,7 @@ with disk(Path(kept), load(Path(published))) as options:
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("split", ["train", "validation"])
 def test_a_first_pass_that_was_killed_begins_again(
     published: Path, dataset: Dataset, tmp_path: Path, in_memory: list[Arrays], split: str

@@ -111,7 +111,7 @@ def trained(folder: Path, steps: int, color_jitter: float = 0.4, seed: int = 3) 
     compiled = Steps(strategy, model, optimizer, color_jitter, seed)
     images = tf.constant(np.random.default_rng(0).integers(0, 256, (4, 9, 7, 3), np.uint8))
     batch = images, tf.constant([0, 1, 0, 1]), tf.ones(4)
-    losses = [float(compiled.train(*batch, GO_ON)[0]) for _ in range(steps)]
+    losses = [float(compiled.train(*batch, tf.zeros(4, tf.bool), GO_ON)[0]) for _ in range(steps)]
     assert compiled.train.experimental_get_tracing_count() == 1
     checkpoints.save(Position(step=int(optimizer.iterations)))
     checkpoints.wait()

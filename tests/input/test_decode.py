@@ -3,6 +3,7 @@
 import gzip
 import io
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +125,12 @@ def test_windows_lie_within_the_image_and_everywhere_in_it(run: Callable[..., An
     stored = Stored(tf.constant(b""), tf.constant(height), tf.constant(width), tf.constant(0))
     numbers = np.random.default_rng(0).random((30, 5), np.float32)
     numbers[0], numbers[1] = 0, np.nextafter(np.float32(1), np.float32(0))
-    windows = np.array([run(lambda each: decode.random_window(stored, crop, options, each), each) for each in numbers])
+
+    def windows_of(each: tf.Tensor) -> tf.Tensor:
+        window = partial(decode.random_window, stored, crop, options)
+        return tf.map_fn(window, each, fn_output_signature=tf.int32)
+
+    windows = run(windows_of, numbers).numpy()  # all at once: a map of its own for each takes ten times as long
     tops, lefts, heights, widths = windows.T
     assert (windows[:, :2] >= 0).all()
     assert (windows[:, 2:] >= 1).all()
@@ -173,10 +179,10 @@ def test_what_is_kept_of_an_image(size: tuple[int, int], crop: Any, window: list
     assert [each.numpy().tolist() for each in decode.kept_part(stored, crop, 224)] == [window, kept]
 
 
-@pytest.mark.parametrize(("number", "mirrored"), [(0.0, True), (0.49, True), (0.5, False), (0.99, False)])
-def test_mirroring(run: Callable[..., Any], number: float, mirrored: bool):
+@pytest.mark.parametrize("mirrored", [True, False])
+def test_mirroring(run: Callable[..., Any], mirrored: bool):
     image = np.arange(24, dtype=np.uint8).reshape(2, 4, 3)
-    result = run(decode.flipped, image, np.array([0.1, 0.1, 0.1, 0.1, number], np.float32)).numpy()
+    result = run(decode.flipped, image, np.array(mirrored)).numpy()
     assert (result == (image[:, ::-1] if mirrored else image)).all()
 
 

@@ -66,7 +66,7 @@ def test_an_epoch_shows_every_example_once(published: Path, batch_size: int, shu
     assert len(validated) == load(published).splits["validation"].examples
 
 
-@pytest.mark.parametrize("servers", [1, 2, 3, 8])
+@pytest.mark.parametrize("servers", [1, 2, 3, pytest.param(8, marks=pytest.mark.long)])
 @pytest.mark.parametrize(
     ("shards", "batch_size"),
     [(10, 5), *(pytest.param(*case, marks=pytest.mark.long) for case in ((10, 4), (33, 4), (33, 5), (80, 4), (80, 5)))],
@@ -127,12 +127,13 @@ def test_the_order_is_that_of_seed_and_epoch_alone(published: Path):
     assert numbers(training_batches(published, replace(OPTIONS, seed=4))) != first
 
 
-@pytest.mark.parametrize("server", [Server(0, 1), Server(1, 3)])
+@pytest.mark.parametrize("server", [pytest.param(Server(0, 1), marks=pytest.mark.long), Server(1, 3)])
 def test_training_goes_on_exactly_where_it_stood(published: Path, server: Server):
     steps = steps_per_epoch(load(published), OPTIONS.batch_size, server.count)
     whole = [*training_batches(published, OPTIONS, epochs=3, server=server)]
     assert len(whole) == 3 * steps
-    for start in random.Random(0).sample(range(len(whole) + 1), k=min(20, len(whole))):
+    edges = {0, 1, steps - 1, steps, steps + 1, 2 * steps, 3 * steps - 1, 3 * steps}
+    for start in sorted({*edges, *random.Random(0).sample(range(len(whole)), k=2)}):
         rest = [*training_batches(published, OPTIONS, epochs=3, start=start, server=server)]
         assert_equal(rest, whole[start:])
 
@@ -147,6 +148,7 @@ def arrays_from(folder: Path, start: int) -> list[tuple[np.ndarray, ...]]:
     return [tuple(map(np.array, batch)) for batch in training_batches(folder, OPTIONS, epochs=2, start=start)]
 
 
+@pytest.mark.long
 def test_another_process_goes_on_alike(published: Path):
     whole = [*training_batches(published, OPTIONS, epochs=2)]
     with multiprocessing.get_context("spawn").Pool(1) as pool:

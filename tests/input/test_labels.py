@@ -49,7 +49,7 @@ def test_a_training_batch_has_the_labels_of_its_examples(published: Path, cache:
     expected = of_records(published, "train")
     assert any(len(each) > 1 for each in expected)
     options = BatchOptions(image_size=16, batch_size=2, cache=cache)
-    for _, labels, _, numbers in numbered_batches(published, options, epochs=2):
+    for _, labels, _, _, numbers in numbered_batches(published, options, epochs=2):
         assert (labels.dtype, labels.shape) == (tf.uint8, (2, len(load(published).labels)))
         assert ids(labels.numpy()) == [tuple(sorted(expected[number])) for number in numbers.numpy()]
 

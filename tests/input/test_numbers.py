@@ -15,6 +15,7 @@ from pipeline.config import settings_from
 from pipeline.dataset import Dataset, load
 from pipeline.input import BatchOptions, Server, numbered_batches, training_batches
 from pipeline.input.examples import CYCLE
+from pipeline.input.flip import flipped
 from pipeline.input.shares import order_of_need, share_of
 from pipeline.records import read_image
 from pipeline.shard_cache import ShardCache, remote_shards
@@ -38,6 +39,19 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(build(settings_from(told))["dataset"])
 
 
+@pytest.fixture(scope="module")
+def stripes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """40 images that are bright on the left."""
+    root = tmp_path_factory.mktemp("stripes")
+    for number in range(40):
+        path = root / "source" / "ab"[number % 2] / f"{number:03d}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        image = Image.new("RGB", (40, 40), (0, 0, number))
+        image.paste((255, 255, number), (0, 0, 20, 40))
+        image.save(path)
+    return Path(build(settings_from({"source_uri": str(root / "source"), "workspace": str(root / "w")}))["dataset"])
+
+
 def colours(folder: Path, dataset: Dataset) -> list[int]:
     """The colour of each training image, in the order of the shards."""
     records = (record for shard in dataset.splits["train"].shards for record in read_records(folder / shard.name))
@@ -46,7 +60,7 @@ def colours(folder: Path, dataset: Dataset) -> list[int]:
 
 def seen(batches: tf.data.Dataset, weight: float = 1.0) -> Iterator[tuple[int, int]]:
     """The number and the colour of each example of that weight."""
-    for images, _, weights, numbers in batches.as_numpy_iterator():
+    for images, _, weights, _, numbers in batches.as_numpy_iterator():
         assert (numbers.shape, numbers.dtype) == ((7,), np.int64)
         yield from zip(numbers[weights == weight].tolist(), images[weights == weight, 16, 16, 0].tolist(), strict=True)
 
@@ -101,7 +115,15 @@ def test_copies_from_a_bucket_have_the_same_numbers(gcs: FakeGcs, published: Pat
         ]
 
 
-def test_batches_without_numbers_are_the_same_ones(published: Path):
-    with_numbers = numbered_batches(published, OPTIONS).as_numpy_iterator()
-    for ours, theirs in zip(training_batches(published, OPTIONS).as_numpy_iterator(), with_numbers, strict=True):
-        assert all(np.array_equal(*pair) for pair in zip(ours, theirs[:3], strict=True))
+@pytest.mark.parametrize("flip", [True, False])
+@pytest.mark.parametrize("cache", ["off", "memory"])
+def test_batches_without_numbers_are_the_same_ones_mirrored(stripes: Path, cache: str, flip: bool):
+    options = replace(OPTIONS, cache=cache, flip=flip)
+    told: list[bool] = []
+    with_numbers = numbered_batches(stripes, options, epochs=2)
+    for ours, theirs in zip(training_batches(stripes, options, epochs=2), with_numbers, strict=True):
+        images, labels, weights, mirrored, _ = theirs
+        told += mirrored.numpy().tolist()
+        same = zip(ours, (flipped(images, mirrored), labels, weights), strict=True)
+        assert all(np.array_equal(*pair) for pair in same)
+    assert (0.3 < np.mean(told) < 0.7) if flip else not any(told)

@@ -61,6 +61,7 @@ print(split == alone)
 """
 
 
+@pytest.mark.long
 def test_two_replicas_see_what_one_does(published: Path):
     assert output_of(TWO_REPLICAS, published) == "True\n"
 

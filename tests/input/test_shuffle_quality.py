@@ -229,6 +229,7 @@ def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.long
 def test_the_command(published: Path):
     done = command(str(published), "--json", "--set", "batch_size=8", "--set", "shuffle_megabytes=3")
     result = json.loads(done.stdout)

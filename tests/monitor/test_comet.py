@@ -1,46 +1,27 @@
-"""Comet: the limits hold by construction, and the archive, opened with zipfile, holds the series."""
+"""Comet in a process of its own: online, offline, refused, gone, and killed; archives are read with zipfile."""
 
 from __future__ import annotations
 
 import json
+import shlex
 import socket
 import subprocess
 import sys
+import threading
 import zipfile
-from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from pipeline.monitor.comet import Window, experiment_key, new_try
-from pipeline.monitor.row import Row
-from tests.comet_server import comet_server
-
-
-def test_window_gives_mean_and_maximum_at_its_last_step() -> None:
-    window = Window()
-    assert window.add(Row("samples", 100.0, 1, {"x": 1.0})) is None
-    assert window.add(Row("samples", 101.9, 2, {"x": 5.0, "y": float("nan")})) is None
-    assert window.add(Row("samples", 102.1, 3, {"x": 9.0})) == (2, {"x": 3.0, "x/max": 5.0})
-    assert window.take() == (3, {"x": 9.0, "x/max": 9.0})
-    assert window.take() is None
-
-
-@pytest.mark.parametrize(("gpus", "hours"), [(8, 10), (64, 1)])
-def test_comets_limits_hold(gpus: int, hours: int) -> None:
-    names = [f"gpu/{i}/{j}" for i in range(gpus) for j in range(5)] + [f"sys/{i}" for i in range(12)]
-    samples, batches = Window(), Window()
-    by_minute: Counter[int] = Counter()
-    by_metric: Counter[str] = Counter()
-    for tick in range(hours * 3600 * 2):  # 2 Hz: the rate within a window changes no count
-        time = 1e9 + tick / 2
-        for window, series in ((samples, names), (batches, ["a", "b", "c"])):
-            ended = window.add(Row("samples", time, tick, dict.fromkeys(series, 1.0)))
-            if ended:
-                by_minute[int(time // 60)] += len(ended[1])
-                by_metric.update(ended[1])
-    assert max(by_minute.values()) < 12_000
-    assert 100 < max(by_metric.values()) < 15_000
+from pipeline.__main__ import main
+from pipeline.monitor import read
+from pipeline.monitor.archives import recover
+from pipeline.monitor.comet import ended_within, experiment_key, in_words
+from tests.comet_server import METRICS, comet_server
+from tests.waiting import until
 
 
 def test_key_is_what_comet_takes_and_stable() -> None:
@@ -50,30 +31,38 @@ def test_key_is_what_comet_takes_and_stable() -> None:
     assert key == experiment_key("dag/run/version/settings") != experiment_key("dag/run/version/other")
 
 
-def test_each_try_has_a_folder_of_its_own(tmp_path: Path) -> None:
-    assert [new_try(tmp_path / "comet").name for _ in range(3)] == ["try-1", "try-2", "try-3"]
-
-
 TRAINING = """
-import sys
+import logging, sys
 from pathlib import Path
+logging.basicConfig(level="INFO")
 from pipeline import monitor
+from pipeline.monitor.comet import say_archives
 options = monitor.CometOptions("project", "dag/run/v1", "a name", {"epochs": 2, "model": "small"})
 with monitor.open_monitor(Path(sys.argv[1]), hz=20, comet=options) as m:
     for step in range(1, 31):
-        m.batch(step=step, epoch=1 + step // 16, wait_s=0.001 * step, compute_s=0.01, examples=32)
+        m.batch(step=step, epoch=1 + step // 16, times=monitor.StepTimes(0.001 * step, 0.01), examples=32)
         __import__("time").sleep(0.01)
     m.epoch(epoch=1, step=15, values={"loss": 0.5, "epoch/time_s": 1.5})
     m.epoch(epoch=2, step=30, values={"loss": 0.25, "epoch/time_s": 1.25})
+    if len(sys.argv) > 2:
+        __import__("time").sleep(60)
+say_archives(Path(sys.argv[1]) / "comet")
 print(m.comet_location)
 """
 
 
+def environment_in(folder: Path) -> dict[str, str]:
+    temporary = folder / "temporary"  # nothing may be left there
+    temporary.mkdir(parents=True, exist_ok=True)
+    root = str(Path(__file__).parents[2])
+    return {"PATH": "/usr/bin:/bin", "HOME": str(folder), "PYTHONPATH": root, "TMPDIR": str(temporary)}
+
+
 def train(folder: Path, environment: dict[str, str]) -> tuple[str, str]:
     """Monitor a short training in a fresh process (comet_ml changes the process it is in); (location, its stderr)."""
-    base = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "PYTHONPATH": str(Path(__file__).parents[2])}
     command = [sys.executable, "-c", TRAINING, str(folder)]
-    done = subprocess.run(command, env=base | environment, capture_output=True, text=True, timeout=60, check=True)
+    known = environment_in(folder) | environment
+    done = subprocess.run(command, env=known, capture_output=True, text=True, timeout=90, check=True)
     return done.stdout.splitlines()[-1], done.stderr
 
 
@@ -81,6 +70,20 @@ def messages(archive: Path) -> list[tuple[str, dict[str, object]]]:
     with zipfile.ZipFile(archive) as content:
         lines = content.read("messages.json").decode().splitlines()
     return [(message["type"], message["payload"]) for message in map(json.loads, lines)]
+
+
+def about(archive: Path) -> dict[str, object]:
+    with zipfile.ZipFile(archive) as content:
+        found: dict[str, object] = json.loads(content.read("experiment.json"))
+    return found
+
+
+def assert_all_is_recorded(folder: Path) -> None:
+    """That the local record lacks no batch and no tick: 50 ms lie between two of them, or as many as were dropped."""
+    batches, samples = read(folder / "record", "batches"), read(folder / "record", "samples")
+    assert batches["step"].tolist() == list(range(1, 31))
+    ticks = 20 * (samples["time"].iloc[-1] - samples["time"].iloc[0]) + 1 - samples["monitor/dropped"].iloc[-1]
+    assert len(samples) == pytest.approx(ticks, abs=1.5)
 
 
 def series(archive: Path) -> dict[str, list[tuple[int, float]]]:
@@ -94,13 +97,19 @@ def series(archive: Path) -> dict[str, list[tuple[int, float]]]:
 
 
 def test_archive_holds_parameters_and_all_series(tmp_path: Path) -> None:
-    archive = Path(train(tmp_path, {})[0])
-    assert archive.parent == tmp_path / "comet" / "try-1"
-    assert archive.name.startswith(experiment_key("dag/run/v1"))
+    location, words = train(tmp_path, {})
+    archive = Path(location)
+    assert archive == tmp_path / "comet" / "try-1" / f"{experiment_key('dag/run/v1')}.zip"
+    assert list(archive.parent.iterdir()) == [archive]
+    assert f"comet upload {archive}\n" in words
 
     found = series(archive)
     assert found["loss"] == [(1, 0.5), (2, 0.25)]
     assert found["epoch/time_s"] == [(1, 1.5), (2, 1.25)]
+    losses = [
+        p["metric"] for kind, p in messages(archive) if kind == "metric_msg" and p["metric"]["metricName"] == "loss"
+    ]  # type: ignore[index]
+    assert [metric["epoch"] for metric in losses] == [1, 2]  # type: ignore[index]
     assert found["input/wait_ms"] == [(30, 15.5)]
     assert found["input/wait_ms/max"] == [(30, 30)]
     assert found["step/time_ms"] == [(30, 25.5)]
@@ -113,21 +122,24 @@ def test_archive_holds_parameters_and_all_series(tmp_path: Path) -> None:
     assert {"epochs": 2, "model": "small"}.items() <= {p["paramName"]: p["paramValue"] for p in parameters}.items()  # type: ignore[index]
 
 
+@pytest.mark.long
 def test_a_retry_overwrites_no_archive(tmp_path: Path) -> None:
     first = Path(train(tmp_path, {})[0])
     content = first.read_bytes()
-    second = Path(train(tmp_path, {})[0])
+    location, words = train(tmp_path, {})
+    second = Path(location)
+    assert f"comet upload {first} {second}\n" in words
     assert second.parent.name == "try-2"
     assert first.read_bytes() == content
-    assert second.name.split("-")[0] == first.name.split("-")[0]  # the same experiment
+    assert second.name == first.name  # the same experiment
 
 
 SECRET = "a1B2c3D4e5F6g7H8i9J0k1L2m"
 
 
-def train_online(folder: Path, accepts: bool) -> tuple[str, str, dict[str, bytes]]:
+def train_online(folder: Path, accepts: bool, goes_away: bool = False) -> tuple[str, str, dict[str, bytes]]:
     """(location, stderr, what the server received by path)"""
-    with comet_server(accepts) as (url, received):
+    with comet_server(accepts, goes_away) as (url, received):
         location, words = train(folder, {"COMET_API_KEY": SECRET, "COMET_URL_OVERRIDE": url})
     return location, words, received
 
@@ -135,8 +147,9 @@ def train_online(folder: Path, accepts: bool) -> tuple[str, str, dict[str, bytes
 def test_with_a_key_the_series_go_to_the_server(tmp_path: Path) -> None:
     location, words, received = train_online(tmp_path, accepts=True)
     assert location.endswith(experiment_key("dag/run/v1"))
-    assert not list(tmp_path.glob("comet/**/*.zip"))
-    sent = received["/clientlib/batch/logger/experiment/metric"].decode()
+    assert list((tmp_path / "comet").iterdir()) == []
+    assert "WARNING" not in words
+    sent = received[METRICS].decode()
     assert all(f'"{name}"' in sent for name in ("loss", "epoch/time_s", "input/wait_ms", "step/time_ms/max"))
     assert SECRET not in words
 
@@ -144,8 +157,22 @@ def test_with_a_key_the_series_go_to_the_server(tmp_path: Path) -> None:
 def test_a_refused_key_means_offline_with_a_warning_and_no_secret(tmp_path: Path) -> None:
     archive, words, _ = train_online(tmp_path, accepts=False)
     assert series(Path(archive))["loss"] == [(1, 0.5), (2, 0.25)]
+    assert [path.name for path in (tmp_path / "comet").iterdir()] == ["try-1"]
     assert "an offline archive is written instead" in words
     assert SECRET not in words
+
+
+@pytest.mark.long
+def test_a_server_that_goes_away_means_an_archive_of_all(tmp_path: Path) -> None:
+    """Comet itself would make it another experiment, or, as here where it goes at the end, forget what is unsent."""
+    archive, words, received = train_online(tmp_path, accepts=True, goes_away=True)
+    assert b"0.25" not in received[METRICS]
+    assert series(Path(archive))["loss"] == [(1, 0.5), (2, 0.25)]
+    assert about(Path(archive))["resume_strategy"] == "get_or_create"
+    assert f"comet upload {archive}\n" in words
+    assert "force-reupload" not in words
+    assert SECRET not in words
+    assert_all_is_recorded(tmp_path)
 
 
 @pytest.mark.long
@@ -157,3 +184,103 @@ def test_a_server_away_means_offline_with_a_warning_and_no_secret(tmp_path: Path
     assert series(Path(archive))["loss"] == [(1, 0.5), (2, 0.25)]
     assert "an offline archive is written instead" in words
     assert SECRET not in words
+
+
+@contextmanager
+def training(folder: Path, environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    """The same one, which goes on after its last epoch, once Comet has the loss of the second epoch; ended after."""
+    command = [sys.executable, "-c", TRAINING, str(folder), "go on"]
+    process = subprocess.Popen(command, env=environment_in(folder) | environment, stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: b'"metricValue":0.25' in b"".join(map(Path.read_bytes, open_messages(folder))), seconds=30)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def open_messages(folder: Path) -> list[Path]:
+    return list(folder.glob("comet/try-*/.open/*/messages.json"))
+
+
+def recovered(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
+    assert main(["comet", "recover", str(folder), "--json"]) == 0
+    found: dict[str, object] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_what_a_killed_training_left_is_packed_and_can_be_uploaded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = tmp_path / "runs" / "a run" / "training"
+    with training(run, {}) as process:
+        (run / "run.json").write_text("{}")
+        assert recovered(tmp_path, capsys)["recovered"] == []  # it is at work
+        process.kill()
+        process.wait()
+        assert not list(run.glob("comet/*/*.zip"))
+        assert not list((run / "temporary").iterdir())
+        found = recovered(tmp_path, capsys)
+    archive = run / "comet" / "try-1" / f"{experiment_key('dag/run/v1')}.zip"
+    assert found["recovered"] == [str(archive)]
+    assert str(found["upload"]).endswith(shlex.join(["comet", "upload", str(archive)]))
+    assert series(archive)["loss"] == [(1, 0.5), (2, 0.25)]
+    assert recovered(run, capsys) == {"recovered": [], "upload": found["upload"]}  # for who has lost it
+
+    whole = Path(train(tmp_path / "whole", {})[0])
+    assert about(archive).keys() == about(whole).keys()
+    with comet_server(accepts=True) as (url, received):
+        online = {"COMET_API_KEY": SECRET, "COMET_URL_OVERRIDE": url}
+        command = [str(Path(sys.executable).with_name("comet")), "upload", str(archive)]
+        subprocess.run(command, env=environment_in(tmp_path) | online, capture_output=True, timeout=60, check=True)
+    assert b'"loss"' in received[METRICS]
+
+
+def test_the_next_try_packs_what_a_killed_one_left(tmp_path: Path) -> None:
+    with training(tmp_path, {}) as process:
+        process.kill()
+        process.wait()
+    location, words = train(tmp_path, {})
+    first, second = sorted((tmp_path / "comet").glob("*/*.zip"))
+    assert str(second) == location
+    assert series(first)["loss"] == series(second)["loss"]
+    assert f"packed what a killed try left for Comet: {first}" in words
+    assert f"comet upload {first} {second}\n" in words
+
+
+def test_what_a_training_left_that_was_killed_online_is_packed(tmp_path: Path) -> None:
+    with (
+        comet_server(accepts=True) as (url, _),
+        training(tmp_path, {"COMET_API_KEY": SECRET, "COMET_URL_OVERRIDE": url}) as process,
+    ):
+        process.kill()
+        process.wait()
+    [archive] = recover(tmp_path / "comet")
+    assert series(archive)["loss"] == [(1, 0.5), (2, 0.25)]
+    assert SECRET.encode() not in b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+
+
+def test_no_run_to_recover_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["comet", "recover", str(tmp_path)]) == 1
+    assert f"{tmp_path} holds no run" in capsys.readouterr().err
+    assert main(["comet", "recover", "gs://bucket/runs/x"]) == 1
+    assert "is a bucket" in capsys.readouterr().err
+
+
+def test_an_error_is_said_without_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = OSError(f"https://comet.example/?apiKey={SECRET}&x=1 does not answer")
+    known = {"comet.api_key": SECRET}
+    monkeypatch.setitem(sys.modules, "comet_ml", SimpleNamespace(get_config=known.get))
+    assert in_words(error) == "OSError: https://comet.example/?apiKey=(the key)&x=1 does not answer"
+
+
+def test_comet_is_waited_for_no_longer_than_said(caplog: pytest.LogCaptureFixture) -> None:
+    hangs = threading.Event()
+    assert not ended_within(0.05, "it", hangs.wait)
+    hangs.set()
+    assert ended_within(10, "it", lambda: threading.Event().wait(0.2))
+    assert ended_within(10, "it", lambda: 1 / 0)
+    assert [record.getMessage() for record in caplog.records] == [
+        "it did not end within 0.05 s; the local record is complete",
+        "it did not end well: ZeroDivisionError: division by zero",
+    ]

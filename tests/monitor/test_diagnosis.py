@@ -1,12 +1,13 @@
-"""The verdict, as a table."""
+"""Where the time went, as tables."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import pandas
 import pytest
 
-from pipeline.monitor.diagnosis import Spread, summarize, verdict
+from pipeline.monitor.diagnosis import Spread, spent, summarize
 
 
 def batches(steps: int, wait: float, compute: float, epochs: int = 1) -> dict[str, list[float]]:
@@ -47,28 +48,27 @@ def test_spread_is_over_the_steady_steps() -> None:
     assert spread.p95 == pytest.approx(5.55)
 
 
-@pytest.mark.parametrize(
-    ("steps", "wait", "compute", "sentence"),
-    [
-        (0, 1, 1, "Not enough steps to say: 0 in the steady state, at least 10 are needed."),
-        (9, 1, 1, "Not enough steps to say: 9 in the steady state, at least 10 are needed."),
-        (10, 4, 96, "Not input-bound: 4.0% of the step time is waiting for data (4 of 100 ms a step, 10 steps)."),
-        (10, 5, 95, "Waiting moderately: 5.0% of the step time is waiting for data (5 of 100 ms a step, 10 steps); "
-         "without any wait a step would be at most 1.05 times faster."),
-        (1200, 20, 80, "Waiting moderately: 20% of the step time is waiting for data (20 of 100 ms a step, "
-         "1,200 steps); without any wait a step would be at most 1.25 times faster."),
-        (10, 41, 59, "Input-bound: 41% of the step time is waiting for data (41 of 100 ms a step, 10 steps); "
-         "without any wait a step would be at most 1.69 times faster."),
-        (10, 100, 0, "Input-bound: 100% of the step time is waiting for data (100 of 100 ms a step, 10 steps); "
-         "without any wait a step would be at most a hundred times or more faster."),
-    ],
-)  # fmt: skip
-def test_verdict(steps: int, wait: float, compute: float, sentence: str) -> None:
-    assert verdict(summarize(batches(steps, wait, compute))) == sentence
-
-
 def test_nothing_recorded() -> None:
     empty: dict[str, list[float]] = {
         name: [] for name in ("input/wait_ms", "step/compute_ms", "step/time_ms", "epoch", "first")
     }
-    assert verdict(summarize(empty)).startswith("Not enough steps to say: 0")
+    assert summarize(empty).steps == 0
+
+
+def test_what_is_neither_waiting_nor_computing_is_the_hosts() -> None:
+    columns = batches(20, wait=2, compute=6)
+    columns["step/time_ms"] = [time + 2 for time in columns["step/time_ms"]]
+    summary = summarize(columns)
+    assert (summary.wait_fraction, summary.host_fraction) == (0.2, 0.2)
+
+
+def test_all_seconds_are_spent_on_something() -> None:
+    columns = {"input/wait_ms": [1, 2], "step/compute_ms": [10, 20], "step/host_ms": [100, 200]}
+    epochs = pandas.DataFrame({"epoch/validation_s": [3.0, 4.0]})
+    assert spent(pandas.DataFrame(columns), epochs) == {
+        "waiting for data": 0.003,
+        "computing": 0.03,
+        "host": 0.3,
+        "checkpoints": 0,
+        "validation": 7,
+    }

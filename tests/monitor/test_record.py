@@ -2,39 +2,87 @@
 
 from __future__ import annotations
 
+import gzip
 import os
+import resource
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, BinaryIO
 
 import pandas
 import pytest
 
-from pipeline.monitor.record import RecordSink, last_row, read, segments
+from pipeline.monitor import record
+from pipeline.monitor.record import (
+    SEGMENT_BYTES,
+    RecordSink,
+    last_row,
+    read,
+    read_servers,
+    record_folders,
+    segments,
+)
 from pipeline.monitor.row import Row
+from pipeline.storage import write_whole
+from tests.monitor import simulated
+from tests.waiting import until
+
+EACH_ROW = 1
+"""Bytes of a segment that has one row."""
 
 
-def written(folder: Path, kind: str, steps: Sequence[int], **values: float) -> None:
+def written(folder: Path, kind: str, steps: Sequence[int], segment_bytes: int = SEGMENT_BYTES, **values: float) -> None:
     """One process: opens the record, writes a row a step, closes it."""
-    sink = RecordSink(folder)
+    sink = RecordSink(folder, segment_bytes)
     for step in steps:
-        sink.write(Row(kind, 1000.0 + step, step, values or {"x": step / 2}))
+        sink.write(row(kind, step, **values))
     sink.close()
+
+
+def row(kind: str, step: int, **values: float) -> Row:
+    return Row(kind, 1000.0 + step, step, values or {"x": step / 2})
+
+
+def left_open(folder: Path, kind: str = "samples") -> Path:
+    """The last segment as a killed process leaves it."""
+    path = segments(folder, kind)[-1]
+    packed = folder / f"{path.name}.gz"
+    path.write_bytes(gzip.decompress(packed.read_bytes()))
+    packed.unlink()
+    return path
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@contextmanager
+def full_disk(size: int) -> Iterator[None]:
+    """No file can grow beyond so many bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_rows_come_back_with_time_step_and_values(tmp_path: Path) -> None:
     written(tmp_path, "samples", [1, 2], **{"sys/cpu_pct": 33.25, "sys/mem_used_bytes": 150754820096})
 
     expected = {"time": [1001.0, 1002.0], "step": [1, 2], "sys/cpu_pct": [33.25] * 2}
-    expected["sys/mem_used_bytes"] = [150754820096] * 2
+    expected["sys/mem_used_bytes"] = [150754820096.0] * 2
     pandas.testing.assert_frame_equal(read(tmp_path, "samples"), pandas.DataFrame(expected))
 
 
 def test_no_record_is_an_empty_table(tmp_path: Path) -> None:
     assert list(read(tmp_path, "epochs").columns) == ["time", "step"]
+    assert list(read(tmp_path, "epochs", ["loss"]).columns) == ["time", "step", "loss"]
     assert last_row(tmp_path, "epochs") is None
 
 
@@ -46,11 +94,12 @@ def test_unknown_kind_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("torn", ["1003.000,3", "1003.000,3,1.5", "1", "1003.000,3,1.5,9"])
 def test_torn_last_line_is_dropped(tmp_path: Path, torn: str) -> None:
     written(tmp_path, "samples", [1, 2])
-    with open(segments(tmp_path, "samples")[0], "a") as file:
+    with open(left_open(tmp_path), "a") as file:
         file.write(torn)
-
-    assert list(read(tmp_path, "samples")["step"]) == [1, 2]
-    assert last_row(tmp_path, "samples") == {"time": 1002.0, "step": 2.0, "x": 1.0}
+    for _ in range(2):
+        assert list(read(tmp_path, "samples")["step"]) == [1, 2]
+        assert last_row(tmp_path, "samples") == {"time": 1002.0, "step": 2.0, "x": 1.0}
+        RecordSink(tmp_path)  # compresses it
 
 
 def test_torn_header_is_no_row(tmp_path: Path) -> None:
@@ -63,11 +112,154 @@ def test_torn_header_is_no_row(tmp_path: Path) -> None:
 
 def test_each_process_has_a_segment_of_its_own(tmp_path: Path) -> None:
     written(tmp_path, "samples", [1])
-    before = segments(tmp_path, "samples")[0].read_bytes()
+    before = (tmp_path / "samples-00000.csv.gz").read_bytes()
     written(tmp_path, "samples", [2])
 
-    assert [path.name for path in segments(tmp_path, "samples")] == ["samples-00000.csv", "samples-00001.csv"]
-    assert segments(tmp_path, "samples")[0].read_bytes() == before
+    assert names(tmp_path) == ["samples-00000.csv.gz", "samples-00001.csv.gz"]
+    assert (tmp_path / "samples-00000.csv.gz").read_bytes() == before
+
+
+def test_a_full_segment_is_closed_and_compressed_and_what_grows_is_plain(tmp_path: Path) -> None:
+    sink = RecordSink(tmp_path, segment_bytes=50)  # four lines
+    for step in range(10, 20):
+        sink.write(row("samples", step))
+        assert last_row(tmp_path, "samples") == {"time": 1000.0 + step, "step": step, "x": step / 2}
+        assert read(tmp_path, "samples")["step"].tolist() == list(range(10, step + 1))
+    assert names(tmp_path) == ["samples-00000.csv.gz", "samples-00001.csv.gz", "samples-00002.csv"]
+    assert gzip.decompress((tmp_path / "samples-00001.csv.gz").read_bytes()).decode().splitlines() == [
+        "time,step,x",
+        "1014.000,14,7",
+        "1015.000,15,7.5",
+        "1016.000,16,8",
+        "1017.000,17,8.5",
+    ]
+    sink.close()
+    assert names(tmp_path)[-1] == "samples-00002.csv.gz"
+
+
+def test_the_columns_of_a_full_segment_are_kept(tmp_path: Path) -> None:
+    sink = RecordSink(tmp_path, EACH_ROW)
+    for values in ({"a": 1.0, "b": 1.0}, {"a": 2.0}, {"b": 3.0}):
+        sink.write(Row("samples", 0.0, 0, values))
+    sink.close()
+    assert [gzip.decompress(path.read_bytes())[:13] for path in sorted(tmp_path.iterdir())] == [b"time,step,a,b"] * 3
+
+
+def test_both_files_of_a_segment_are_one(tmp_path: Path) -> None:
+    """A process was killed before it removed the plain one; a bucket had that one from before it was closed."""
+    written(tmp_path, "samples", [1, 2])
+    packed = (tmp_path / "samples-00000.csv.gz").read_bytes()
+    plain = left_open(tmp_path)
+    (tmp_path / "samples-00000.csv.gz").write_bytes(packed)
+    for content in (plain.read_bytes(), plain.read_bytes()[:-10]):
+        plain.write_bytes(content)
+        assert read(tmp_path, "samples")["step"].tolist() == [1, 2]
+        assert last_row(tmp_path, "samples") == {"time": 1002.0, "step": 2.0, "x": 1.0}
+    RecordSink(tmp_path)
+    assert names(tmp_path) == ["samples-00000.csv.gz"]
+    assert (tmp_path / "samples-00000.csv.gz").read_bytes() == packed
+
+
+def test_what_a_killed_process_left_is_compressed_but_not_what_a_live_one_writes(tmp_path: Path) -> None:
+    written(tmp_path, "samples", [1, 2])
+    left_open(tmp_path)
+    twin = RecordSink(tmp_path)
+    twin.write(row("samples", 3))
+    written(tmp_path, "samples", [4])
+    assert names(tmp_path) == ["samples-00000.csv.gz", "samples-00001.csv", "samples-00002.csv.gz"]
+    twin.write(row("samples", 5))
+    assert read(tmp_path, "samples")["step"].tolist() == [1, 2, 3, 5, 4]
+    twin.close()
+    assert read(tmp_path, "samples")["step"].tolist() == [1, 2, 3, 5, 4]
+    assert names(tmp_path)[1] == "samples-00001.csv.gz"
+
+
+def test_a_number_that_a_twin_has_used_up_meanwhile_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = RecordSink(tmp_path)
+    written(tmp_path, "samples", [1])
+    monkeypatch.setattr(record, "segments", lambda *_: [])  # as they were before the twin came
+    sink.write(row("samples", 2))
+    monkeypatch.undo()
+    assert names(tmp_path) == ["samples-00000.csv.gz", "samples-00001.csv"]
+    sink.close()
+    assert read(tmp_path, "samples")["step"].tolist() == [1, 2]
+
+
+def test_a_reader_sees_each_row_once_at_any_moment_of_the_compression(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[list[int], float | None]] = []
+
+    def look() -> None:
+        last = last_row(tmp_path, "samples")
+        seen.append((read(tmp_path, "samples")["step"].tolist(), last and last["step"]))
+
+    @contextmanager
+    def looked_at(path: Path) -> Iterator[IO[bytes]]:
+        look()
+        with write_whole(path) as file:
+            yield file
+            look()
+        look()
+
+    monkeypatch.setattr(record, "write_whole", looked_at)
+    sink = RecordSink(tmp_path, EACH_ROW)
+    sink.write(row("samples", 1))
+    sink.write(row("samples", 2))  # which need not wait for the compression of the first
+    sink.close()
+    assert seen == [([1, 2], 2)] * 6
+
+
+def test_a_segment_may_be_compressed_between_two_looks_of_a_reader(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink, unpacked = RecordSink(tmp_path), record._unpacked
+    sink.write(row("samples", 1))
+
+    def looked_for_compressed(path: Path) -> BinaryIO:
+        try:
+            return unpacked(path)
+        finally:
+            sink.close()
+
+    monkeypatch.setattr(record, "_unpacked", looked_for_compressed)
+    assert read(tmp_path, "samples")["step"].tolist() == [1]
+    assert names(tmp_path) == ["samples-00000.csv.gz"]
+
+
+def test_a_full_disk_leaves_what_cannot_be_compressed_as_it_is(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink = RecordSink(tmp_path)
+    sink.write(row("samples", 1))
+    with full_disk(10):
+        sink.close()
+    assert names(tmp_path) == ["samples-00000.csv"]
+    assert "samples-00000.csv is not compressed: [Errno 27]" in caplog.text
+    assert read(tmp_path, "samples")["step"].tolist() == [1]
+    RecordSink(tmp_path)
+    assert names(tmp_path) == ["samples-00000.csv.gz"]
+
+
+def test_a_disk_that_was_full_for_a_while_costs_rows_and_leaves_no_torn_line(tmp_path: Path) -> None:
+    sink = RecordSink(tmp_path)
+    with full_disk(5):
+        for step in range(3):
+            with pytest.raises(OSError, match="File too large"):
+                sink.write(row("samples", step))
+        assert names(tmp_path) == []  # a file a row would fill the folder
+    sink.write(row("samples", 3))
+    with full_disk((tmp_path / "samples-00000.csv").stat().st_size + 5):
+        for step in range(4, 1000):
+            with pytest.raises(OSError, match="File too large"):
+                sink.write(row("samples", step))
+    sink.write(row("samples", 1000))
+    sink.close()
+    table = read(tmp_path, "samples")
+    assert table["step"].iloc[[0, -1]].tolist() == [3, 1000]
+    assert (table["x"] == table["step"] / 2).all()
 
 
 def test_new_column_starts_a_segment_and_a_missing_value_is_empty(tmp_path: Path) -> None:
@@ -94,15 +286,18 @@ def test_new_column_starts_a_segment_and_a_missing_value_is_empty(tmp_path: Path
     ],
 )
 @pytest.mark.parametrize("kind", ["batches", "epochs"])
+@pytest.mark.parametrize("segment_bytes", [EACH_ROW, SEGMENT_BYTES])
 def test_repeated_steps_replace_those_before(
-    tmp_path: Path, kind: str, first: list[int], second: list[int], kept: list[int]
+    tmp_path: Path, kind: str, segment_bytes: int, first: list[int], second: list[int], kept: list[int]
 ) -> None:
-    written(tmp_path, kind, first, x=1.0)
-    written(tmp_path, kind, second, x=2.0)
+    written(tmp_path, kind, first, segment_bytes, x=1.0)
+    written(tmp_path, kind, second, segment_bytes, x=2.0)
+    left_open(tmp_path, kind)
 
     table = read(tmp_path, kind)
     assert table["step"].tolist() == kept
     assert table["x"].tolist() == [2.0 if step in second else 1.0 for step in kept]
+    pandas.testing.assert_frame_equal(read(tmp_path, kind, ["x"]), table)
 
 
 def test_all_samples_are_kept(tmp_path: Path) -> None:
@@ -123,9 +318,37 @@ def test_special_values(tmp_path: Path) -> None:
     assert row["third"] == pytest.approx(1 / 3, rel=1e-6)
 
 
+def test_only_the_columns_asked_for_are_read(tmp_path: Path) -> None:
+    written(tmp_path, "samples", [1], a=1.0, b=1.0)
+    written(tmp_path, "samples", [2], b=2.0, c=2.0)
+    table = read(tmp_path, "samples", ["c", "a", "nowhere"])
+    assert list(table.columns) == ["time", "step", "c", "a", "nowhere"]
+    assert table["c"].fillna(-1).tolist() == [-1, 2]
+    assert table["a"].fillna(-1).tolist() == [1, -1]
+    assert table["nowhere"].isna().all()
+
+
+def test_the_servers_of_a_run_are_read_together(tmp_path: Path) -> None:
+    for index, folder in ((0, ""), (2, "servers/2"), (10, "servers/10")):
+        written(tmp_path / folder / "record", "samples", [1, 2], **{f"of_{index}": index})
+    (tmp_path / "servers" / "notes").mkdir()
+    assert list(record_folders(tmp_path)) == [0, 2, 10]
+    table = read_servers(tmp_path, "samples")
+    assert list(table.columns) == ["server", "time", "step", "of_0", "of_2", "of_10"]
+    assert table["server"].tolist() == [0, 0, 2, 2, 10, 10]
+    assert table["of_2"].fillna(-1).tolist() == [-1, -1, 2, 2, -1, -1]
+    assert read_servers(tmp_path, "samples", ["of_10"])["of_10"].notna().tolist() == [False] * 4 + [True] * 2
+
+
+def test_a_run_of_one_server_and_none_at_all(tmp_path: Path) -> None:
+    assert list(read_servers(tmp_path, "epochs").columns) == ["server", "time", "step"]
+    written(tmp_path / "record", "epochs", [1])
+    assert read_servers(tmp_path, "epochs").to_dict("records") == [{"server": 0, "time": 1001, "step": 1, "x": 0.5}]
+
+
 def test_last_row_reads_only_the_tail(tmp_path: Path) -> None:
     written(tmp_path, "samples", range(20_000))
-    path = segments(tmp_path, "samples")[0]
+    path = left_open(tmp_path)
     content = bytearray(path.read_bytes())
     content[200_000:200_100] = b"\xff" * 100  # nothing that looks here could decode it
     path.write_bytes(content)
@@ -133,17 +356,17 @@ def test_last_row_reads_only_the_tail(tmp_path: Path) -> None:
 
 
 def test_ten_hours_with_eight_gpus_fit_in_200_mb(tmp_path: Path) -> None:
-    sample = {f"gpu/{i}/{name}": 12345.678 for i in range(8) for name in "abcde"}
-    sample |= {f"sys/{i}": 1e9 + 0.1 for i in range(14)}
-    batch = {"wait": 1.2345678, "compute": 18.765432, "time": 20.000011, "examples": 256.0, "epoch": 12.0, "first": 0.0}
     sink = RecordSink(tmp_path)
-    for _ in range(1000):
-        sink.write(Row("samples", 1.7e9, 1_000_000, sample))
-        sink.write(Row("batches", 1.7e9, 1_000_000, batch))
+    for kind, rows in (("samples", simulated.samples(2000)), ("batches", simulated.batches(20_000))):
+        for each in rows:
+            sink.write(each)
+        assert len(read(tmp_path, kind).columns) == {"samples": 129, "batches": 10}[kind]
     sink.close()
-
-    size = {kind: segments(tmp_path, kind)[0].stat().st_size / 1000 for kind in ("samples", "batches")}
-    assert 36_000 * (5 * size["samples"] + 50 * size["batches"]) < 200e6
+    sizes = {kind: (tmp_path / f"{kind}-00000.csv.gz").stat().st_size for kind in ("samples", "batches")}
+    closed = 36_000 * (
+        simulated.SAMPLES_A_S * sizes["samples"] / 2000 + simulated.BATCHES_A_S * sizes["batches"] / 20_000
+    )
+    assert closed + 2 * SEGMENT_BYTES < 150e6  # the rule is 200 MB
 
 
 CHILD = """
@@ -153,7 +376,7 @@ from pipeline import monitor
 with monitor.open_monitor(Path(sys.argv[1]), hz=10) as m:
     for step in range(1, 10_000):
         time.sleep(0.01)
-        m.batch(step=step, epoch=1, wait_s=0.002, compute_s=0.008, examples=32)
+        m.batch(step=step, epoch=1, times=monitor.StepTimes(0.002, 0.008), examples=32)
         if step == 20:
             m.epoch(epoch=1, step=step, values={"loss": 0.5})
 """
@@ -175,3 +398,35 @@ def test_sigkill_loses_less_than_two_seconds(tmp_path: Path) -> None:
     assert read(tmp_path / "record", "epochs")["loss"].tolist() == [0.5]
     steps = read(tmp_path / "record", "batches")["step"].tolist()
     assert steps == list(range(1, len(steps) + 1))
+
+
+HURRIED = """
+import sys, time
+from pathlib import Path
+from pipeline.monitor.record import RecordSink
+from pipeline.monitor.row import Row
+from pipeline.storage import write_whole
+sink = RecordSink(Path(sys.argv[1]), segment_bytes=5000)
+for number in range(10**9):
+    sink.write(Row("samples", time.time(), int(sys.argv[2]), {"number": number}))
+"""
+
+
+def test_whenever_it_is_killed_each_row_is_there_once(tmp_path: Path) -> None:
+    """Within a rotation, often: each takes as long as the rows between two."""
+    for number in range(4):
+        child = subprocess.Popen([sys.executable, "-c", HURRIED, str(tmp_path), str(number)])
+        try:
+            until(lambda: len(segments(tmp_path, "samples")) > 40 * (number + 1))  # noqa: B023 - within its turn
+        finally:
+            child.kill()
+            killed = time.time()
+            child.wait()
+        table = read(tmp_path, "samples")
+        assert killed - table["time"].iloc[-1] < 1.0
+        for _, rows in table.groupby("step"):
+            assert rows["number"].tolist() == list(range(len(rows)))
+    assert table["step"].unique().tolist() == [0, 1, 2, 3]
+    RecordSink(tmp_path)
+    assert read(tmp_path, "samples").equals(table)
+    assert {path.suffix for path in tmp_path.iterdir() if not path.name.startswith(".")} == {".gz"}

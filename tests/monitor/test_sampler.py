@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from pipeline.monitor import gpu, system
 from pipeline.monitor.sampler import Sampler, ticks
 
 
@@ -64,8 +60,22 @@ def sampled(sources: Mapping[str, Callable[[], Mapping[str, float]]], waits: int
 
 def test_every_sample_says_how_late_it_was_and_what_was_lost() -> None:
     rows = sampled({"a": lambda: {"x": 1.0}})
-    assert [sorted(row) for row in rows] == [["monitor/dropped", "monitor/tick_late_ms", "x"]] * 3
+    own = ["monitor/dropped", "monitor/sample_ms", "monitor/tick_late_ms"]
+    assert [sorted(row) for row in rows] == [[*own, "x"]] * 3
     assert [row["monitor/dropped"] for row in rows] == [7.0] * 3
+
+
+def test_a_sample_says_how_long_it_took() -> None:
+    clock = FakeClock(waits=2)
+    rows: list[Mapping[str, float]] = []
+
+    def slow() -> dict[str, float]:
+        clock.now += 0.03
+        return {}
+
+    Sampler({"slow": slow, "slow too": slow}, rows.append, 5.0, lambda: 0, lambda: clock.now, clock.stopped).run()
+    assert [round(row["monitor/sample_ms"], 6) for row in rows] == [60.0, 60.0]
+    assert [round(row["monitor/tick_late_ms"], 6) for row in rows] == [0.0, 0.0]  # late is only what began late
 
 
 def test_a_raising_source_is_noted_once_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
@@ -88,72 +98,6 @@ def test_a_raising_source_is_noted_once_and_left_out(caplog: pytest.LogCaptureFi
 def test_rate_out_of_range_is_refused(hz: float) -> None:
     with pytest.raises(ValueError, match=r"hz must be between 0\.2 and 20, got"):
         Sampler({}, lambda values: None, hz)
-
-
-def test_rates_are_by_second_and_start_with_nothing() -> None:
-    counts, times = iter([1000.0, 1500.0, 100.0, 300.0]), iter([0.0, 2.0, 3.0, 4.0])
-    rates = system.Rates(lambda: {"Bps": next(counts)}, lambda: next(times))
-    assert [rates() for _ in range(4)] == [{}, {"Bps": 250.0}, {}, {"Bps": 200.0}]
-
-
-def test_the_sources_of_this_machine_give_numbers() -> None:
-    metrics = {name: value for source in system.sources().values() for name, value in source().items()}
-    assert metrics["sys/mem_used_bytes"] > 1e7
-    assert metrics["proc/rss_bytes"] > 1e7
-    assert 0 <= metrics["sys/cpu_pct"] <= metrics["sys/cpu_max_core_pct"] <= 100
-    assert 0 < metrics["sys/mem_pct"] <= 100
-
-
-class NVMLError(Exception):
-    pass
-
-
-def fake_nvml(broken: set[str]) -> Any:
-    """Two GPUs as NVML shows them (there is none here); functions named in ``broken`` raise."""
-
-    def call(name: str, value: Any) -> Callable[..., Any]:
-        def function(*arguments: Any) -> Any:
-            if name in broken:
-                raise NVMLError("Not Supported")
-            return value
-
-        return function
-
-    values = {
-        "nvmlInit": None,
-        "nvmlDeviceGetCount": 2,
-        "nvmlDeviceGetHandleByIndex": "handle",
-        "nvmlDeviceGetUtilizationRates": SimpleNamespace(gpu=97),
-        "nvmlDeviceGetMemoryInfo": SimpleNamespace(used=5e9, total=8e10),
-        "nvmlDeviceGetPowerUsage": 312_500,
-        "nvmlDeviceGetTemperature": 61,
-    }
-    functions = {name: call(name, value) for name, value in values.items()}
-    return SimpleNamespace(NVMLError=NVMLError, NVML_TEMPERATURE_GPU=0, **functions)
-
-
-def test_gpu_metrics() -> None:
-    sources = gpu.sources(fake_nvml(set()))
-    assert list(sources) == ["gpu 0", "gpu 1"]
-    assert sources["gpu 1"]() == {
-        "gpu/1/util_pct": 97.0,
-        "gpu/1/mem_used_bytes": 5e9,
-        "gpu/1/mem_total_bytes": 8e10,
-        "gpu/1/power_w": 312.5,
-        "gpu/1/temperature_c": 61.0,
-    }
-
-
-def test_an_unsupported_gpu_metric_is_said_once_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
-    source = gpu.sources(fake_nvml({"nvmlDeviceGetPowerUsage"}))["gpu 0"]
-    assert all("gpu/0/power_w" not in row and "gpu/0/util_pct" in row for row in (source(), source()))
-    assert [r.getMessage() for r in caplog.records] == ["monitor: power of GPU 0 is left out: Not Supported"]
-
-
-def test_without_nvml_there_are_no_gpu_metrics_and_one_line_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO):
-        assert gpu.sources(fake_nvml({"nvmlInit"})) == {}
-    assert [r.getMessage() for r in caplog.records] == ["monitor: no GPU metrics: Not Supported"]
 
 
 def test_the_package_imports_nothing_heavy() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -77,7 +75,12 @@ def record(folder: Path, epochs: int = 3, steps: int = 20, gpus: int = 1) -> Non
 
 
 def split(classes: dict[str, int], shards: int) -> dict[str, Any]:
-    return {"examples": sum(classes.values()), "bytes": 1_500_000, "classes": classes, "shards": [{}] * shards}
+    return {
+        "examples": sum(classes.values()),
+        "bytes": 1_500_000,
+        "classes": classes,
+        "shards": [{"bytes": 1_500_000 // shards}] * shards,
+    }
 
 
 def describe(folder: Path, name: str = "shapes", labels: tuple[str, ...] = ("circle", "square")) -> None:
@@ -95,6 +98,9 @@ def describe(folder: Path, name: str = "shapes", labels: tuple[str, ...] = ("cir
         "splits": splits,
     }
     (dataset / "dataset.json").write_text(json.dumps(content))
+    reasons = ("cannot be decoded: truncated", "cannot be decoded: no pixels", "too large")
+    rows = [{"path": f"{number}.jpg", "reason": reason, "advice": ""} for number, reason in enumerate(reasons)]
+    (dataset / "rejected.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     run = {
         "run_id": "run 7",
         "dataset": str(dataset),
@@ -125,17 +131,22 @@ def test_page_lies_in_the_run_folder_and_nothing_beside_it(complete: Path) -> No
 def test_page_says_what_happened_in_numbers(complete: Path) -> None:
     text = " ".join(Page(complete).text.split())  # a space at each tag, so that cells stand apart
     for words in (
-        "Input-bound: 25% of the step time is waiting for data (10 of 40 ms a step, 57 steps)",
+        "Input-bound by what runs on one core: 25% of the step time is waiting for data (10 of 40 ms a step, 57 steps)",
         "Training loss went from 1 to 0.333 in 3 epochs; validation accuracy was best in epoch 3 with 75.0%.",
         "The processor was 50% busy on average, the GPU 80%, host memory was at most 33% full (60 samples)",
         "Half of the 57 steady steps took less than 40 ms",
         "the first step of the process took 1,040 ms (tracing); "
         "the first batch of a further epoch was waited for 1,010 ms",
-        "53 images were found at /data/shapes; train holds 40 in 10 shards of 1.5 MB together",
-        "Rejected: 3 (listed in rejected.jsonl). Skipped: not an image: 2.",
-        "circle 30 6 36 72.0%",
-        "square 10 4 14 28.0%",
-        "all classes 40 10 50 100.0%",
+        "An epoch took from 1.8 to 1.8 s (median 1.8 s).",
+        "Of a second of the training, 667 ms waiting for data, 333 ms computing",
+        "shapes, version v1, made of /data/shapes",
+        "53 images were listed. Passed over as no images of a class: 2 (not an image).",
+        "train 40 80.0% 1.5 MB 10",
+        "circle 30 6",
+        "square 10 4",
+        "has 3 times the training images of the smallest",
+        "3 images were rejected; all are listed in rejected.jsonl. Rejected images by reason",
+        "cannot be decoded 2",
         "Epoch 1.8 s 1.8 s 0 s 1.8 s",
         "run 7",
         "m.keras",
@@ -200,7 +211,7 @@ def test_an_empty_folder_gives_a_page_that_says_what_is_missing(tmp_path: Path) 
 def test_a_run_killed_in_its_first_epoch_shows_what_it_had(tmp_path: Path) -> None:
     describe(tmp_path)
     record(tmp_path)
-    (tmp_path / "record" / "epochs-00000.csv").unlink()
+    (tmp_path / "record" / "epochs-00000.csv.gz").unlink()
     (tmp_path / "result.json").write_text('{"metrics": ')  # torn
     text = Page(write_report(tmp_path)).text
     assert "No epoch was finished" in text
@@ -232,16 +243,3 @@ def test_ten_hours_stay_small_and_quick(tmp_path: Path) -> None:
 def test_the_gpus_together_and_the_spread_over_them(tmp_path: Path) -> None:
     record(tmp_path, gpus=2)
     assert "the GPU 85% (from 80% to 90% by GPU)" in Page(write_report(tmp_path)).text
-
-
-BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
-
-
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
-def test_a_browser_draws_all_figures_without_an_error(complete: Path, tmp_path: Path) -> None:
-    command = [str(BROWSER), "--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]
-    command += [f"--user-data-dir={tmp_path}", "--virtual-time-budget=10000", "--dump-dom", complete.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    console = [line for line in done.stderr.splitlines() if ":CONSOLE" in line]
-    assert [line for line in console if "document idle" not in line] == []
-    assert sum("document idle" in line for line in console) == 7  # two of the evaluation, two, one and two plots

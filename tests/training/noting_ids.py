@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from pipeline.training.loop import EpochLoop, NumberedBatch
 
-TrainStep = Callable[[EpochLoop, int, NumberedBatch, float], bool]
+TrainStep = Callable[[EpochLoop, int, NumberedBatch], bool]
 
 
 def noting(train_step: TrainStep, notes: TextIO) -> TrainStep:
-    def noted(loop: EpochLoop, epoch: int, batch: NumberedBatch, wait_s: float) -> bool:
-        asked = train_step(loop, epoch, batch, wait_s)
-        _, _, weights, numbers = map(_of_this_server, batch)
+    def noted(loop: EpochLoop, epoch: int, batch: NumberedBatch) -> bool:
+        asked = train_step(loop, epoch, batch)
+        _, _, weights, _, numbers = map(_of_this_server, batch)
         print(loop.step, epoch, *numbers[weights > 0], file=notes)
         return asked
 

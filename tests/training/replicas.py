@@ -38,8 +38,9 @@ def batch(server: Server) -> tuple[tf.Tensor, ...]:
     images = random.integers(0, 256, (EXAMPLES, 5, 5, 3), np.uint8)
     labels = random.integers(0, 3, EXAMPLES).astype(np.int32)
     weights = np.array([1.0] * (EXAMPLES - 4) + [0.0] * 4, np.float32)
+    mirrored = random.random(EXAMPLES) < 0.5
     part = slice(server.index * EXAMPLES // server.count, (server.index + 1) * EXAMPLES // server.count)
-    return tuple(tf.constant(values[part]) for values in (images, labels, weights))
+    return tuple(tf.constant(values[part]) for values in (images, labels, weights, mirrored))
 
 
 def model() -> keras.Model:
@@ -59,7 +60,7 @@ def main(result: str, devices: int, gang: Pinned | None) -> None:
         trained = model()
         optimizer = build_optimizer(SETTINGS, trained, 1)
         optimizer.build(trained.trainable_variables)
-    steps = Steps(strategy, trained, optimizer, loss=cross_entropy)
+    steps = Steps(strategy, trained, optimizer, loss=cross_entropy, flip=True)
     [part] = on_devices(tf.data.Dataset.from_tensors(batch(server)), EXAMPLES // server.count, strategy)
     # In the second step the last server is to stop.
     flags = [tf.constant(0.0), tf.constant(float(server.index == server.count - 1))]

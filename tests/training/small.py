@@ -25,6 +25,9 @@ BATCH = (
     tf.constant(0.0),
 )
 """Images, labels, weights, and that nobody is asked to stop."""
+MIRRORED = tf.constant([True, False, False, True])
+TRAINED = (*BATCH[:3], MIRRORED, BATCH[3])
+"""The same with the images that a training step mirrors."""
 
 
 @dataclass
@@ -38,7 +41,7 @@ class Small:
 
     def train(self, steps: int) -> list[float]:
         """The losses of so many steps on one batch."""
-        return [float(self.steps.train(*BATCH)[0]) for _ in range(steps)]
+        return [float(self.steps.train(*TRAINED)[0]) for _ in range(steps)]
 
     def save(self) -> None:
         """Write a checkpoint."""

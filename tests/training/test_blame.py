@@ -20,7 +20,8 @@ def dataset(published: Path) -> Dataset:
 def batch_of(numbers: list[int], padding: int = 0) -> tuple[tf.Tensor, ...]:
     weights = np.append(np.ones(len(numbers)), np.zeros(padding)).astype(np.float32)
     numbers = tf.constant([*numbers, *[0] * padding], tf.int64)
-    return tf.zeros((len(weights), 1, 1, 3)), tf.zeros(len(weights)), tf.constant(weights), numbers
+    images, labels = tf.zeros((len(weights), 1, 1, 3)), tf.zeros(len(weights))
+    return images, labels, tf.constant(weights), tf.constant(weights > 0), numbers
 
 
 def test_the_examples_are_named_without_the_padding(published: Path, dataset: Dataset):

@@ -112,6 +112,7 @@ def test_a_shard_that_was_overwritten_after_the_commit_is_named(settings: Settin
         trained(run, never)
 
 
+@pytest.mark.long
 def test_a_validation_that_was_stopped_and_the_evaluation_are_read_though_no_epoch_is_left(
     settings: Settings, gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
 ):

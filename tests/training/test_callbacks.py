@@ -4,7 +4,7 @@ import csv
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +25,7 @@ from pipeline.training.checkpoint import Position
 from pipeline.training.job import run_job
 from pipeline.training.loop import Sums
 from pipeline.training.optimizer import build_optimizer
-from tests.training.small import BATCH, STEPS_PER_EPOCH
+from tests.training.small import STEPS_PER_EPOCH, TRAINED
 from tests.waiting import until
 
 # What is killed here closes no file.
@@ -156,7 +156,7 @@ class Training:
             done = start.step - start.epochs_done * STEPS_PER_EPOCH if epoch == start.epochs_done + 1 else 0
             self.model.layers[-1].bias.assign([epoch, 0])
             for _ in range(done, steps if epoch > until else STEPS_PER_EPOCH):
-                taken.train(*BATCH)
+                taken.train(*TRAINED)
             if epoch > until:
                 return self
             self._end_epoch(epoch, callbacks)
@@ -298,7 +298,7 @@ def test_the_clock_of_the_loop_leaves_them_out(tmp_path: Path):
     callbacks.begin(Position())
     callbacks.begin_epoch(1)
     begin, real = callbacks.clock(), time.perf_counter()
-    steps.train(*BATCH)
+    steps.train(*TRAINED)
     passed = time.perf_counter() - real
     assert passed - (callbacks.clock() - begin) >= 0.1
     assert callbacks.end_epoch(1, {"loss": 0.5})["callbacks/time_s"] >= 0.1
@@ -333,25 +333,6 @@ def test_a_callback_that_fails_says_where(tmp_path: Path):
         Training(tmp_path, settings_of("fails")).run()
 
 
-def scalars(folder: Path) -> Iterator[tuple[int, str, float]]:
-    """Step, name and value of each scalar, as TensorBoard reads them."""
-    for path in sorted(folder.iterdir()):
-        for record in tf.data.TFRecordDataset(str(path)):
-            event = tf.compat.v1.Event.FromString(record.numpy())
-            for value in event.summary.value:
-                assert value.metadata.plugin_data.plugin_name == "scalars"
-                yield event.step, value.tag, tf.make_ndarray(value.tensor).item()
-
-
-def test_tensorboard_has_each_epoch_once_also_after_a_stop(tmp_path: Path):
-    Training(tmp_path, settings_of("", tensorboard=True)).run(until=5).gone_on(3, 0)
-    found = list(scalars(tmp_path / "tensorboard"))
-    assert len(list((tmp_path / "tensorboard").iterdir())) == 1
-    losses = [(step, value) for step, name, value in found if name == "val_loss"]
-    assert losses == [(epoch, pytest.approx(loss)) for epoch, loss in enumerate(VAL_LOSSES, start=1)]
-    assert {name for _, name, _ in found} == {"loss", "val_loss", "val_accuracy", "learning_rate"}
-
-
 # In a real job.
 
 
@@ -374,16 +355,17 @@ def ends_with_the_first_epoch(folder: Path) -> list[keras.callbacks.Callback]:
     return [StopsInEpoch(1), Sleeper()]
 
 
+@pytest.mark.long
 def test_a_job_ends_where_a_callback_stops_it(published: Path, tmp_path: Path):
-    run = prepare_run(job_settings(tmp_path, "ends_with_the_first_epoch", tensorboard=True), published, "run")
+    run = prepare_run(job_settings(tmp_path, "ends_with_the_first_epoch"), published, "run")
     run_job(run, never)
     assert load_result(run.folder)["epochs"] == 1
     assert (run.folder / "evaluation.json").exists()
     batches, epochs = (read(run.folder / "record", kind) for kind in ("batches", "epochs"))
     assert epochs["callbacks/time_s"][0] >= 0.1 * len(batches)
-    assert batches["step/time_ms"].min() < 100
-    names = {name for _, name, _ in scalars(run.folder / "tensorboard")}
-    assert {"loss", "accuracy", "val_loss", "val_accuracy", "learning_rate", "input/wait_fraction"} <= names
+    # What callbacks do with a batch is the host's; those behind the last one are in no step.
+    assert batches["step/host_ms"].max() >= 100
+    assert batches["step/compute_ms"].min() < 100
 
 
 def patient(folder: Path) -> list[keras.callbacks.Callback]:

@@ -53,6 +53,7 @@ def evaluated(published: Path, model: keras.Model, settings: Settings) -> np.nda
     return np.concatenate([model(images)[weights > 0] for images, _, weights in batches])
 
 
+@pytest.mark.long
 def test_it_needs_nothing_but_tensorflow_and_image_files(run: Run, published: Path, tmp_path: Path):
     (tmp_path / "image").write_bytes(held_back(published)[0])
     script = (

@@ -3,7 +3,7 @@
 import math
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import keras
@@ -24,11 +24,13 @@ from pipeline.training.models import base_of, build_model
 from tests.test_malloc import fetch_large_blocks, is_fetched, needs_counts
 
 
+def settings_in(folder: Path) -> Settings:
+    return settings_from({"workspace": str(folder), "image_size": 32, "batch_size": 8, "epochs": 2, "sample_hz": 20.0})
+
+
 @pytest.fixture
 def settings(tmp_path: Path) -> Settings:
-    return settings_from(
-        {"workspace": str(tmp_path), "image_size": 32, "batch_size": 8, "epochs": 2, "sample_hz": 20.0}
-    )
+    return settings_in(tmp_path)
 
 
 @pytest.fixture
@@ -46,6 +48,23 @@ def after(steps: int) -> Callable[[], bool]:
     return lambda: next(asked) >= steps
 
 
+@dataclass(frozen=True)
+class Trained:
+    """A complete training, and how often it was heard of."""
+
+    run: Run
+    heard: int
+
+
+@pytest.fixture(scope="module")
+def trained(published: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
+    heard: list[None] = []
+    run = prepare_run(settings_in(tmp_path_factory.mktemp("trained")), published, "some run")
+    run_job(run, never, heard=lambda: heard.append(None))
+    return Trained(run, len(heard))
+
+
+@pytest.mark.long
 @needs_counts
 def test_a_training_keeps_large_blocks_of_memory(run: Run):
     fetch_large_blocks()
@@ -53,22 +72,23 @@ def test_a_training_keeps_large_blocks_of_memory(run: Run):
     assert not is_fetched(24 << 20)  # larger than what the training left free
 
 
-def test_a_training_leaves_all_that_it_promises(run: Run, published: Path):
-    heard: list[None] = []
-    run_job(run, never, heard=lambda: heard.append(None))
+def test_a_training_leaves_all_that_it_promises(trained: Trained, published: Path):
+    run = trained.run
     result = load_result(run.folder)
     assert result is not None
     assert result["epochs"] == 2
     assert 0 <= result["metrics"]["val_accuracy"] <= 1
-    assert Path(result["comet"]).stat().st_size > 1000
+    [archive] = Path(result["comet"]).glob("try-1/*.zip")
+    assert archive.stat().st_size > 1000
     epochs, batches, samples = (read(run.folder / "record", kind) for kind in ("epochs", "batches", "samples"))
     train, validation = (datasets.load(published).splits[name].examples for name in ("train", "validation"))
     steps = -(-train // 8)
-    assert len(heard) == 2 * steps + 3 * -(-validation // 8)  # two epochs, and the evaluation
+    assert trained.heard == 2 * steps + 3 * -(-validation // 8)  # two epochs, and the evaluation
     assert epochs["step"].tolist() == [1, 2]
     assert batches["step"].tolist() == list(range(1, 2 * steps + 1))
     assert batches["input/examples"].sum() == 2 * train
     assert (batches["step/time_ms"] >= batches["input/wait_ms"]).all()
+    assert batches["step/checkpoint_ms"].tolist()[steps] > 0.5  # that of the end of the first epoch
     assert len(samples) > 0
     assert not list(run.folder.rglob("*.tmp*"))
     assert_evaluated(run, published)
@@ -91,9 +111,8 @@ def assert_evaluated(run: Run, published: Path) -> None:
     assert "val_top5" not in result["metrics"]  # two classes
 
 
-def test_the_saved_model_gives_probabilities(run: Run):
-    run_job(run, never)
-    model = keras.models.load_model(run.model_path)
+def test_the_saved_model_gives_probabilities(trained: Trained):
+    model = keras.models.load_model(trained.run.model_path)
     probabilities = model.predict(np.zeros((3, 32, 32, 3), np.uint8), verbose=0)
     assert probabilities.shape == (3, 2)
     assert np.allclose(probabilities.sum(axis=1), 1, atol=1e-5)
@@ -115,6 +134,7 @@ def test_asked_to_stop_it_leaves_a_checkpoint_and_a_rerun_goes_on(
     assert load_result(run.folder)["comet"] == str(run.folder / "comet")  # not the last one alone
 
 
+@pytest.mark.long
 def test_a_rerun_after_the_last_epoch_only_evaluates_and_writes_the_result(run: Run):
     with pytest.raises(Preempted, match="in the evaluation"):
         run_job(run, after(12))  # ten steps, two validations
@@ -222,6 +242,7 @@ def test_weights_of_a_file_are_where_training_starts(settings: Settings, publish
         assert np.allclose(ours, theirs, atol=1e-5)
 
 
+@pytest.mark.long
 def test_a_job_takes_its_steps_as_it_is_told(settings: Settings, published: Path):
     run = prepare_run(settings_from({**settings.model_dump(), "precision": "mixed_float16"}), published, "half")
     run_job(run, never)

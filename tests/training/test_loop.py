@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import asdict
 
 import pytest
 import tensorflow as tf
 
 from pipeline.errors import Preempted, TrainingError
+from pipeline.monitor import StepTimes
 from pipeline.training.loop import EpochLoop, NumberedBatch, Sums
 
 
@@ -26,12 +28,16 @@ class Steps:
     def __init__(self, clock: Clock, seconds: float = 0.0, loss: float = 0.5) -> None:
         self._clock, self._seconds, self._loss = clock, seconds, loss
 
-    def train(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, asked: tf.Tensor) -> tf.Tensor:
+    def train(
+        self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, asked: tf.Tensor
+    ) -> tf.Tensor:
+        assert mirrored.dtype == tf.bool
+        return self.evaluate(images, labels, weights, asked)
+
+    def evaluate(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, asked: tf.Tensor) -> tf.Tensor:
         self._clock.now += self._seconds
         examples = tf.reduce_sum(weights)
         return tf.stack([self._loss * examples, 1.0, examples, asked])
-
-    evaluate = train
 
 
 class Recorder:
@@ -40,8 +46,8 @@ class Recorder:
     def __init__(self) -> None:
         self.batches: list[dict] = []
 
-    def batch(self, **values: float) -> None:
-        self.batches.append(values)
+    def batch(self, times: StepTimes, **values: float) -> None:
+        self.batches.append({**asdict(times), **values})
 
 
 def batches(clock: Clock, seconds: float = 0.0, count: int = 10) -> Iterator[NumberedBatch]:
@@ -50,7 +56,8 @@ def batches(clock: Clock, seconds: float = 0.0, count: int = 10) -> Iterator[Num
         clock.now += seconds
         weights = (1.0, 0.0 if number == count - 1 else 1.0)
         numbers = tf.constant([2 * number, 2 * number + 1], tf.int64)
-        yield tf.zeros((2, 4, 4, 3), tf.uint8), tf.zeros((2,), tf.int32), tf.constant(weights), numbers
+        images, labels = tf.zeros((2, 4, 4, 3), tf.uint8), tf.zeros((2,), tf.int32)
+        yield images, labels, tf.constant(weights), tf.zeros((2,), tf.bool), numbers
 
 
 @pytest.fixture
@@ -73,6 +80,23 @@ def test_the_wait_for_data_is_told_from_the_work(
     assert {(each["wait_s"], each["compute_s"]) for each in recorder.batches} == {(wait, compute)}
 
 
+def test_a_checkpoint_is_told_with_the_step_behind_it(clock: Clock, recorder: Recorder):
+    loop = EpochLoop(Steps(clock, 0.5), recorder, lambda: False, clock=clock)
+
+    def save(seconds: float) -> None:
+        clock.now += 1.0  # what the loop does before it
+        with loop.standing_still():
+            clock.now += seconds
+
+    loop.after_step = lambda _: save(2.0) if loop.step == 3 else None
+    source = batches(clock)
+    loop.train(1, source, 5, lambda _: None)
+    save(4.0)  # at the end of an epoch: what was before it, as the validation, is nobody's
+    loop.train(2, source, 10, lambda _: None)
+    assert [each["checkpoint_s"] for each in recorder.batches] == [0, 0, 0, 2, 0, 4, 0, 0, 0, 0]
+    assert [each["host_s"] for each in recorder.batches] == [0, 0, 0, 1, 0, 0, 0, 0, 0, 0]
+
+
 def test_sums_are_those_of_the_examples(clock: Clock, recorder: Recorder):
     counted: list[int] = []
     sums = EpochLoop(Steps(clock), recorder, lambda: False).train(3, batches(clock), 10, counted.append)
@@ -89,7 +113,7 @@ def test_validation_counts_the_last_small_batch(clock: Clock, recorder: Recorder
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_a_loss_that_is_no_number_stops_the_training(clock: Clock, recorder: Recorder, loss: float):
     loop = EpochLoop(Steps(clock, loss=loss), recorder, lambda: False, step=12, sums=Sums(examples=4))
-    loop.describe = lambda batch: f"numbers {batch[3].numpy()}"
+    loop.describe = lambda batch: f"numbers {batch[4].numpy()}"
     loop.after_step = lambda _: pytest.fail("a checkpoint of it")
     with pytest.raises(TrainingError, match=rf"{loss} at step 13 of epoch 2, in numbers \[0 1\]: lower learning_rate"):
         loop.train(2, batches(clock), 20, lambda _: None)

@@ -34,6 +34,7 @@ def test_the_head_learns_first_and_then_all_of_it(settings: Settings, tmp_path: 
     assert not any(np.array_equal(*pair) for pair in zip(of_base(), before, strict=True))
 
 
+@pytest.mark.long
 def test_stopped_after_each_step_it_goes_on_as_if_it_was_not(settings: Settings, tmp_path: Path):
     whole = small(settings, tmp_path / "whole")
     losses = whole.train(FROZEN + 2)

@@ -16,7 +16,7 @@ from pipeline.build import build
 from pipeline.config import Settings, settings_from
 from pipeline.errors import BadInput, DatasetError, Preempted, SettingsError, TrainingError
 from pipeline.monitor import last_row, read
-from pipeline.runs import exclusive, load_result, training_folder, training_words
+from pipeline.runs import EXIT_PREEMPTED, exclusive, load_result, training_folder, training_words
 from pipeline.train import TrainingProcess, prepare_run, train, trained
 from tests.conftest import MakeImages
 from tests.waiting import until
@@ -34,6 +34,7 @@ def dataset(settings: Settings) -> Path:
     return Path(build(settings)["dataset"])
 
 
+@pytest.mark.long
 def test_sigterm_means_checkpoint_and_leave_and_the_rerun_finishes(settings: Settings, dataset: Path):
     run = prepare_run(settings, dataset, "run")
     process = TrainingProcess(run, output=1)
@@ -44,7 +45,7 @@ def test_sigterm_means_checkpoint_and_leave_and_the_rerun_finishes(settings: Set
         process.wait()
     done = int(last_row(run.folder / "record", "epochs")["step"])
     assert list((run.folder / "checkpoints").glob("*.npz"))
-    assert list((run.folder / "comet").rglob("*.zip"))
+    assert list((run.folder / "comet").glob("try-*/*.zip"))
 
     # The same training with an end that is near: what differs is only where it stops.
     described = json.loads((run.folder / "run.json").read_text())
@@ -55,6 +56,23 @@ def test_sigterm_means_checkpoint_and_leave_and_the_rerun_finishes(settings: Set
     assert read(run.folder / "record", "epochs")["step"].tolist() == list(range(1, done + 2))
 
 
+@pytest.mark.long
+def test_a_command_that_is_asked_to_stop_waits_for_its_training(settings: Settings, dataset: Path, tmp_path: Path):
+    (tmp_path / "settings.json").write_text(json.dumps({**settings.model_dump(), "dataset": str(dataset)}))
+    command = [sys.executable, "-m", "pipeline", "train", "--config", str(tmp_path / "settings.json")]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        folder = training_folder(settings, "manual", dataset.name)
+        until(lambda: last_row(folder / "record", "epochs"))
+        [trainer] = psutil.Process(process.pid).children()
+        process.terminate()
+        words = process.communicate(timeout=60)[1]
+    assert process.returncode == EXIT_PREEMPTED
+    assert words.endswith("stopped: the same command goes on from here\n")
+    assert not trainer.is_running()
+    assert list((folder / "checkpoints").glob("*.npz"))
+
+
+@pytest.mark.long
 def test_a_trainer_does_not_outlive_its_killed_parent(settings: Settings, dataset: Path):
     script = "from pathlib import Path; from pipeline.config import settings_from; from pipeline.train import train\n"
     script += f"train(settings_from({settings.model_dump()!r}), Path({str(dataset)!r}), 'run')"
@@ -130,7 +148,7 @@ def test_a_trainer_whose_parent_died_at_once_ends_too(settings: Settings, datase
     gone = subprocess.Popen(["true"])
     gone.wait()
     orphan = [sys.executable, "-m", "pipeline.training", str(run.folder), str(gone.pid)]
-    assert subprocess.run(orphan, timeout=60, check=False).returncode == runs.EXIT_PREEMPTED
+    assert subprocess.run(orphan, timeout=60, check=False).returncode == EXIT_PREEMPTED
 
 
 def test_other_weights_under_the_same_path_are_another_training(settings: Settings, tmp_path: Path):

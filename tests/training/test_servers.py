@@ -11,6 +11,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
+import psutil
 import pytest
 
 from pipeline.config import Settings, settings_from
@@ -79,6 +80,7 @@ class Noted:
         return Counter(number for of, *numbers in steps if of == epoch for number in numbers)
 
 
+@pytest.mark.long
 def test_two_servers_see_each_example_once_and_end_with_one_model(settings: Settings, published: Path):
     noted = Noted(settings, published)
     processes = noted.start()
@@ -120,6 +122,22 @@ def test_a_killed_server_ends_the_others_and_all_go_on_together(settings: Settin
     assert [process.returncode for process in processes] == [0, 0], errors
     for epoch in range(1, done + 3):
         assert noted.seen(epoch) == Counter(range(EXAMPLES)), epoch
+
+
+@pytest.mark.long
+def test_a_command_names_the_server_that_was_killed(settings: Settings, published: Path, tmp_path: Path):
+    values = {**settings.model_dump(), "epochs": 400, "dataset": str(published)}
+    (tmp_path / "settings.json").write_text(json.dumps(values))
+    command = [sys.executable, "-m", "pipeline", "train", "--config", str(tmp_path / "settings.json")]
+    with subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True) as process:
+        until(lambda: list(tmp_path.glob("runs/*/*/checkpoints/*.npz")), seconds=120)
+        children = psutil.Process(process.pid).children()
+        [second] = [child for child in children if any("servers/1" in word for word in child.cmdline())]
+        second.kill()
+        said = process.communicate(timeout=BOUND_S)[1]
+    assert process.returncode == 1
+    assert said.splitlines()[-1].startswith("error: training server 1: the training process ended with SIGKILL")
+    assert not any(child.is_running() for child in children)
 
 
 @pytest.mark.long

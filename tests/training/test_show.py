@@ -106,7 +106,9 @@ def test_it_shows_the_first_training_images_as_training_sees_them(published: Pat
     assert_shows(path, np.concatenate(images), 4)
 
 
-@pytest.mark.parametrize("cache", ["auto", "memory", "disk"])
+@pytest.mark.parametrize(
+    "cache", ["disk", *(pytest.param(each, marks=pytest.mark.long) for each in ("auto", "memory"))]
+)
 def test_what_training_keeps_is_left_alone(published: Path, tmp_path: Path, cache: str):
     settings = settings_of(cache=cache, local_folder=str(tmp_path / "local"))
     path = show(settings, published, tmp_path / "a.png", augmented=True, count=4)
@@ -115,6 +117,7 @@ def test_what_training_keeps_is_left_alone(published: Path, tmp_path: Path, cach
     assert not (tmp_path / "local").exists()
 
 
+@pytest.mark.long
 def test_from_a_bucket_it_is_the_same_picture(gcs: FakeGcs, published: Path, tmp_path: Path):
     gcs.put_folder("bucket", "published/", published)
     settings = settings_of(local_folder=str(tmp_path / "local"))
@@ -229,6 +232,7 @@ def test_a_damaged_shard_is_named_and_no_picture_left(published: Path, tmp_path:
     assert not list(tmp_path.glob("a.png*"))
 
 
+@pytest.mark.long
 def test_the_command_writes_into_the_current_folder_and_replaces(published: Path, tmp_path: Path):
     path = tmp_path / f"flowers-{published.name}-augmented.png"
     path.write_bytes(b"of yesterday")

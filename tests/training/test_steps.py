@@ -11,7 +11,7 @@ import tensorflow as tf
 from pipeline.config import settings_from
 from pipeline.training.losses import cross_entropy
 from pipeline.training.steps import Steps
-from tests.training.small import BATCH, Small, small
+from tests.training.small import BATCH, MIRRORED, TRAINED, Small, small
 
 ROOT = Path(__file__).parents[2]
 HALF = settings_from({"precision": "mixed_float16"})
@@ -63,7 +63,9 @@ def first_moments(training: Small) -> list[np.ndarray]:
     return [each.numpy() for each in training.optimizer.variables if each.path.endswith("momentum")]
 
 
-@pytest.mark.parametrize(("precision", "rel"), [("float32", 1e-4), ("mixed_float16", 0.02)])
+@pytest.mark.parametrize(
+    ("precision", "rel"), [("float32", 1e-4), pytest.param("mixed_float16", 0.02, marks=pytest.mark.long)]
+)
 def test_xla_compiles_the_step_and_changes_no_loss(precision: str, rel: float, tmp_path: Path):
     both = [settings_from({"precision": precision, "xla": xla}) for xla in (False, True)]
     # Without dropout: XLA draws other random numbers.
@@ -72,9 +74,36 @@ def test_xla_compiles_the_step_and_changes_no_loss(precision: str, rel: float, t
     assert (compiled_functions(plain), compiled_functions(compiled)) == (0, 1)
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"micro_batches": 2},
+        *(pytest.param(each, marks=pytest.mark.long) for each in ({"xla": True}, {"color_jitter": 0.5})),
+    ],
+)
+def test_a_step_mirrors_the_images_that_it_is_told_to(values: dict, tmp_path: Path):
+    images, none = BATCH[0].numpy(), tf.zeros(4, tf.bool)
+    images[MIRRORED.numpy()] = images[MIRRORED.numpy(), :, ::-1]
+    others = tf.constant(images), *BATCH[1:3]
+
+    def moments(flip: bool, *batch: tf.Tensor) -> list[np.ndarray]:
+        training = small(settings_from({**values, "flip": flip}), tmp_path, dropout=0.0, normalized=False)
+        training.steps.train(*batch, BATCH[3])
+        return first_moments(training)
+
+    expected = moments(False, *others, none)
+    told = {"mirrored": moments(True, *TRAINED[:4]), "none": moments(True, *others, none)}
+    told["off"] = moments(False, *others, MIRRORED)
+    for name, found in told.items():
+        assert all(np.allclose(*pair, atol=1e-6) for pair in zip(found, expected, strict=True)), name
+    other = moments(False, *TRAINED[:4])
+    assert not np.allclose(other[0], expected[0], atol=1e-4)
+
+
 def compiled_functions(training: Small) -> int:
     """How many functions within the training step XLA must compile."""
-    graph = training.steps.train.get_concrete_function(*BATCH).graph.as_graph_def()
+    graph = training.steps.train.get_concrete_function(*TRAINED).graph.as_graph_def()
     return sum("_XlaMustCompile" in function.attr for function in graph.library.function)
 
 
@@ -84,7 +113,7 @@ def compiled_functions(training: Small) -> int:
         ({}, 1e-6),
         ({"micro_batches": 4}, 1e-6),
         ({"color_jitter": 0.5}, 1e-6),
-        ({"xla": True}, 1e-6),
+        pytest.param({"xla": True}, 1e-6, marks=pytest.mark.long),
         ({"precision": "mixed_float16"}, 1e-4),
     ],
 )
@@ -113,7 +142,7 @@ def test_a_step_in_parts_has_one_of_them_at_a_time(tmp_path: Path):
 
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
     steps = Steps(strategy, training.model, training.optimizer, loss=loss, parts=4)
-    graph = steps.train.get_concrete_function(*BATCH).graph.as_graph_def()
+    graph = steps.train.get_concrete_function(*TRAINED).graph.as_graph_def()
     nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
     loops = [node.attr["parallel_iterations"].i for node in nodes if node.op in ("While", "StatelessWhile")]
     assert (taken, loops) == ([1], [1])
@@ -141,7 +170,7 @@ def assert_two_devices_take_parts(folder: str) -> None:
 
     def moments(parts: int, dropout: float, normalized: bool) -> list[np.ndarray]:
         training = small(settings_from({"micro_batches": parts}), Path(folder), dropout, normalized, strategy)
-        same = strategy.distribute_datasets_from_function(lambda _: tf.data.Dataset.from_tensors(BATCH[:3]).repeat(2))
+        same = strategy.distribute_datasets_from_function(lambda _: tf.data.Dataset.from_tensors(TRAINED[:4]).repeat(2))
         assert training.steps.train(*next(iter(same)), BATCH[3])[2] == 6  # examples, without the padding
         return first_moments(training)
 

@@ -1,0 +1,323 @@
+"""Two runs side by side: which one is faster, which one is better, and how sure that is. A is the one named first.
+
+Times of neighbouring steps are alike: a queue that ran empty is empty for some steps. Resamples are therefore made of
+blocks of neighbours, else the intervals would be too narrow by far. What the models say of the same images is compared
+image by image, as the champion gate does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pandas
+
+from pipeline.estimates import INTERVAL_PERCENT, RESAMPLES, Array, Estimate, bootstrapped, interval
+from pipeline.evaluation import Answers
+from pipeline.monitor.diagnosis import parts
+from pipeline.monitor.load import load_of
+from pipeline.monitor.verdict import FEWEST_STEPS, OTHERS
+from pipeline.report.run import Run
+
+FEWEST_EPOCHS = 5  # for an interval
+_MS, _POINTS = "ms", "%"
+_NOTE = (
+    f"Intervals hold {INTERVAL_PERCENT}% of {RESAMPLES:,} resamples: of blocks of neighbouring steps, of epochs (from "
+    f"{FEWEST_EPOCHS} on), and of images, the same for both models. They tell of these two runs: the same settings on "
+    "another day may give others."
+)
+_FIGURES = {
+    "mean_average_precision": "mean average precision",
+    "micro_f1": "micro F1",
+    "accuracy": "accuracy",
+    "top5": "top-5 accuracy",
+    "calibration_error": "expected calibration error",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A figure of both runs; ``low`` and ``high`` are the ends of the interval of B less A, where one is known."""
+
+    name: str
+    unit: str
+    a: float | None
+    b: float | None
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def difference(self) -> float | None:
+        """B less A."""
+        return None if self.a is None or self.b is None else self.b - self.a
+
+    @property
+    def is_told_apart(self) -> bool:
+        """Whether the interval leaves out zero."""
+        return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What two runs differ in; ``differing`` has each setting and other fact that does, by name, with both values."""
+
+    verdict: str
+    rows: Sequence[Row]
+    differing: Mapping[str, tuple[Any, Any]]
+    note: str
+
+    def as_json(self) -> dict[str, Any]:
+        """What --json prints."""
+        return {
+            "verdict": self.verdict,
+            "rows": [asdict(row) | {"difference": row.difference} for row in self.rows],
+            "differing": {name: list(values) for name, values in self.differing.items()},
+            "note": self.note,
+        }
+
+
+def compared(a: Run, b: Run, answers: tuple[Answers | None, Answers | None]) -> Comparison:
+    """Compare two runs; ``answers`` are what their models said of the validation images, where that was kept."""
+    why = why_unpaired(a, b, *answers)
+    evaluated = evaluated_rows(a.evaluation, b.evaluation, {} if why else paired(*answers))
+    speed, times = _speed(a, b)
+    best = Row("best validation accuracy of an epoch", _POINTS, _best(a.epochs), _best(b.epochs))
+    return Comparison(
+        verdict=" ".join(filter(None, [speed, *map(better_words, evaluated[:1])])),
+        rows=[*times, _epoch_row(a.epochs, b.epochs), best, *evaluated],
+        differing=differing(a.description, b.description),
+        note=f"{_NOTE} {why}".rstrip(),
+    )
+
+
+# --- speed ------------------------------------------------------------------------------------------------------------
+
+
+def _speed(a: Run, b: Run) -> tuple[str, list[Row]]:
+    """A sentence, and the figures of the steady steps."""
+    steady = [run.batches[parts(run.batches)[0]] if len(run.batches) else run.batches for run in (a, b)]
+    if min(map(len, steady)) < FEWEST_STEPS:
+        counts = " and ".join(f"{len(each):,}" for each in steady)
+        return f"Not enough steps to compare the speed: {counts} steady ones, {FEWEST_STEPS} of each are needed.", []
+    randoms = np.random.default_rng(0).spawn(2)  # else runs of one length would be drawn in pairs
+    drawn = [_resampled(each, random) for each, random in zip(steady, randoms, strict=True)]
+    rows = [_row(name, unit, *(each[name] for each in drawn)) for name, unit in _MEASURES]
+    words = speed_words(drawn[0]["examples a second"], drawn[1]["examples a second"])
+    return f"{words} {shared_words(a, b)}".rstrip(), rows
+
+
+def shared_words(a: Run, b: Run) -> str:
+    """What other programs had of the cores, where that is enough to make one of two runs slower; else empty."""
+    cores = [float((run.description.get("host") or {}).get("cores") or 0) for run in (a, b)]
+    others = [_others(run, count) for run, count in zip((a, b), cores, strict=True)]
+    if not any(busy > OTHERS * count for busy, count in zip(others, cores, strict=True)):
+        return ""
+    had = " and ".join(
+        f"{busy:.1f} of {count:g} cores during {name}" for name, busy, count in zip("AB", others, cores, strict=True)
+    )
+    return f"But other programs kept {had} busy, which may be all the difference."
+
+
+def _others(run: Run, cores: float) -> float:
+    if not len(run.samples) or not len(run.batches):
+        return 0.0
+    return load_of(run.samples, run.batches, parts(run.batches)[0]).others(cores) or 0.0
+
+
+_MEASURES = (
+    ("examples a second", ""),
+    ("time of a step", _MS),
+    ("wait for data in it", _MS),
+    ("compute in it", _MS),
+    ("step time that is waiting for data", _POINTS),
+)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure, and what each resample gave."""
+
+    value: float
+    resampled: Array
+
+
+def _resampled(steady: pandas.DataFrame, random: np.random.Generator) -> dict[str, Drawn]:
+    total, wait, compute, examples = (
+        steady[name].to_numpy(dtype=float)
+        for name in ("step/time_ms", "input/wait_ms", "step/compute_ms", "input/examples")
+    )
+    steps = np.ones(len(total))
+    ratios = (examples, total / 1000), (total, steps), (wait, steps), (compute, steps), (100 * wait, total)
+    return {
+        name: Drawn(float(over.sum() / under.sum()), ratios_of_blocks(over, under, random))
+        for (name, _), (over, under) in zip(_MEASURES, ratios, strict=True)
+    }
+
+
+def ratios_of_blocks(over: Array, under: Array, random: np.random.Generator) -> Array:
+    """The sum of one column by that of another, (RESAMPLES,), each of resampled blocks of neighbouring rows.
+
+    Blocks of the square root of the rows are longer than the best for a mean, which is the careful side: how far the
+    neighbours are alike is not known. Blocks go round the end, so that all rows are drawn as often.
+    """
+    length = max(1, round(len(over) ** 0.5))
+    starts = random.integers(len(over), size=(RESAMPLES, -(-len(over) // length)))
+    ratios: Array = _block_sums(over, length)[starts].sum(axis=1) / _block_sums(under, length)[starts].sum(axis=1)
+    return ratios
+
+
+def _block_sums(values: Array, length: int) -> Array:
+    """The sum of the rows of the block that begins at each row."""
+    sums = np.cumsum(np.concatenate([[0.0], values, values[: length - 1]]))
+    of_blocks: Array = sums[length:] - sums[:-length]
+    return of_blocks
+
+
+def _row(name: str, unit: str, a: Drawn, b: Drawn) -> Row:
+    return Row(name, unit, a.value, b.value, *map(float, interval(b.resampled - a.resampled)))
+
+
+def speed_words(a: Drawn, b: Drawn) -> str:
+    """Which one is faster by how much, in a sentence, or that no difference can be told."""
+    slow, fast, name = (a, b, "B") if b.value >= a.value else (b, a, "A")
+    low, high = interval(fast.resampled / slow.resampled)
+    numbers = f"{fast.value:,.4g} against {slow.value:,.4g} examples a second in the steady steps"
+    spread = f"{INTERVAL_PERCENT}% interval {low:.3g} to {high:.3g}"
+    if low <= 1:
+        return f"No difference in speed can be told: {name} is {fast.value / slow.value:.3g} times as fast ({spread})."
+    return f"{name} is {fast.value / slow.value:.3g} times as fast ({spread}): {numbers}."
+
+
+def _epoch_row(a: pandas.DataFrame, b: pandas.DataFrame) -> Row:
+    times = [_known(each, "epoch/time_s") for each in (a, b)]
+    name = "time of an epoch, without validation"
+    if min(map(len, times)) < FEWEST_EPOCHS:
+        return Row(name, "s", *(float(np.mean(each)) if len(each) else None for each in times))
+    randoms = np.random.default_rng(1).spawn(2)
+    drawn = [
+        Drawn(float(np.mean(each)), random.choice(each, (RESAMPLES, len(each))).mean(axis=1))
+        for each, random in zip(times, randoms, strict=True)
+    ]
+    return _row(name, "s", *drawn)
+
+
+def _known(table: pandas.DataFrame, name: str) -> Array:
+    """The values of a column that are there."""
+    return table[name].dropna().to_numpy(dtype=float) if name in table else np.empty(0)
+
+
+# --- how good ---------------------------------------------------------------------------------------------------------
+
+
+def _best(epochs: pandas.DataFrame) -> float | None:
+    known = _known(epochs, "val_accuracy")
+    return 100 * float(known.max()) if len(known) else None
+
+
+def why_unpaired(a: Run, b: Run, of_a: Answers | None, of_b: Answers | None) -> str:
+    """Why the two models cannot be compared image by image, in a sentence; empty where they can."""
+    if missing := [name for name, answers in (("A", of_a), ("B", of_b)) if answers is None]:
+        return f"The models are not compared image by image: {' and '.join(missing)} kept no predictions.npz."
+    versions = [run.description.get("dataset_version") for run in (a, b)]
+    if versions[0] != versions[1] or not _same_images(of_a, of_b):
+        return (
+            "The models are not compared image by image: they were evaluated on data sets of different versions "
+            f"({versions[0]} and {versions[1]}), with other images or in another order."
+        )
+    return ""
+
+
+def _same_images(a: Any, b: Any) -> bool:
+    return type(a) is type(b) and np.array_equal(a.label, b.label)
+
+
+def paired(a: Any, b: Any) -> dict[str, Estimate]:
+    """How much each figure of B's model is over that of A's, on the same images, which are drawn in pairs."""
+    of_a, of_b = a.statistic(), b.statistic()
+    resamples = min(a.resamples, b.resamples)
+    found = bootstrapped(lambda weights: of_b(weights) - of_a(weights), len(a.label), resamples, seed=0)
+    return dict(zip(a.figures, found, strict=True))
+
+
+def evaluated_rows(a: Mapping[str, Any], b: Mapping[str, Any], differences: Mapping[str, Estimate]) -> list[Row]:
+    """Each figure that both contents of evaluation.json have; what a model is judged by comes first."""
+    of_a, of_b = (content.get("figures", {}) for content in (a, b))
+    return [
+        Row(words, _POINTS, 100 * of_a[name]["value"], 100 * of_b[name]["value"], *_ends(differences.get(name)))
+        for name, words in _FIGURES.items()
+        if name in of_a and name in of_b
+    ]
+
+
+def _ends(difference: Estimate | None) -> tuple[float | None, float | None]:
+    return (100 * difference.low, 100 * difference.high) if difference else (None, None)
+
+
+def better_words(row: Row) -> str:
+    """Which model is better, in a sentence, or that no difference can be told."""
+    if row.difference is None or row.low is None or row.high is None:
+        return ""
+    sign = 1 if row.difference >= 0 else -1
+    low, high = sorted((sign * row.low, sign * row.high))
+    spread = f"{INTERVAL_PERCENT}% interval {low:.2g} to {high:.2g}"
+    name, other = ("B", "A") if sign > 0 else ("A", "B")
+    if row.is_told_apart:
+        return f"{name} is better: its {row.name} is {sign * row.difference:.2g} points higher ({spread})."
+    less = f"{name} less {other} is {sign * row.difference:.2g} points"
+    return f"No difference in {row.name} can be told: {less} ({spread})."
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """What differs in two contents of run.json, by name, with both values; None where it is missing."""
+    facts_a, facts_b = (dict(_facts(content)) for content in (a, b))
+    names = list(dict.fromkeys((*facts_a, *facts_b)))
+    pairs = {name: (facts_a.get(name), facts_b.get(name)) for name in names}
+    return {name: values for name, values in pairs.items() if values[0] != values[1]}
+
+
+def _facts(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Names and values; those of the host and of software begin with that."""
+    yield from ((name.replace("_", " "), content[name]) for name in ("dataset", "dataset_version") if name in content)
+    yield from (content.get("settings") or {}).items()
+    for group in ("host", "software"):
+        yield from ((f"{group}: {name}", value) for name, value in (content.get(group) or {}).items())
+
+
+# --- words ------------------------------------------------------------------------------------------------------------
+
+
+def cells(row: Row) -> tuple[str, ...]:
+    """Name, A, B, difference and interval as text; "-" for what is not known."""
+    show = _percent if row.unit == _POINTS else _number(row.unit)
+    spread = "-" if row.low is None or row.high is None else f"{show(row.low)} to {show(row.high)}"
+    return (row.name, *("-" if value is None else show(value) for value in (row.a, row.b, row.difference)), spread)
+
+
+def _percent(value: float) -> str:
+    return f"{value:.2f}%"
+
+
+def _number(unit: str) -> Callable[[float], str]:
+    def show(value: float) -> str:
+        digits = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+        return f"{digits} {unit}".rstrip()
+
+    return show
+
+
+def in_words(result: Mapping[str, Any]) -> str:
+    """What `as_json` gives, with the places, as lines for a terminal."""
+    rows = [Row(**{name: value for name, value in row.items() if name != "difference"}) for row in result["rows"]]
+    table = [("", "A", "B", "B less A", f"{INTERVAL_PERCENT}% interval of that"), *map(cells, rows)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in table]
+    differing = [f"{name}: {a} | {b}" for name, (a, b) in result["differing"].items()]
+    head = [result["verdict"], "", f"A  {result['a']}", f"B  {result['b']}", ""]
+    return "\n".join(
+        [*head, *lines, "", *(["what differs, A | B:", *differing, ""] if differing else []), result["comparison"]]
+    )

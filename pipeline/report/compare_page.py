@@ -1,0 +1,130 @@
+"""The page that lays two runs side by side: one HTML file, with both on the same axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas
+
+from pipeline.estimates import INTERVAL_PERCENT
+from pipeline.monitor.diagnosis import parts, spent
+from pipeline.report.compare import Comparison, cells
+from pipeline.report.drawing import BLUE, VERMILLION, Figure, add_legend, binned, new_plot
+from pipeline.report.figures import Line, learning_plots, shares_of_a_second
+from pipeline.report.page import page_of
+from pipeline.report.parts import Table, text
+from pipeline.report.run import Run
+from pipeline.report.utilization import busiest, busy_panel
+
+NAMES = ("A", "B")
+_LOOKS = ((BLUE, "circle"), (VERMILLION, "diamond"))
+Runs = tuple[Run, Run]
+
+
+def render(runs: Runs, places: Sequence[str], comparison: Comparison) -> str:
+    """The page as one HTML text that loads nothing from anywhere; ``places`` are where the runs lie."""
+    drawn = [learning(runs), time_spent(runs), times(runs), busy(runs)]
+    return page_of(
+        "compare.html.j2",
+        drawn,
+        runs=[
+            (name, str(run.description.get("run_id", "")), place)
+            for name, run, place in zip(NAMES, runs, places, strict=True)
+        ],
+        verdict=comparison.verdict,
+        table=table(comparison),
+        differing=differing(comparison),
+        figures=drawn,
+    )
+
+
+def table(comparison: Comparison) -> Table:
+    """All figures of both runs."""
+    head = ("figure", *NAMES, "B less A", f"{INTERVAL_PERCENT}% interval of that")
+    return Table(head, [cells(row) for row in comparison.rows], comparison.note)
+
+
+def differing(comparison: Comparison) -> Table | None:
+    """Settings and other facts that differ; None where none does."""
+    rows = [(name, *map(text, values)) for name, values in comparison.differing.items()]
+    return Table(("", *NAMES), rows) if rows else None
+
+
+def learning(runs: Runs) -> Figure:
+    """Loss and accuracy of both by epoch."""
+    name, title = "learning", "Loss and accuracy"
+    if not any("loss" in run.epochs for run in runs):
+        return Figure(name, title, "No epoch was finished, so there is nothing to show.")
+    plots = learning_plots(_lines(runs, "loss"), _lines(runs, "accuracy"))
+    return Figure(name, title, "Solid lines are of the training images, dashed ones of the validation images.", plots)
+
+
+def _lines(runs: Runs, metric: str) -> list[Line]:
+    return [
+        (f"{name} {words}", run.epochs, column, colour, dash, marker)
+        for name, run, (colour, marker) in zip(NAMES, runs, _LOOKS, strict=True)
+        for words, column, dash in (("training", metric, "solid"), ("validation", f"val_{metric}", "6 3"))
+    ]
+
+
+def time_spent(runs: Runs) -> Figure:
+    """What a second of each training went on."""
+    name, title = "spent", "Where the time went"
+    seconds = {words: spent(run.batches, run.epochs) for words, run in zip(NAMES, runs, strict=True)}
+    known = {words: each for words, each in seconds.items() if sum(each.values())}
+    if not known:
+        return Figure(name, title, "No step was recorded, so there is nothing to show.")
+    together = " and ".join(f"{sum(each.values()):,.4g} s in {words}" for words, each in known.items())
+    sentence = f"The parts of a second of each training, every step counted: {together}."
+    return Figure(name, title, sentence, (shares_of_a_second(known),), stacked=True)
+
+
+def times(runs: Runs) -> Figure:
+    """Distributions of the times of the steady steps and of their waits."""
+    name, title = "times", "How long a batch takes"
+    steady = [run.batches[parts(run.batches)[0]] if len(run.batches) else run.batches for run in runs]
+    if min(map(len, steady)) < 2:
+        return Figure(name, title, "Fewer than two steady steps were recorded, so there is no distribution to show.")
+    plots = [
+        _outlines([each[column].to_numpy(dtype=float) for each in steady], words)
+        for column, words in (("step/time_ms", "Time of a step"), ("input/wait_ms", "Wait for data in it"))
+    ]
+    plots[1].x_range.start = 0
+    sentence = "In percent of each run's steady steps; the slowest half percent is in the last bar."
+    return Figure(name, title, sentence, tuple(plots))
+
+
+def _outlines(values: Sequence[Any], title: str) -> Any:
+    """Distributions over the same bins, the first one filled: outlines over each other can be told apart."""
+    plot = new_plot(title, "ms", height=260)
+    _, edges = binned(np.concatenate(values))
+    shown = []
+    for name, each, (colour, _) in zip(NAMES, values, _LOOKS, strict=True):
+        counts, _ = np.histogram(np.minimum(each, edges[-1]), bins=edges)
+        share = np.append(100 * counts / len(each), 0)
+        filled = plot.varea_step(edges, 0, share, step_mode="after", fill_color=colour, fill_alpha=0.15)
+        line = plot.step(
+            edges, share, mode="after", color=colour, line_width=2, line_dash="solid" if name == "A" else "6 3"
+        )
+        shown.append((name, [line, filled]))
+    plot.y_range.start = 0
+    plot.yaxis.axis_label = "% of steps"
+    add_legend(plot, shown)
+    return plot
+
+
+def busy(runs: Runs) -> Figure:
+    """How busy the GPUs of each were over its own time, or the processor where there is none."""
+    name, title = "busy", "Utilization over time"
+    lines = {
+        words: (run.samples["time"].to_numpy() - run.samples["time"].iloc[0], busiest(run.samples))
+        for words, run in zip(NAMES, runs, strict=True)
+        if len(run.samples) > 1 and "sys/cpu_pct" in run.samples
+    }
+    if not lines:
+        return Figure(name, title, "No samples were recorded, so there is nothing to show.")
+    means = ", ".join(f"{words} {np.nanmean(values):.0f}%" for words, (_, values) in lines.items())
+    panel = busy_panel("GPU, or processor where there is none (%)", lines, pandas.DataFrame({"time": []}))
+    return Figure(name, title, f"On average over the run: {means}.", (panel,), stacked=True)

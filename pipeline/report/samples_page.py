@@ -1,0 +1,48 @@
+"""The page that shows what was sampled beside any command: utilization over time, and every metric in numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas
+
+from pipeline.monitor import read
+from pipeline.report.page import page_of
+from pipeline.report.parts import Table
+from pipeline.report.utilization import utilization
+from pipeline.storage import write_whole
+
+PAGE = "samples.html"
+
+
+def write(record: Path) -> Path:
+    """Write the page of a record beside its folder, and return where it is. Raises OSError."""
+    path = record.parent / PAGE
+    with write_whole(path) as file:
+        file.write(render(read(record, "samples"), path.parent.name).encode("utf-8", "backslashreplace"))
+    return path
+
+
+def render(samples: pandas.DataFrame, title: str) -> str:
+    """The page as one HTML text that loads nothing from anywhere."""
+    figure = utilization(samples, pandas.DataFrame({"time": []}))
+    return page_of(
+        "samples.html.j2",
+        [figure],
+        title=title,
+        run_id="",
+        verdict=figure.sentence,
+        tiles=[],
+        figure=figure,
+        metrics=metrics(samples),
+    )
+
+
+def metrics(samples: pandas.DataFrame) -> Table:
+    """Mean, median, 95th percentile and most of each metric."""
+    values = samples.drop(columns=["time", "step"])
+    rows = [
+        (str(name), *(f"{number:,.4g}" for number in (of.mean(), of.median(), of.quantile(0.95), of.max())))
+        for name, of in values.items()
+    ]
+    return Table(("metric", "mean", "median", "p95", "most"), rows, f"Of {len(samples):,} samples.")

@@ -1,0 +1,35 @@
+"""Images of a batch are mirrored as the input mirrors one."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from pipeline.input.flip import flipped
+
+Flip = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+
+
+def in_a_map(images: tf.Tensor, mirrored: tf.Tensor) -> tf.Tensor:
+    return next(iter(tf.data.Dataset.from_tensors((images, mirrored)).map(flipped)))
+
+
+@pytest.fixture(
+    params=[flipped, tf.function(flipped), tf.function(flipped, jit_compile=True), in_a_map],
+    ids=["eager", "function", "xla", "map"],
+)
+def flip(request: pytest.FixtureRequest) -> Flip:
+    """The function in each way that it is called."""
+    return request.param
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.float32])
+@pytest.mark.parametrize("shape", [(4, 3, 5, 3), (4, 1, 6, 3), (4, 5, 1, 3), (4, 2, 4, 1)])
+@pytest.mark.parametrize("mirrored", [(True, False, False, True), (True,) * 4, (False,) * 4])
+def test_those_that_are_told_are_mirrored(flip: Flip, kind: type, shape: tuple[int, ...], mirrored: tuple[bool, ...]):
+    images = np.random.default_rng(0).integers(0, 256, shape).astype(kind)
+    expected = [image[:, ::-1] if told else image for image, told in zip(images, mirrored, strict=True)]
+    found = flip(tf.constant(images), tf.constant(mirrored))
+    assert (found.shape, found.dtype) == (shape, kind)
+    assert np.array_equal(found.numpy(), np.stack(expected))

@@ -1,0 +1,105 @@
+"""Trainings without a model: an accelerator that only takes its time, and inputs of every kind that holds one up."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+from pipeline.monitor import StepClock, open_monitor, read
+from pipeline.monitor.verdict import Verdict, diagnose
+
+STEP_S = 0.02
+Produce = Callable[[int], None]
+"""Makes the batch of a number, in whatever time that takes."""
+
+
+def job(folder: Path, batches: Iterator[int], steps: int = 150, host_s: float = 0.0) -> Verdict:
+    """The verdict on so many steps of 20 ms, from a record in ``folder``."""
+    clock = StepClock()
+    with open_monitor(folder) as monitor:
+        clock.pause()
+        for step in range(1, steps + 1):
+            clock.hosted()
+            next(batches)
+            clock.waited()
+            time.sleep(STEP_S)
+            clock.computed()
+            time.sleep(host_s)
+            clock.hosted()
+            monitor.batch(step=step, epoch=1, times=clock.take(), examples=1)
+    return diagnose(read(folder / "record", "batches"), read(folder / "record", "samples"), os.cpu_count())
+
+
+@contextmanager
+def ahead(produce: Produce, buffer: int = 4) -> Iterator[Iterator[int]]:
+    """Batches that a thread makes, with at most so many that are ready."""
+    ready: queue.Queue[int] = queue.Queue(buffer)
+    ended = threading.Event()
+
+    def run() -> None:
+        for number in count():
+            produce(number)
+            while not ended.is_set():
+                try:
+                    ready.put(number, timeout=0.05)
+                    break
+                except queue.Full:
+                    continue
+            if ended.is_set():
+                return
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield iter(ready.get, None)  # type: ignore[arg-type]  # until the end of the steps
+    finally:
+        ended.set()
+        thread.join()
+
+
+@contextmanager
+def decoded(seconds: float) -> Iterator[Iterator[int]]:
+    """Batches that take so many seconds of a core each, made on all of them."""
+    context = multiprocessing.get_context("spawn")
+    ready, ended = context.Queue(4), context.Event()
+    workers = [context.Process(target=_decode, args=(seconds, ready, ended)) for _ in range(os.cpu_count() or 1)]
+    for worker in workers:
+        worker.start()
+    try:
+        yield iter(ready.get, None)
+    finally:
+        ended.set()
+        for worker in workers:
+            worker.join()
+        ready.close()
+
+
+def _decode(seconds: float, ready: multiprocessing.Queue[int], ended: threading.Event) -> None:
+    ready.cancel_join_thread()
+    while not ended.is_set():
+        until = time.process_time() + seconds
+        while time.process_time() < until:
+            pass
+        while not ended.is_set():
+            try:
+                ready.put(1, timeout=0.05)
+                break
+            except queue.Full:
+                continue
+
+
+def every(seconds: float) -> Produce:
+    """A batch needs so many seconds of a slow server, and no core."""
+    return lambda _: time.sleep(seconds)
+
+
+def pausing(seconds: float, after: int) -> Produce:
+    """After so many batches that are made at once, so many seconds nothing comes."""
+    return lambda number: time.sleep(seconds if number % after == after - 1 else 0.0)

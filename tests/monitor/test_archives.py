@@ -1,0 +1,139 @@
+"""Archives of Comet: whole or absent, whatever was left of them, and packed once."""
+
+import fcntl
+import io
+import json
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from pipeline.monitor.archives import Try, archives, recover, upload_command
+
+KEY = "c0ffee" * 6
+LINES = b'{"type": "metric_msg", "payload": {"a": 1}}\n{"type": "metric_msg", "payload": {"a": 2}}\n'
+
+
+def killed(folder: Path, messages: bytes = LINES) -> Path:
+    """A try that wrote messages and an image, and ended without a word; where it lies."""
+    attempt = Try(folder, KEY, "project", None)
+    attempt._lock.close()  # as the system does for a process that it kills
+    (attempt.open / "tmp1").mkdir()
+    (attempt.open / "tmp1" / "messages.json").write_bytes(messages)
+    (attempt.open / "tmp1" / "image.jpg").write_bytes(b"image")
+    (attempt.open / f"{KEY}-abc.zip").write_bytes(packed({}))  # Comet's own, which stands there from the start
+    return attempt.open
+
+
+def packed(parts: dict[str, bytes]) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, content in parts.items():
+            archive.writestr(name, content)
+    return file.getvalue()
+
+
+def content(archive: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(archive) as file:
+        assert file.testzip() is None
+        return {name: file.read(name) for name in file.namelist()}
+
+
+def test_tries_have_folders_of_their_own(tmp_path: Path):
+    tries = [Try(tmp_path / "comet", KEY, "project", None) for _ in range(3)]
+    assert [each.open.parent.name for each in tries] == ["try-1", "try-2", "try-3"]
+    for each in tries:
+        each.discard()
+    assert list((tmp_path / "comet").iterdir()) == []
+
+
+def test_what_a_killed_try_left_is_packed_once(tmp_path: Path):
+    opened = killed(tmp_path)
+    archive = tmp_path / "try-1" / f"{KEY}.zip"
+    assert recover(tmp_path) == [archive]
+    found = content(archive)
+    about = json.loads(found.pop("experiment.json"))
+    assert found == {"messages.json": LINES, "image.jpg": b"image"}
+    assert (about["offline_id"], about["resume_strategy"], about["project_name"]) == (KEY, "get_or_create", "project")
+    assert about["start_time"] <= about["stop_time"]
+    assert not opened.exists()
+    before = archive.stat()
+    assert recover(tmp_path) == []
+    assert archive.stat() == before
+    assert archives(tmp_path) == [archive]
+
+
+@pytest.mark.parametrize("torn", [b'{"type": "metr', b'{"type": "metric_msg", "payload": {"a": 3}}', b"\0\0\0\0\n"])
+def test_a_torn_line_is_dropped(torn: bytes, tmp_path: Path):
+    killed(tmp_path, LINES + torn)
+    [archive] = recover(tmp_path)
+    assert content(archive)["messages.json"] == LINES
+
+
+def test_what_comet_packed_itself_is_taken_and_described_anew(tmp_path: Path):
+    """Killed after that, when the messages may be half removed; of an outage Comet describes it as a new experiment."""
+    opened = killed(tmp_path, LINES[:44])
+    about = b'{"resume_strategy": "create"}'
+    (opened / f"{KEY}-whole.zip").write_bytes(packed({"messages.json": LINES, "experiment.json": about, "a.jpg": b"a"}))
+    [archive] = recover(tmp_path)
+    found = content(archive)
+    assert json.loads(found.pop("experiment.json"))["resume_strategy"] == "get_or_create"
+    assert found == {"messages.json": LINES, "a.jpg": b"a"}
+
+
+def test_what_comet_did_not_pack_to_the_end_is_not_taken(tmp_path: Path):
+    opened = killed(tmp_path)
+    (opened / f"{KEY}-torn.zip").write_bytes(packed({"messages.json": LINES * 9})[:-30])
+    [archive] = recover(tmp_path)
+    assert content(archive)["messages.json"] == LINES
+
+
+def test_killed_after_packing_it_is_only_tidied(tmp_path: Path):
+    opened = killed(tmp_path)
+    archive = opened.parent / f"{KEY}.zip"
+    archive.write_bytes(packed({"messages.json": LINES}))
+    before = archive.read_bytes()
+    assert recover(tmp_path) == [archive]
+    assert archive.read_bytes() == before
+    assert not opened.exists()
+
+
+def test_a_try_without_messages_leaves_nothing(tmp_path: Path):
+    killed(tmp_path, b"")
+    assert recover(tmp_path) == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_try_under_way_is_left_alone(tmp_path: Path):
+    opened = killed(tmp_path)
+    with (opened / "lock").open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert recover(tmp_path) == []
+        assert (opened / "tmp1" / "messages.json").exists()
+    assert len(recover(tmp_path)) == 1
+
+
+def test_a_full_disk_leaves_all_for_the_next_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    opened = killed(tmp_path)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(zipfile.ZipFile, "open", full)
+        with pytest.raises(OSError, match="No space"):
+            recover(tmp_path)
+    assert archives(tmp_path) == []
+    assert [path.name for path in opened.parent.iterdir()] == [opened.name]
+    [archive] = recover(tmp_path)
+    assert content(archive)["messages.json"] == LINES
+
+
+def test_archives_come_in_the_order_of_their_tries_and_the_command_is_for_a_shell(tmp_path: Path):
+    folder = tmp_path / "a run"
+    for number in (10, 2, 1):
+        (folder / f"try-{number}").mkdir(parents=True)
+        (folder / f"try-{number}" / f"{KEY}.zip").write_bytes(packed({}))
+    found = archives(folder)
+    assert [path.parent.name for path in found] == ["try-1", "try-2", "try-10"]
+    assert upload_command(found[:1]).endswith(f"comet upload '{found[0]}'")

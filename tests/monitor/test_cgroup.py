@@ -1,0 +1,120 @@
+"""Control groups of both versions, as trees: a container's limits, and those of a group above."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from pipeline.monitor import cgroup
+from tests.monitor.trees import Clock, grow
+
+GIB = 1 << 30
+
+
+def v2(folder: str, cores: str, used_s: float, periods: int, throttled: int, memory: str, used: int) -> dict[str, str]:
+    stat = f"usage_usec {used_s * 1e6:.0f}\nuser_usec 1\nnr_periods {periods}\nnr_throttled {throttled}\n"
+    return {
+        f"{folder}/cpu.max": f"{cores}\n",
+        f"{folder}/cpu.stat": stat,
+        f"{folder}/memory.max": f"{memory}\n",
+        f"{folder}/memory.current": f"{used}\n",
+        f"{folder}/memory.stat": f"anon 1\nfile 2\ninactive_file {GIB}\n",
+    }
+
+
+def v1(folder: str, quota: int, used_s: float, periods: int, throttled: int, memory: int, used: int) -> dict[str, str]:
+    base = "sys/fs/cgroup"
+    return {
+        f"{base}/cpu/{folder}/cpu.cfs_quota_us": f"{quota}\n",
+        f"{base}/cpu/{folder}/cpu.cfs_period_us": "100000\n",
+        f"{base}/cpu/{folder}/cpu.stat": f"nr_periods {periods}\nnr_throttled {throttled}\nthrottled_time 1\n",
+        f"{base}/cpuacct/{folder}/cpuacct.usage": f"{used_s * 1e9:.0f}\n",
+        f"{base}/memory/{folder}/memory.limit_in_bytes": f"{memory}\n",
+        f"{base}/memory/{folder}/memory.usage_in_bytes": f"{used}\n",
+        f"{base}/memory/{folder}/memory.stat": f"cache 1\ninactive_file 5\ntotal_inactive_file {GIB}\n",
+    }
+
+
+LIMITED = {
+    "cgroup/cpu_used_cores": 1.5,
+    "cgroup/cpu_limit_cores": 2.0,
+    "cgroup/cpu_pct": 75.0,
+    "cgroup/cpu_throttled_pct": 50.0,
+    "cgroup/mem_used_bytes": 3.0 * GIB,
+    "cgroup/mem_limit_bytes": 4.0 * GIB,
+    "cgroup/mem_pct": 75.0,
+}
+UNLIMITED = {"cgroup/cpu_used_cores": 1.5, "cgroup/mem_used_bytes": 3.0 * GIB}
+
+
+def seen(root: Path, before: dict[str, str], after: dict[str, str]) -> dict[str, float]:
+    """The metrics of two samples, two seconds apart."""
+    clock = Clock()
+    sources = cgroup.sources(grow(root, before), clock)
+    for source in sources.values():
+        source()
+    clock.now += 2
+    grow(root, after)
+    return {name: value for source in sources.values() for name, value in source().items()}
+
+
+def container(root: Path) -> Path:
+    """What a process in a container sees of version 2: its own group, at the top."""
+    return grow(root, {"proc/self/cgroup": "0::/\n"})
+
+
+def test_limits_of_a_container_of_version_2(tmp_path: Path) -> None:
+    top = "sys/fs/cgroup"
+    before = v2(top, "200000 100000", 10, 100, 10, str(4 * GIB), 4 * GIB)
+    after = v2(top, "200000 100000", 13, 120, 20, str(4 * GIB), 4 * GIB)
+    assert seen(container(tmp_path), before, after) == LIMITED
+
+
+def test_limits_of_version_1(tmp_path: Path) -> None:
+    """As in Docker: the path is that on the host, and what is mounted is the group itself."""
+    paths = "7:memory:/docker/one\n3:cpu,cpuacct:/docker/one\n1:name=systemd:/docker/one\n"
+    grow(tmp_path, {"proc/self/cgroup": paths})
+    before = v1("", 200_000, 10, 100, 10, 4 * GIB, 4 * GIB)
+    after = v1("", 200_000, 13, 120, 20, 4 * GIB, 4 * GIB)
+    assert seen(tmp_path, before, after) == LIMITED
+
+
+def test_without_a_limit_there_is_no_share_of_one(tmp_path: Path) -> None:
+    before = v2("sys/fs/cgroup", "max 100000", 10, 0, 0, "max", 4 * GIB)
+    after = v2("sys/fs/cgroup", "max 100000", 13, 0, 0, "max", 4 * GIB)
+    assert seen(container(tmp_path), before, after) == UNLIMITED
+
+
+def test_without_a_limit_in_version_1(tmp_path: Path) -> None:
+    grow(tmp_path, {"proc/self/cgroup": "7:memory:/\n3:cpu:/\n2:cpuacct:/\n0::/\n"})
+    before = v1("", -1, 10, 0, 0, 9223372036854771712, 4 * GIB)
+    after = v1("", -1, 13, 0, 0, 9223372036854771712, 4 * GIB)
+    assert seen(tmp_path, before, after) == UNLIMITED
+
+
+def test_the_tightest_limit_counts_wherever_it_stands(tmp_path: Path) -> None:
+    """Use and throttling are then those of the group that has it: others may use it up as well."""
+    grow(tmp_path, {"proc/self/cgroup": "0::/pod/main\n"})
+    own, pod = "sys/fs/cgroup/pod/main", "sys/fs/cgroup/pod"
+    before = v2(own, "800000 100000", 1, 1, 0, "max", GIB) | v2(
+        pod, "200000 100000", 10, 100, 10, str(4 * GIB), 4 * GIB
+    )
+    after = v2(own, "800000 100000", 2, 2, 0, "max", GIB) | v2(pod, "200000 100000", 13, 120, 20, str(4 * GIB), 4 * GIB)
+    assert seen(tmp_path, before, after) == LIMITED
+
+
+def test_a_group_that_stood_idle_was_not_throttled(tmp_path: Path) -> None:
+    before = v2("sys/fs/cgroup", "200000 100000", 10, 100, 10, "max", 4 * GIB)
+    found = seen(container(tmp_path), before, before)
+    assert (found["cgroup/cpu_pct"], found["cgroup/cpu_throttled_pct"]) == (0.0, 0.0)
+
+
+def test_without_control_groups_one_line_each_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        assert cgroup.sources(tmp_path) == {}
+    assert [record.getMessage() for record in caplog.records] == [
+        "monitor: cgroup processors is left out: no control group tells of it",
+        "monitor: cgroup memory is left out: no control group tells of it",
+    ]

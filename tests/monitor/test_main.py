@@ -1,0 +1,162 @@
+"""`python -m pipeline.monitor`, as a person types it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.monitor import read
+from tests.waiting import until
+
+ROOT = Path(__file__).resolve().parents[2]
+MONITOR = [sys.executable, "-W", "error", "-m", "pipeline.monitor"]
+
+
+def started(*arguments: str) -> subprocess.Popen[str]:
+    """In a session of its own: a terminal at which the tests run would else be its terminal."""
+    pipe = subprocess.PIPE
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    return subprocess.Popen(
+        [*MONITOR, *arguments], stdout=pipe, stderr=pipe, text=True, start_new_session=True, env=environment
+    )
+
+
+def said(*arguments: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr."""
+    with started(*arguments) as process:
+        out, err = process.communicate()
+        return process.returncode, out, err
+
+
+def sampled(folder: Path, *command: str, hz: float = 20) -> tuple[int, dict[str, Any], str]:
+    """Exit code, what --json says, and stderr."""
+    code, out, err = said("--to", str(folder), "--hz", str(hz), "--json", "--", *command)
+    return code, json.loads(out.splitlines()[-1]), err
+
+
+def test_a_command_is_sampled_with_its_children(tmp_path: Path) -> None:
+    """The command is a shell that only waits; what it has started works."""
+    folder = tmp_path / "new" / "samples"
+    burn = "import time; begin = time.time()\nwhile time.time() < begin + 1: pass"
+    code, found, err = sampled(folder, "/bin/sh", "-c", f"{sys.executable} -c '{burn}' ; exit 7")
+    assert (code, found["exit_code"]) == (7, 7), err
+    samples = read(folder / "record", "samples")
+    assert len(samples) == found["ticks"] >= 10
+    assert samples["proc/rss_bytes"].max() < 1e7  # the shell's, not ours
+    assert {"monitor/sample_ms", "sys/cpu_pct", "proc/children_cpu_pct"} <= set(samples.columns)
+    assert (found["record"], found["figure"]) == (str(folder / "record"), str(folder / "samples.html"))
+    assert found["startup_s"] > 0
+    assert found["figure_s"] > 0
+    assert found["dropped"] == samples["monitor/dropped"].max()
+    assert found["latest_ms"] == pytest.approx(samples["monitor/tick_late_ms"].max(), rel=1e-5)
+    assert "Utilization over time" in Path(found["figure"]).read_text()
+    assert "left out: FileNotFoundError" not in err
+
+
+def test_the_machine_is_sampled_for_some_seconds(tmp_path: Path) -> None:
+    code, out, err = said("--seconds", "1", "--hz", "20", "--to", str(tmp_path))
+    assert code == 0, err
+    first, second, record, figure = out.splitlines()
+    ticks = len(read(tmp_path / "record", "samples"))
+    assert first.startswith(f"{ticks} ticks in 1.0 s, ")
+    assert "% of one core; start-up " in second
+    assert (record, figure) == (f"record: {tmp_path / 'record'}", f"figure: {tmp_path / 'samples.html'}")
+
+
+def test_a_command_too_short_for_a_tick_beside_whose_output_there_is_nothing(tmp_path: Path) -> None:
+    code, out, err = said("--to", str(tmp_path), "--hz", "0.2", "--", "/bin/sh", "-c", "echo mine")
+    assert (code, out) == (0, "mine\n")
+    assert "it ended before the first sample" in err
+    assert "No samples were recorded" in (tmp_path / "samples.html").read_text()
+
+
+def test_a_signal_is_passed_to_the_command_and_the_record_is_whole(tmp_path: Path) -> None:
+    """Not SIGINT: a shell that was started in the background ignores it, and so does all that it starts."""
+    trapped = "trap 'echo told; exit 5' TERM; echo ready; while :; do sleep 0.01; done"
+    with started("--to", str(tmp_path), "--hz", "20", "--", "/bin/sh", "-c", trapped) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        until(lambda: len(read(tmp_path / "record", "samples")) > 2)
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate()
+    assert (process.returncode, out) == (5, "told\n"), err
+    assert "figure: " in err
+    assert read(tmp_path / "record", "samples")["monitor/dropped"].notna().all()
+    assert [path.suffix for path in (tmp_path / "record").iterdir()] == [".gz"]  # closed
+
+
+def code_of(expression: str) -> int:
+    """What an expression of the command's parts gives, in a process that signals may end."""
+    script = "import os, signal; from pipeline.monitor import __main__ as m\n"
+    script += f"with m._signals_held():\n    print({expression})"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True)
+    return int(done.stdout)
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("exit 3", 3),
+        ("kill -9 $$", 137),
+        ("kill -TERM $$", 143),  # signals are not held for the command
+        ("trap 'exit 5' TERM; kill -TERM $PPID; while :; do sleep 0.01; done", 5),
+        ("(sleep 0.1; kill -CONT $$) & kill -STOP $$; exit 4", 4),  # that it was stopped is not its end
+    ],
+)
+def test_exit_code_of_a_command(command: str, code: int) -> None:
+    assert code_of(f"m._outlast(pid := m._start(['/bin/sh', '-c', {command!r}])) + m._exit_code(pid)") == code
+
+
+def test_sampling_the_machine_is_stopped_by_a_signal() -> None:
+    assert code_of("(os.kill(os.getpid(), signal.SIGTERM), m._pause(1000))[1]") == 143
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["--", "no-such-command-here"], 127, "error: there is no command 'no-such-command-here' that could be run"),
+        (["--", __file__], 127, f"error: there is no command {__file__!r} that could be run"),
+        ([], 2, "give either --seconds or a command behind --"),
+        (["--seconds", "3", "--", "true"], 2, "give either --seconds or a command behind --"),
+        (["--seconds", "0"], 2, "--seconds must be a number over 0, got 0.0"),
+        (["--seconds", "nan"], 2, "--seconds must be a number over 0, got nan"),
+        (["--hz", "21", "--seconds", "3"], 2, "--hz must be between 0.2 and 20, got 21.0"),
+        (["true"], 2, "unrecognized arguments: true"),
+    ],
+)
+def test_what_cannot_be_done_is_said_and_writes_nothing(
+    tmp_path: Path, arguments: list[str], code: int, words: str
+) -> None:
+    found, _, err = said("--to", str(tmp_path / "samples"), *arguments)
+    assert (found, list(tmp_path.iterdir())) == (code, []), err
+    assert words in err
+    assert "Traceback" not in err
+
+
+def test_a_folder_with_a_record_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "record").mkdir()
+    code, _, err = said("--to", str(tmp_path), "--seconds", "1")
+    assert code == 2
+    assert f"--to: {tmp_path} holds a record already" in err
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    code, _, err = said("--to", str(tmp_path / "file" / "samples"), "--seconds", "1")
+    assert code == 2
+    assert "Not a directory" in err
+    assert "Traceback" not in err
+
+
+def test_it_imports_nothing_heavy_while_it_samples() -> None:
+    heavy = ["numpy", "pandas", "bokeh", "comet_ml", "tensorflow", "airflow", "PIL"]
+    code = f"import sys, pipeline.monitor.__main__; print([m for m in {heavy} if m in sys.modules])"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    assert output.strip() == "[]"

@@ -1,0 +1,74 @@
+"""A run that has all there is to draw: four servers' samples, GPUs that are held back, a container, checkpoints."""
+
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.evaluation import save
+from pipeline.monitor.record import RecordSink
+from pipeline.monitor.row import Row
+from tests.report.evaluated import ROWS, evaluated, predictions
+from tests.report.test_report import describe
+
+GPUS = 2
+SERVERS = 3
+
+
+def rich_run(folder: Path, seed: int = 1, compute_ms: float = 60.0, epochs: int = 6, steps: int = 60) -> Path:
+    """Write the run into a new folder, which is returned: steps of about ``compute_ms`` and 20 ms of waiting."""
+    describe(folder)
+    save(folder, predictions(20 * ROWS), evaluated(folder, ["circle", "square"], 20 * ROWS))
+    random = np.random.default_rng(seed)
+    sinks = [RecordSink(folder / "record")]
+    sinks += [RecordSink(folder / "servers" / str(index) / "record") for index in range(1, SERVERS)]
+    now, step = 1e9, 0
+    for epoch in range(1, epochs + 1):
+        began = now
+        for batch in range(steps):
+            step += 1
+            times = {
+                "input/wait_ms": random.gamma(4, 5),
+                "step/compute_ms": compute_ms + random.normal(),
+                "step/host_ms": 4.0,
+                "step/checkpoint_ms": 500.0 * (batch == steps // 2),
+            }
+            now += sum(times.values()) / 1000
+            told = {"step/time_ms": sum(times.values()), "input/examples": 32, "epoch": epoch, "first": step == 1}
+            sinks[0].write(Row("batches", now, step, times | told))
+            for index, sink in enumerate(sinks):
+                sink.write(Row("samples", now, step, sample(random, busy=90 - 20 * index)))
+        values = {"loss": 1 / epoch, "accuracy": 0.1 * epoch, "val_loss": 1.2 / epoch, "val_accuracy": 0.09 * epoch}
+        times = {"epoch/time_s": now - began, "epoch/validation_s": 0.5 + 0.1 * random.random()}
+        now += 0.5
+        sinks[0].write(Row("epochs", now, epoch, values | times))
+    for sink in sinks:
+        sink.close()
+    return folder
+
+
+def sample(random: np.random.Generator, busy: float) -> dict[str, float]:
+    """All that a sampler may see."""
+    found = {
+        "sys/cpu_pct": 50.0 + 5 * random.normal(),
+        "proc/cpu_pct": 120.0,
+        "proc/children_cpu_pct": 40.0,
+        "sys/cpu_max_core_pct": 95.0,
+        "sys/mem_pct": 30.0,
+        "cgroup/cpu_pct": 80.0,
+        "cgroup/cpu_throttled_pct": 10.0,
+        "cgroup/mem_pct": 60.0,
+        "pressure/cpu_some_pct": 20.0,
+        "pressure/io_some_pct": 5.0,
+        "pressure/memory_some_pct": 0.0,
+        "sys/disk_read_Bps": 2e8 * random.random(),
+        "sys/disk_write_Bps": 1e6,
+        "sys/net_recv_Bps": 3e8 * random.random(),
+        "sys/net_sent_Bps": 1e5,
+        "monitor/tick_late_ms": 1.0,
+        "monitor/dropped": 0.0,
+    }
+    for gpu in range(GPUS):
+        of_gpu = {"util_pct": busy, "mem_used_bytes": 6e10, "mem_total_bytes": 8e10, "power_w": 600.0}
+        of_gpu |= {"power_limit_w": 700.0, "throttled_power": float(gpu), "throttled_thermal": 0.0}
+        found |= {f"gpu/{gpu}/{name}": value for name, value in of_gpu.items()}
+    return found

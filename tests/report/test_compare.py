@@ -1,0 +1,249 @@
+"""Two runs side by side: the figures, how sure they are, the page and the command."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.__main__ import main
+from pipeline.errors import DatasetError
+from pipeline.estimates import interval
+from pipeline.evaluation import difference, load_predictions, save
+from pipeline.report import compare, compare_runs
+from pipeline.report.run import load
+from pipeline.storage import place_of
+from tests.fake_gcs import FakeGcs
+from tests.report.evaluated import evaluated, predictions
+from tests.report.rich import rich_run
+from tests.report.test_report import EVIL, Page
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Steps of about 84 and 104 ms, of 32 examples each; two trainings with the same settings but one."""
+    folder = tmp_path_factory.mktemp("runs")
+    a, b = rich_run(folder / "a"), rich_run(folder / "b", seed=2, compute_ms=80.0)
+    described = json.loads((a / "run.json").read_text())
+    described["settings"]["epochs"] = 4
+    described["host"]["cores"] = 8
+    (b / "run.json").write_text(json.dumps(described))
+    return a, b
+
+
+@pytest.fixture
+def result(runs: tuple[Path, Path], tmp_path: Path) -> dict[str, Any]:
+    return compare_runs(*runs, tmp_path / "compare.html")
+
+
+def row(result: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(row for row in result["rows"] if row["name"] == name)
+
+
+def test_the_faster_one_is_named_with_its_interval(result: dict[str, Any]):
+    assert result["verdict"].startswith("A is 1.2")
+    assert "times as fast (95% interval 1.1" in result["verdict"]
+    compute = row(result, "compute in it")
+    assert compute["low"] < 20 < compute["high"]
+    assert compute["high"] - compute["low"] < 1
+    assert compute["difference"] == pytest.approx(compute["b"] - compute["a"])
+    wait = row(result, "wait for data in it")
+    assert wait["low"] < 0 < wait["high"]
+    assert row(result, "time of an epoch, without validation")["low"] > 1
+    assert row(result, "best validation accuracy of an epoch") == {
+        "name": "best validation accuracy of an epoch", "unit": "%", "a": pytest.approx(54), "b": pytest.approx(54),
+        "low": None, "high": None, "difference": pytest.approx(0),
+    }  # fmt: skip
+
+
+def test_other_programs_are_named_where_they_may_be_the_difference(runs: tuple[Path, Path], tmp_path: Path):
+    a, b = (load(run) for run in runs)
+    busy = a.samples[["time"]].assign(**{"sys/cpu_pct": 100.0, "proc/cpu_pct": 50.0})
+    alone = b.samples[["time"]].assign(**{"sys/cpu_pct": 100.0, "proc/cpu_pct": 750.0, "proc/children_cpu_pct": 40.0})
+    words = (
+        "But other programs kept 1.5 of 2 cores during A and 0.1 of 8 cores during B busy, which may be all the "
+        "difference."
+    )
+    assert compare.shared_words(replace(a, samples=busy), replace(b, samples=alone)) == words
+    assert compare.shared_words(replace(b, samples=alone), replace(b, samples=alone)) == ""
+    assert compare.compared(replace(a, samples=busy), b, (None, None)).verdict.endswith("all the difference.")
+
+
+def test_one_run_cannot_be_compared_with_itself(runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]):
+    assert main(["report", "compare", str(runs[0]), str(runs[0])]) == 1
+    assert "are the same one" in capsys.readouterr().err
+
+
+def test_what_differs_is_listed(result: dict[str, Any]):
+    assert result["differing"] == {"epochs": [3, 4], "host: cores": [2, 8]}
+
+
+def test_a_run_beside_itself_shows_no_difference(runs: tuple[Path, Path], tmp_path: Path):
+    same = compare_runs(runs[0], runs[0], tmp_path / "same.html")
+    assert same["verdict"].startswith("No difference in speed can be told: B is 1 times as fast (95% interval 0.9")
+    assert "No difference in accuracy can be told" in same["verdict"]
+    assert same["differing"] == {}
+    assert "Settings, host and software are the same" in Page(tmp_path / "same.html").text
+
+
+@pytest.mark.parametrize(("over", "name"), [(1.5, "B"), (0.5, "A")])
+def test_either_may_be_the_faster_one(over: float, name: str):
+    slow, fast = (compare.Drawn(value, np.full(9, value)) for value in (100.0, 100.0 * over))
+    assert compare.speed_words(slow, fast).startswith(f"{name} is {max(over, 1 / over):.3g} times as fast")
+
+
+def test_blocks_cover_what_neighbours_that_are_alike_make_of_a_mean():
+    """Of series whose mean is 0, intervals of single rows would leave it out more often than not."""
+    covered = {"blocks": 0, "rows": 0}
+    for seed in range(60):
+        random = np.random.default_rng(seed)
+        series = correlated(random, 600)
+        drawn = {
+            "blocks": compare.ratios_of_blocks(series, np.ones(600), random),
+            "rows": random.choice(series, (1000, 600)).mean(axis=1),
+        }
+        for name, means in drawn.items():
+            low, high = interval(means)
+            covered[name] += bool(low <= 0 <= high)
+    assert covered["blocks"] > 48
+    assert covered["rows"] < 36
+
+
+def correlated(random: np.random.Generator, count: int) -> np.ndarray:
+    """Each value is nine tenths of the one before, and noise."""
+    values = [random.normal() / (1 - 0.9**2) ** 0.5]
+    for noise in random.normal(size=count - 1):
+        values.append(0.9 * values[-1] + noise)
+    return np.array(values)
+
+
+def test_a_block_is_drawn_whole_and_goes_round_the_end():
+    values = np.array([1.0, 10.0, 100.0, 1000.0])
+    drawn = compare.ratios_of_blocks(values, np.ones(4), np.random.default_rng(0))
+    pairs = [11, 110, 1100, 1001]
+    assert set(drawn.tolist()) == {(one + other) / 4 for one in pairs for other in pairs}
+
+
+def test_few_steps_are_not_compared(tmp_path: Path):
+    a, b = (rich_run(tmp_path / name, epochs=2, steps=5) for name in "ab")
+    found = compare_runs(a, b, tmp_path / "compare.html")
+    assert found["verdict"].startswith("Not enough steps to compare the speed: 8 and 8 steady ones, 10 of each")
+    assert row(found, "time of an epoch, without validation")["low"] is None  # of two epochs
+    assert "examples a second" not in [each["name"] for each in found["rows"]]
+
+
+GOOD = [(0, 0, 0.9)] * 90 + [(0, 1, 0.6)] * 10
+BAD = [(0, 0, 0.9)] * 60 + [(0, 1, 0.6)] * 40
+OTHER = [(1, 0, 0.9)] * 60 + [(0, 1, 0.6)] * 40
+
+
+def evaluate(run: Path, rows: list[tuple[int, int, float]]) -> None:
+    save(run, predictions(rows), evaluated(run, ["circle", "square"], rows))
+
+
+def test_models_are_compared_on_the_same_images(tmp_path: Path):
+    a, b = (rich_run(tmp_path / name, epochs=1, steps=12) for name in "ab")
+    evaluate(a, BAD)
+    evaluate(b, GOOD)
+    found = compare_runs(a, b, tmp_path / "compare.html")
+    accuracy = row(found, "accuracy")
+    paired = difference(load_predictions(b), load_predictions(a), seed=0)
+    assert accuracy["difference"] == pytest.approx(100 * paired.value)
+    assert (accuracy["low"], accuracy["high"]) == pytest.approx((100 * paired.low, 100 * paired.high), abs=1.5)
+    assert "B is better: its accuracy is 30 points higher (95% interval 2" in found["verdict"]
+    assert "top-5 accuracy" not in [each["name"] for each in found["rows"]]  # of two classes
+
+
+@pytest.mark.parametrize("why", ["other images", "another version", "no predictions"])
+def test_models_on_other_images_have_no_interval(tmp_path: Path, why: str):
+    a, b = (rich_run(tmp_path / name, epochs=1, steps=12) for name in "ab")
+    evaluate(a, GOOD)
+    evaluate(b, OTHER if why == "other images" else BAD)
+    if why == "another version":
+        (b / "run.json").write_text((b / "run.json").read_text().replace('"v1"', '"v2"'))
+    if why == "no predictions":
+        (b / "predictions.npz").unlink()
+    found = compare_runs(a, b, tmp_path / "compare.html")
+    assert row(found, "accuracy")["low"] is None
+    assert row(found, "accuracy")["a"] == pytest.approx(90)
+    assert "The models are not compared image by image: " in found["note"]
+    assert ("B kept no predictions.npz" in found["note"]) == (why == "no predictions")
+    assert "better" not in found["verdict"]
+
+
+def test_the_page_shows_both_on_the_same_axes(result: dict[str, Any]):
+    page = Page(Path(result["comparison"]))
+    words = " ".join(page.text.split())
+    for expected in (result["verdict"], "examples a second", "B less A", "host: cores 2 8", "epochs 3 4"):
+        assert expected in words, expected
+    assert Path(result["comparison"]).stat().st_size < 5e6
+    assert page.count("script") == 2
+
+
+def test_names_of_others_do_no_harm(tmp_path: Path):
+    runs = [rich_run(tmp_path / name, epochs=1, steps=12) for name in "ab"]
+    described = json.loads((runs[0] / "run.json").read_text())
+    (runs[0] / "run.json").write_text(json.dumps({**described, "run_id": EVIL, "settings": {EVIL: EVIL}}))
+    compare_runs(*runs, tmp_path / "compare.html")
+    page = Page(tmp_path / "compare.html")
+    assert (page.count("script"), page.count("img")) == (2, 0)
+    assert EVIL in page.text
+
+
+def test_killed_runs_can_be_compared(tmp_path: Path):
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "run.json").write_text("{}")
+    found = compare_runs(tmp_path / "a", tmp_path / "b", tmp_path / "compare.html")
+    assert found["verdict"].startswith("Not enough steps")
+    assert Page(tmp_path / "compare.html").count("script") == 0
+
+
+def test_a_folder_without_a_run_is_said_and_nothing_is_written(runs: tuple[Path, Path], tmp_path: Path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DatasetError, match=r"empty holds no run: there is no run\.json"):
+        compare_runs(runs[0], tmp_path / "empty", tmp_path / "compare.html")
+    assert not (tmp_path / "compare.html").exists()
+
+
+# --- the command ------------------------------------------------------------------------------------------------------
+
+
+def test_the_command_prints_the_table(
+    runs: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.chdir(tmp_path)
+    assert main(["report", "compare", *map(str, runs)]) == 0
+    words = capsys.readouterr().out
+    assert words.startswith("A is 1.2")
+    assert "epochs: 3 | 4" in words
+    assert (tmp_path / "compare.html").exists()
+    assert main(["report", "compare", *map(str, runs), "--to", "other.html", "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["comparison"] == "other.html"
+    assert row(printed, "examples a second")["low"] < 0
+
+
+@pytest.mark.parametrize("to", ["gs://bucket/compare.html", "compare.txt", "nowhere/compare.html"])
+def test_a_page_that_cannot_be_written_is_refused_first(to: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["report", "compare", "/no/run", "/no/other", "--to", to]) == 1
+    assert "--to must be a local file that ends in .html" in capsys.readouterr().err
+
+
+def test_the_report_of_one_run_is_a_command_as_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    assert main(["report", str(tmp_path)]) == 1
+    assert f"{tmp_path} holds no run" in capsys.readouterr().err
+    assert main(["report", "./compare"]) == 1  # a folder of that name
+    assert "compare holds no run" in capsys.readouterr().err
+
+
+def test_runs_in_a_bucket_are_compared(gcs: FakeGcs, runs: tuple[Path, Path], tmp_path: Path):
+    places = [place_of(f"gs://bucket/runs/{name}") for name in "ab"]
+    for name, run in zip("ab", runs, strict=True):
+        gcs.put_folder("bucket", f"runs/{name}/", run)
+    found = compare_runs(*places, tmp_path / "there.html")
+    here = compare_runs(*runs, tmp_path / "here.html")
+    assert found["rows"] == here["rows"]
+    assert found["a"] == "gs://bucket/runs/a"

@@ -1,0 +1,94 @@
+"""Figures of a training: what they say, and what is drawn."""
+
+import pandas
+import pytest
+
+from pipeline.report import figures
+from pipeline.report.drawing import Figure, embedded
+
+NOTHING = pandas.DataFrame({"time": [], "step": []})
+BATCHES = pandas.DataFrame(
+    {
+        "epoch": [1, 1, 2, 2],
+        "first": [1, 0, 0, 0],
+        "input/wait_ms": [100.0, 100.0, 100.0, 100.0],
+        "step/compute_ms": [500.0, 500.0, 500.0, 500.0],
+        "step/host_ms": [50.0, 50.0, 50.0, 50.0],
+        "step/checkpoint_ms": [0.0, 0.0, 0.0, 400.0],
+        "step/time_ms": [650.0, 650.0, 650.0, 1050.0],
+    }
+)
+EPOCHS = pandas.DataFrame({"step": [1], "time": [9.0], "epoch/time_s": [1.3], "epoch/validation_s": [1.0]})
+
+
+def test_where_a_second_went():
+    figure = figures.time_spent(BATCHES, EPOCHS)
+    assert figure.sentence == (
+        "Of a second of the training, 100 ms waiting for data, 500 ms computing, 50 ms host, 100 ms checkpoints, "
+        "250 ms validation (4 s together, every step counted)."
+    )
+    whole, by_epoch = (item.renderers for item in figure.items)
+    assert [bar.name for bar in whole] == ["waiting for data", "computing", "host", "checkpoints", "validation"]
+    shares = {name: values for name, values in whole[0].data_source.data.items() if name != "y"}
+    assert shares == {
+        "waiting for data": [100],
+        "computing": [500],
+        "host": [50],
+        "checkpoints": [100],
+        "validation": [250],
+    }
+    drawn = by_epoch[0].data_source.data
+    assert {name: values.tolist() for name, values in drawn.items()} == {
+        "epoch": [1, 2],
+        "waiting for data": [0.2, 0.2],
+        "computing": [1.0, 1.0],
+        "host": [0.1, 0.1],
+        "checkpoints": [0.0, 0.4],
+        "validation": [1.0, 0.0],  # the second epoch is not finished
+    }
+
+
+def test_what_took_no_time_is_not_drawn():
+    figure = figures.time_spent(BATCHES.drop(columns=["step/checkpoint_ms", "step/host_ms"]), NOTHING)
+    assert [[bar.name for bar in item.renderers] for item in figure.items] == [["waiting for data", "computing"]] * 2
+    assert figures.time_spent(NOTHING, NOTHING).items == ()
+
+
+def test_of_many_epochs_the_last_are_drawn():
+    count = figures.MOST_EPOCHS + 7
+    batches = pandas.DataFrame({"epoch": range(1, count + 1), "step/compute_ms": 5.0})
+    figure = figures.time_spent(batches, NOTHING)
+    assert f"of {count:,} epochs the last {figures.MOST_EPOCHS} are drawn" in figure.sentence
+    assert figure.items[1].renderers[0].data_source.data["epoch"].tolist() == list(range(8, count + 1))
+
+
+@pytest.mark.parametrize(("times", "titles"), [([1.0], []), ([1.0, 3.0], ["Time of an epoch", "Validation after it"])])
+def test_times_of_epochs_have_their_distribution(times: list[float], titles: list[str]):
+    epochs = pandas.DataFrame({"epoch/time_s": times, "epoch/validation_s": times})
+    figure = figures.times(BATCHES.iloc[:0], epochs)
+    assert [item.title.text for item in figure.items] == titles
+    assert ("An epoch took from 1 to 3 s (median 2 s)." in figure.sentence) == bool(titles)
+
+
+def test_seconds_and_more_are_written_out():
+    batches = pandas.concat([BATCHES] * 3, ignore_index=True)
+    assert (
+        "took less than 850 ms, 95% less than 1,050 ms and the longest 1,050 ms"
+        in figures.times(batches, NOTHING).sentence
+    )
+
+
+def test_loss_and_accuracy_are_moved_together_and_the_wheel_is_left_alone():
+    epochs = pandas.DataFrame({"step": [1, 2], "loss": [2.0, 1.0], "accuracy": [0.1, 0.2]})
+    loss, accuracy = figures.learning(epochs).items
+    assert loss.x_range is accuracy.x_range
+    assert loss.toolbar.active_scroll is None
+    assert [type(tool).__name__ for tool in loss.toolbar.tools].count("WheelZoomTool") == 1
+
+
+def test_all_plots_of_a_page_are_one_document_with_a_place_for_each():
+    epochs = pandas.DataFrame({"step": [1, 2], "loss": [2.0, 1.0], "accuracy": [0.1, 0.2]})
+    drawn = embedded([figures.learning(epochs), Figure("none", "None", "Nothing.")])
+    assert list(drawn["documents"]) == ["figures"]
+    assert list(drawn["render"][0]["roots"].values()) == ["learning-0", "learning-1"]
+    assert embedded([Figure("none", "None", "Nothing.")]) == {}

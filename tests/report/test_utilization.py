@@ -1,0 +1,121 @@
+"""What the machines did: which panels tell something, and what is said of the sampler and of other servers."""
+
+import numpy as np
+import pandas
+import pytest
+
+from pipeline.report import utilization as shown
+
+NO_EPOCHS = pandas.DataFrame({"time": []})
+
+
+def samples(**columns: float | list[float]) -> pandas.DataFrame:
+    """Four samples a fifth of a second apart; ``sys__cpu_pct`` stands for sys/cpu_pct."""
+    named = {name.replace("__", "/"): values for name, values in columns.items()}
+    return pandas.DataFrame({"time": 1e9 + 0.2 * np.arange(4), "step": 0, "sys/cpu_pct": 50.0, **named})
+
+
+def titles(table: pandas.DataFrame) -> list[str]:
+    return [panel.title.text for panel in shown.utilization(table, NO_EPOCHS).items]
+
+
+@pytest.mark.parametrize(
+    ("columns", "panels"),
+    [
+        ({}, ["Processor (%)"]),
+        ({"gpu__0__util_pct": 0.0}, ["Processor (%)", "GPU (%)"]),  # idle tells, too
+        ({"gpu__0__util_pct": 5.0, "gpu__1__util_pct": 5.0}, ["Processor (%)", "GPU (%), 2 together"]),
+        ({"pressure__cpu_some_pct": 0.0, "sys__cpu_iowait_pct": 0.5}, ["Processor (%)"]),
+        (
+            {"pressure__cpu_some_pct": 0.0, "sys__cpu_iowait_pct": 5.0},
+            ["Processor (%)", "Tasks that wait (% of the time)"],
+        ),
+        ({"cgroup__cpu_throttled_pct": [0, 0, 9.0, 0]}, ["Processor (%)", "Held back (% of the time)"]),
+        ({"sys__disk_read_Bps": 1e3, "sys__disk_write_Bps": 1e3}, ["Processor (%)"]),
+        ({"sys__disk_read_Bps": 1e3, "sys__disk_write_Bps": 2e6}, ["Processor (%)", "Disk (MB/s)"]),
+        ({"sys__net_recv_Bps": [np.nan, 3e6, 1, 1]}, ["Processor (%)", "Network (MB/s)"]),
+        ({"sys__net_recv_Bps": np.nan}, ["Processor (%)"]),
+    ],
+)
+def test_a_panel_is_drawn_where_it_tells_something(columns: dict[str, float], panels: list[str]):
+    assert titles(samples(**columns)) == panels
+
+
+def test_a_curve_that_was_not_recorded_is_left_out_of_its_panel():
+    table = samples(sys__net_recv_Bps=np.nan, sys__net_sent_Bps=3e6)
+    panel = next(panel for panel in shown.PANELS if panel.title.startswith("Network"))
+    assert [curve.words for curve in shown.telling(panel, table)] == ["sent"]
+
+
+def test_panels_share_their_time_and_only_that_is_zoomed():
+    figure = shown.utilization(samples(sys__mem_pct=10.0), NO_EPOCHS)
+    assert len({panel.x_range.id for panel in figure.items}) == 1
+    assert {tool.dimensions for panel in figure.items for tool in panel.tools if hasattr(tool, "zoom_on_axis")} == {
+        "width"
+    }
+
+
+def test_gpus_are_taken_together():
+    of_gpus = {
+        "util_pct": (80.0, 100.0),
+        "mem_used_bytes": (10.0, 30.0),
+        "mem_total_bytes": (100.0, 100.0),
+        "power_w": (300.0, 400.0),
+        "throttled_power": (0.0, 1.0),
+    }
+    table = samples(**{f"gpu__{gpu}__{name}": of_gpus[name][gpu] for name in of_gpus for gpu in (0, 1)})
+    together = shown.with_gpus_together(table).iloc[0]
+    assert together.filter(regex="^gpu/[a-z]").to_dict() == {
+        "gpu/util_pct": 90.0,
+        "gpu/power_w": 700.0,
+        "gpu/mem_pct": 20.0,
+        "gpu/throttled_power": 50.0,
+    }
+    assert shown.held_words(shown.with_gpus_together(table)) == "Held back: GPU, by its power limit, 50% of the time."
+
+
+def test_power_is_said_against_its_limit():
+    table = samples(gpu__0__util_pct=90.0, gpu__0__power_w=650.0, gpu__0__power_limit_w=700.0)
+    assert "the GPU 90%, drawing 650 of at most 700 W" in shown.utilization(table, NO_EPOCHS).sentence
+
+
+@pytest.mark.parametrize(
+    ("columns", "words"),
+    [
+        ({}, ""),
+        ({"monitor__tick_late_ms": 19.0, "monitor__sample_ms": 9.0, "monitor__dropped": 0.0}, ""),
+        ({"monitor__tick_late_ms": 40.0}, "The sampler was held up: one sample in twenty was more than 40 ms late. "),
+        ({"monitor__sample_ms": [2.0, 30, 30, 30]}, "The sampler was held up: taking a sample took 30 ms. "),
+        ({"monitor__dropped": [0.0, 1, 1, 1]}, "The sampler was held up: 1 sample was left out. "),
+        ({"monitor__dropped": [2.0, 3, 0, 1]}, "The sampler was held up: 4 samples were left out. "),  # two processes
+    ],
+)
+def test_a_sampler_that_was_held_up_is_said(columns: dict[str, float | list[float]], words: str):
+    said = shown.sampler_words(samples(**columns))
+    assert said == (words and words + shown.WHY_LATE)
+    assert (said in shown.utilization(samples(**columns), NO_EPOCHS).notes) == bool(said)
+
+
+def test_each_server_has_a_line_and_the_least_busy_is_named():
+    machines = {0: samples(gpu__0__util_pct=95.0), 1: samples(gpu__0__util_pct=40.0), 2: samples(sys__cpu_pct=70.0)}
+    figure = shown.servers(machines, NO_EPOCHS)
+    assert figure.sentence.startswith("Server 1 was the least busy with 40% on average, server 0 the busiest with 95%")
+    lines = [line.name for line in figure.items[0].renderers if line.name]
+    assert lines == ["server 0", "server 1", "server 2"]
+
+
+def test_of_many_servers_the_least_busy_are_drawn():
+    machines = {index: samples(sys__cpu_pct=90.0 - index) for index in range(40)}
+    figure = shown.servers(machines, NO_EPOCHS)
+    lines = [line.name for line in figure.items[0].renderers if line.name]
+    assert lines == [f"server {index}" for index in range(40 - shown.MOST_LINES, 40)]
+    assert f"the {shown.MOST_LINES} least busy of 40 are drawn" in figure.sentence
+    assert (
+        len({(line.glyph.line_color, str(line.glyph.line_dash)) for line in figure.items[0].renderers if line.name})
+        == 15
+    )
+
+
+def test_a_server_without_a_record_is_left_out():
+    machines = {0: samples(), 1: pandas.DataFrame({"time": [], "step": []})}
+    assert shown.servers(machines, NO_EPOCHS).items == ()

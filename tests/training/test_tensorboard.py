@@ -1,0 +1,89 @@
+"""TensorBoard as a sink: its event files, read as TensorBoard reads them."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from pipeline.config import settings_from
+from pipeline.errors import Preempted
+from pipeline.monitor.record import RecordSink, rows
+from pipeline.monitor.row import Row
+from pipeline.train import prepare_run
+from pipeline.training.job import run_job
+from pipeline.training.tensorboard import TensorBoardSink
+
+
+def scalars(folder: Path) -> Iterator[tuple[int, str, float]]:
+    """Step, name and value of each scalar."""
+    for path in sorted(folder.glob("*tfevents*")):
+        first, *events = (tf.compat.v1.Event.FromString(each.numpy()) for each in tf.data.TFRecordDataset(str(path)))
+        assert first.file_version == "brain.Event:2"
+        for event in events:
+            for value in event.summary.value:
+                assert value.metadata.plugin_data.plugin_name == "scalars"
+                yield event.step, value.tag, tf.make_ndarray(value.tensor).item()
+
+
+def test_it_has_epochs_as_they_are_and_windows_of_the_rest(tmp_path: Path):
+    with closing(TensorBoardSink(tmp_path)) as sink:
+        for step in range(1, 31):
+            sink.write(Row("samples", 100 + step / 10, step, {"sys/cpu_pct": step}))
+            sink.write(Row("batches", 100 + step / 10, step, {"step/time_ms": 10.0, "epoch": 1}))
+        sink.write(Row("epochs", 103.0, 1, {"loss": 0.5}))
+    assert list(scalars(tmp_path)) == [(1, "loss", 0.5)]
+    found = list(scalars(tmp_path / "windows"))
+    assert [each for each in found if each[1].startswith("sys/cpu_pct")] == [
+        (20, "sys/cpu_pct", 10.5),
+        (20, "sys/cpu_pct/max", 20.0),
+        (30, "sys/cpu_pct", 25.5),
+        (30, "sys/cpu_pct/max", 30.0),
+    ]
+    assert {name for _, name, _ in found} == {
+        f"{name}{end}" for name in ("sys/cpu_pct", "step/time_ms") for end in ("", "/max")
+    }
+
+
+def test_each_value_has_the_time_at_which_it_was_taken(tmp_path: Path):
+    with closing(TensorBoardSink(tmp_path)) as sink:
+        sink.write(Row("epochs", 1234.5, 1, {"loss": 0.5}))
+    [path] = tmp_path.glob("*tfevents*")
+    _, event = (tf.compat.v1.Event.FromString(each.numpy()) for each in tf.data.TFRecordDataset(str(path)))
+    assert event.wall_time == 1234.5
+
+
+def test_a_try_writes_done_epochs_anew_and_adds_windows(tmp_path: Path):
+    for first, done in ((1, []), (2, [Row("epochs", 1.0, 1, {"loss": 0.9})])):
+        with closing(TensorBoardSink(tmp_path, done)) as sink:
+            for epoch in (first, first + 1):  # the second one of the first try is behind no checkpoint
+                sink.write(Row("epochs", epoch, epoch, {"loss": 1 - epoch / 10}))
+                sink.write(Row("samples", epoch, epoch, {"x": first}))
+    assert list(scalars(tmp_path)) == [
+        (1, "loss", pytest.approx(0.9)),
+        (2, "loss", pytest.approx(0.8)),
+        (3, "loss", pytest.approx(0.7)),
+    ]
+    assert [(step, value) for step, name, value in scalars(tmp_path / "windows") if name == "x"] == [(2, 1.0), (3, 2.0)]
+
+
+@pytest.mark.long
+def test_a_job_has_each_epoch_once_also_after_a_stop(published: Path, tmp_path: Path):
+    """Of a job that was stopped in its second epoch, too."""
+    values = {"workspace": str(tmp_path), "image_size": 32, "batch_size": 8, "epochs": 2, "tensorboard": True}
+    run = prepare_run(settings_from(values), published, "run")
+    asked = iter(range(100))
+    with pytest.raises(Preempted):
+        run_job(run, lambda: next(asked) >= 9)
+    with closing(RecordSink(run.folder / "record")) as sink:  # as of one that was killed before its checkpoint
+        sink.write(Row("epochs", 1.0, 2, {"val_loss": 99.0}))
+    run_job(run, lambda: False)
+    found = list(scalars(run.folder / "tensorboard"))
+    losses = [(step, value) for step, name, value in found if name == "val_loss"]
+    recorded = [(row.step, pytest.approx(row.values["val_loss"])) for row in rows(run.folder / "record", "epochs")]
+    assert losses == recorded
+    assert len(losses) == 2
+    assert {"loss", "accuracy", "val_loss", "learning_rate", "input/wait_fraction"} <= {name for _, name, _ in found}
+    windows = {name for _, name, _ in scalars(run.folder / "tensorboard" / "windows")}
+    assert {"sys/cpu_pct", "sys/cpu_pct/max", "input/wait_ms", "step/time_ms/max"} <= windows
