@@ -148,15 +148,24 @@ class Gcs:
         return file
 
     def fetch(self, path: BucketPath, file: IO[bytes], stat: ObjectStat | None = None) -> ObjectStat:
-        """Write one generation of an object into an empty `file`, checked as a whole; `file` then stands at its start.
+        """Write one generation of an object, or the newest, into an empty `file`, which then stands at its start.
 
-        Raises StorageError where it arrives damaged twice.
+        It is checked as a whole. Raises FileNotFoundError; StorageError where it arrives damaged twice.
         """
-        known = stat or self.stat(path)
+        if stat:
+            return self._fetch_generation(path, file, stat)
+        for _ in range(REPLACE_TRIES):
+            newest = self.stat(path)
+            # A bucket keeps no old generation: one that was replaced since that look is gone.
+            with suppress(FileNotFoundError):
+                return self._fetch_generation(path, file, newest)
+        raise StorageError(f"{path} was replaced by others {REPLACE_TRIES} times while it was read: run again")
+
+    def _fetch_generation(self, path: BucketPath, file: IO[bytes], stat: ObjectStat) -> ObjectStat:
         for _ in range(2):
-            if self._fetched(path, file, known) == known.crc32c:
+            if self._fetched(path, file, stat) == stat.crc32c:
                 file.seek(0)
-                return known
+                return stat
             _log.warning("%s arrived damaged", path)
         raise StorageError(_damaged(path))
 

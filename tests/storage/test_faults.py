@@ -196,18 +196,40 @@ def test_a_deletion_whose_answer_was_lost_is_done(gcs: FakeGcs):
 # --- 4: something else stands there -----------------------------------------------------------------------------------
 
 
-def test_what_took_the_place_of_what_is_deleted_stays(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
+def replace_after_a_look(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+    """Somebody else replaces what is looked at, before anything is done with it."""
+
     def replaced(path: BucketPath) -> storage.ObjectStat:
         seen = look(path)
-        gcs.put("bucket", path.key, b"theirs")
+        if next(left, None) is not None:
+            gcs.put("bucket", path.key, b"theirs")
         return seen
 
-    write_new()
+    left = iter(range(times))
     client = requests_of.client()
     look = client.stat
     monkeypatch.setattr(client, "stat", replaced)
+
+
+def test_what_took_the_place_of_what_is_deleted_stays(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
+    write_new()
+    replace_after_a_look(gcs, monkeypatch, times=1)
     PLACE.unlink()
     assert PLACE.read_bytes() == b"theirs"
+
+
+def test_what_took_the_place_of_what_is_opened_is_read(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
+    write_new(LARGE)
+    replace_after_a_look(gcs, monkeypatch, times=2)
+    with PLACE.open() as file:
+        assert file.read() == b"theirs"
+
+
+def test_what_is_replaced_again_and_again_while_it_is_read_is_named(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
+    write_new()
+    replace_after_a_look(gcs, monkeypatch, times=100)
+    with pytest.raises(StorageError, match="gs://bucket/folder/file was replaced by others 10 times while it was read"):
+        PLACE.open()
 
 
 @pytest.mark.usefixtures("deadline")
