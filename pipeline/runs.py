@@ -4,6 +4,8 @@ The folder is a local one, which is mirrored where the workspace is a bucket (pi
 
 run.json        what is trained: settings, data set, host, software
 record/         the local record of the monitor
+overview/       windows of that, to be drawn while it trains
+verdict.json    what has limited the training lately
 checkpoints/    to go on from
 best.json       the best epochs so far, the last one the best, and the files of their models
 model.keras     the best model, once the training is complete
@@ -48,6 +50,7 @@ from pipeline.workspace import place_hash, run_folder
 EXIT_PREEMPTED = 75  # EX_TEMPFAIL of sysexits.h
 LOCK_WAIT_S = 60.0
 EXPORT, ABOUT = "export", "about.json"
+VERDICT = "verdict.json"
 _AT_ONCE = "micro_batches.json"
 _log = logging.getLogger(__name__)
 
@@ -67,6 +70,8 @@ class Run:
     """Of the training server that it is for. `folder` is its own."""
     dag: str = ""
     """Id of the DAG that trains: another one may have the same run ids."""
+    steps_per_epoch: int = 0
+    """0 where a run of an earlier version did not say."""
 
     @property
     def server(self) -> Server:

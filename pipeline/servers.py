@@ -1,9 +1,15 @@
 """The training servers: which one, of how many."""
 
 from dataclasses import dataclass
+from math import ceil
 
 SERVERS, CLUSTER = "servers", "cluster"
 """Folders of a run: what the servers but the first one have of their own, and where all of them meet."""
+
+
+def steps_of_epoch(examples: int, servers: int, batch_size: int) -> int:
+    """How many batches of ``batch_size`` examples each of the servers takes: as many as the one with the most."""
+    return ceil(ceil(examples / servers) / batch_size)
 
 
 @dataclass(frozen=True)

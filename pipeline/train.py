@@ -33,7 +33,7 @@ from pipeline.runs import (
     training_folder,
     training_place,
 )
-from pipeline.servers import CLUSTER
+from pipeline.servers import CLUSTER, steps_of_epoch
 from pipeline.snapshot import load_snapshot
 from pipeline.storage import BucketPath, Place, place_of
 
@@ -102,6 +102,7 @@ def prepare_run(settings: Settings, dataset: Place, run_id: str, index: int = 0,
         software={name: installed_version(name) for name in _SOFTWARE},
         index=index,
         dag=dag,
+        steps_per_epoch=_steps_per_epoch(content, settings),
     )
     place = run.place
     if isinstance(place, BucketPath):
@@ -111,6 +112,11 @@ def prepare_run(settings: Settings, dataset: Place, run_id: str, index: int = 0,
     elif isinstance(place, BucketPath):  # the bucket may have failed at its end
         Mirror(run.folder, place).sync()
     return run
+
+
+def _steps_per_epoch(dataset: Dataset, settings: Settings) -> int:
+    servers = settings.num_training_servers
+    return steps_of_epoch(dataset.splits["train"].examples, servers, settings.batch_size // servers)
 
 
 def require_startable(settings: Settings, dataset: Place) -> Dataset:

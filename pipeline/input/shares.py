@@ -7,11 +7,10 @@ the others, which would wait for it in every epoch. At most two files of a serve
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import ceil
 from typing import NamedTuple
 
 from pipeline.dataset import Dataset, Shard
-from pipeline.servers import Server
+from pipeline.servers import Server, steps_of_epoch
 
 
 class Piece(NamedTuple):
@@ -45,7 +44,7 @@ def share_of(shards: Sequence[Shard], batch_size: int, server: Server) -> Share:
     """The share of `server` in batches of `batch_size` examples a server."""
     total = sum(shard.examples for shard in shards)
     own = tuple(pieces_between(shards, *(total * n // server.count for n in (server.index, server.index + 1))))
-    steps = ceil(ceil(total / server.count) / batch_size)
+    steps = steps_of_epoch(total, server.count, batch_size)
     missing = steps * batch_size - sum(piece.examples for piece in own)
     # Copies of examples, not black squares: those would change what batch normalization sees.
     whole = tuple(pieces_between(shards, 0, total))

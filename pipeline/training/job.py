@@ -25,7 +25,7 @@ from pipeline.monitor.record import rows
 from pipeline.monitor.servers import SampleTeller, aggregate
 from pipeline.progress import progress
 from pipeline.rendezvous import Gang
-from pipeline.runs import Run, save_result
+from pipeline.runs import VERDICT, Run, save_result
 from pipeline.storage import place_of
 from pipeline.training.blame import examples_in_words
 from pipeline.training.callbacks import Callbacks
@@ -67,7 +67,7 @@ def run_job(
 def _monitored(run: Run, gang: Gang | None, sinks: Sequence[Sink]) -> AbstractContextManager[Monitor]:
     """Each server records its own machine; trackers are told by server 0, for all."""
     comet = comet_options(run) if run.server.is_chief else None
-    live = LiveVerdict(partial(advised, settings=run.settings))
+    live = LiveVerdict(partial(advised, settings=run.settings), run.folder / VERDICT)
     if gang is None:
         return open_monitor(run.folder, run.settings.sample_hz, comet, [live, *sinks])
     of_all = {"servers": lambda: aggregate(gang.samples)} if run.server.is_chief else {}

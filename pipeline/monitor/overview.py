@@ -1,0 +1,35 @@
+"""An overview of the record: windows of its rows, few enough to be read whole while a run of any length goes on.
+
+    overview/samples-00000.csv   time,step,sys/cpu_pct,...,sys/cpu_pct/max,...
+
+A row for each two seconds at first, and one for each half minute after ten hours (pipeline/monitor/window.py).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipeline.monitor.record import RecordSink
+from pipeline.monitor.row import Row
+from pipeline.monitor.window import Windows
+
+OVERVIEW = "overview"
+
+
+class OverviewSink:
+    """Writes means and maxima of windows as a record of their own in ``folder``; `read` reads it.
+
+    Raises OSError where the folder or the disk cannot be written.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._record, self._windows = RecordSink(folder), Windows()
+
+    def write(self, row: Row) -> None:
+        for window in self._windows.add(row):
+            self._record.write(window)
+
+    def close(self) -> None:
+        for window in self._windows.take():
+            self._record.write(window)
+        self._record.close()

@@ -1,0 +1,31 @@
+"""The overview of a record: few rows, and no peak that vanishes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipeline.monitor.overview import OverviewSink
+from pipeline.monitor.record import read
+from pipeline.monitor.row import Row
+
+
+def test_ten_hours_are_some_thousand_rows_that_have_every_peak(tmp_path: Path) -> None:
+    sink = OverviewSink(tmp_path)
+    for tick in range(36_000):  # one a second
+        sink.write(Row("samples", 1000.0 + tick, tick, {"sys/cpu_pct": 100.0 if tick == 30_000 else 10.0}))
+    sink.close()
+    table = read(tmp_path, "samples")
+    assert 3000 < len(table) < 4000
+    assert table["sys/cpu_pct/max"].max() == 100
+    assert table["sys/cpu_pct"].max() < 20
+    assert table["step"].iloc[-1] == 35_999
+
+
+def test_what_is_under_way_is_written_at_the_end_and_epochs_as_they_come(tmp_path: Path) -> None:
+    sink = OverviewSink(tmp_path)
+    sink.write(Row("epochs", 1000.0, 1, {"loss": 2.0}))
+    sink.write(Row("batches", 1000.5, 1, {"input/wait_ms": 1.0, "epoch": 1}))
+    assert read(tmp_path, "epochs")["loss"].tolist() == [2.0]
+    assert len(read(tmp_path, "batches")) == 0
+    sink.close()
+    assert read(tmp_path, "batches")["input/wait_ms"].tolist() == [1.0]
