@@ -16,6 +16,7 @@ from airflow.sdk import (
 
 from dags.defaults import training_retries
 from dags.notify import notifiers
+from dags.places import DATASET_PLACE, TRAINING_PLACE
 from pipeline.config import Settings, settings_from
 from pipeline.errors import GateError, SettingsError
 from pipeline.storage import place_of
@@ -123,6 +124,7 @@ def commit(plan_file: str, settings: dict[str, Any]) -> dict[str, Any]:
     dataset = commit_dataset(place_of(plan_file), settings_from(settings), answers(place_of(plan_file)))
     made = summary(load_plan(place_of(plan_file)), dataset)
     context = get_current_context()
+    context["ti"].xcom_push(key=DATASET_PLACE, value=made["dataset"])
     for asset in context["task"].outlets:
         context["outlet_events"][asset].extra = {
             **{name: settings[name] for name in ("dataset_name", "data_date")},
@@ -265,6 +267,7 @@ class TrainOperator(BaseOperator):
 
         dataset = place_of(self.dataset)
         run = prepare_run(settings_from(self.settings), dataset, self.training, self.server, self.dag_id)
+        context["ti"].xcom_push(key=TRAINING_PLACE, value=str(run.training))
         self._process = TrainingProcess(run, output=1)  # the task's own stdout, which Airflow shows as it comes
         result: dict[str, Any] = self._process.wait()
         return result

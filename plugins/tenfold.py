@@ -4,6 +4,10 @@ from airflow.plugins_manager import AirflowPlugin
 
 from dags.backfill_dates import BackfillDates
 from dags.queued import RunQueued
+from plugins.training_monitor.lazy import Lazy, monitor
+
+PREFIX = "tenfold"
+"""Of the addresses of the pages. They are relative: Airflow may lie behind a path of its own."""
 
 
 class TenfoldPlugin(AirflowPlugin):  # type: ignore[misc]  # Airflow ships no types that could be followed
@@ -12,3 +16,12 @@ class TenfoldPlugin(AirflowPlugin):  # type: ignore[misc]  # Airflow ships no ty
     name = "tenfold"
     timetables = (BackfillDates,)
     deadline_references = (RunQueued,)
+    fastapi_apps = ({"app": Lazy(monitor), "url_prefix": f"/{PREFIX}", "name": "Tenfold"},)
+    external_views = (
+        {
+            "name": "Training",
+            "href": f"{PREFIX}/run?dag_id={{DAG_ID}}&run_id={{RUN_ID}}",
+            "destination": "dag_run",
+            "url_route": "training",
+        },
+    )

@@ -178,11 +178,11 @@ def read(folder: Path, kind: str, columns: Sequence[str] | None = None) -> panda
     """
     import pandas
 
-    tables = [_read_segment(path, columns) for path in segments(folder, kind)]
+    tables = [read_segment(path, columns) for path in segments(folder, kind)]
     table = pandas.concat(tables or [_parsed(_NOTHING, columns)], ignore_index=True)
     if columns is not None:
         table = table.reindex(columns=[*_OF_ALL, *columns])
-    return table if kind == "samples" else _surviving(table)
+    return table if kind == "samples" else surviving(table)
 
 
 def rows(folder: Path, kind: str) -> Iterator[Row]:
@@ -192,7 +192,8 @@ def rows(folder: Path, kind: str) -> Iterator[Row]:
         yield Row(kind, values.pop("time"), int(values.pop("step")), values)
 
 
-def _read_segment(path: Path, columns: Sequence[str] | None) -> pandas.DataFrame:
+def read_segment(path: Path, columns: Sequence[str] | None = None) -> pandas.DataFrame:
+    """The rows of one of `segments`, as `read` gives them, before it is known which of them survive."""
     with _opened(path) as file:
         content = file.read()
     return _parsed(content[: content.rfind(b"\n") + 1] or _NOTHING, columns)
@@ -220,7 +221,7 @@ def _unpacked(path: Path) -> BinaryIO:
     return io.BytesIO(gzip.decompress(_compressed(path).read_bytes()))
 
 
-def _surviving(table: pandas.DataFrame) -> pandas.DataFrame:
+def surviving(table: pandas.DataFrame) -> pandas.DataFrame:
     """Rows whose step no later row reaches or repeats."""
     import numpy as np
 
@@ -228,6 +229,14 @@ def _surviving(table: pandas.DataFrame) -> pandas.DataFrame:
     lowest_from_here = np.minimum.accumulate(steps[::-1])[::-1]
     kept = np.append(steps[:-1] < lowest_from_here[1:], True)[: len(steps)]
     return table[kept].reset_index(drop=True)
+
+
+def first_time(path: Path) -> float | None:
+    """The time of the first row of one of `segments`; None where it has none yet."""
+    with _opened(path) as file:
+        file.readline()
+        row = file.readline()
+    return float(row.partition(b",")[0]) if row.endswith(b"\n") else None
 
 
 def record_folders(run_folder: Path) -> dict[int, Path]:

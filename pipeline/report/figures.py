@@ -49,7 +49,7 @@ def learning(epochs: pandas.DataFrame) -> Figure:
         ]
         for metric in ("loss", "accuracy")
     }
-    return Figure(name, title, _learning_sentence(epochs), learning_plots(lines["loss"], lines["accuracy"]))
+    return Figure(name, title, learning_sentence(epochs), learning_plots(lines["loss"], lines["accuracy"]))
 
 
 def learning_plots(loss: Sequence[Line], accuracy: Sequence[Line]) -> tuple[Any, Any]:
@@ -66,7 +66,7 @@ def _by_epoch(label: str, lines: Sequence[Line]) -> Any:
     shown = []
     for words, epochs, column, colour, dash, marker in lines:
         if column in epochs:
-            source = ColumnDataSource({"x": epochs["step"].to_numpy(), "y": epochs[column].to_numpy()})
+            source = ColumnDataSource({"x": epochs["step"].to_numpy(), "y": epochs[column].to_numpy()}, name=column)
             line = plot.line("x", "y", source=source, color=colour, line_width=2.2, line_dash=dash)
             dots = plot.scatter("x", "y", source=source, color=colour, size=7, marker=marker, name=words)
             shown.append((words, [line, dots]))
@@ -76,7 +76,8 @@ def _by_epoch(label: str, lines: Sequence[Line]) -> Any:
     return plot
 
 
-def _learning_sentence(epochs: pandas.DataFrame) -> str:
+def learning_sentence(epochs: pandas.DataFrame) -> str:
+    """How far the loss fell, and when the validation was best; of one epoch at least."""
     loss = epochs["loss"].to_numpy()
     words = f"Training loss went from {loss[0]:.3g} to {loss[-1]:.3g} in {counted(len(epochs), 'epoch')}"
     if "val_accuracy" not in epochs or not epochs["val_accuracy"].notna().any():
@@ -136,8 +137,8 @@ def time_spent(batches: pandas.DataFrame, epochs: pandas.DataFrame) -> Figure:
     if not sum(whole.values()):
         return Figure(name, title, "No step was recorded, so there is nothing to show.")
     by_epoch = _spent_by_epoch(batches, epochs)
-    items = (shares_of_a_second({"": whole}), _epoch_bars(by_epoch.tail(MOST_EPOCHS)))
-    return Figure(name, title, _spent_sentence(whole, len(by_epoch)), items, stacked=True)
+    items = (shares_of_a_second({"": whole}), epoch_bars(by_epoch.tail(MOST_EPOCHS)))
+    return Figure(name, title, spent_sentence(whole, len(by_epoch)), items, stacked=True)
 
 
 def shares_of_a_second(whole: Mapping[str, Mapping[str, float]]) -> Any:
@@ -165,10 +166,12 @@ def _spent_by_epoch(batches: pandas.DataFrame, epochs: pandas.DataFrame) -> pand
     return pandas.DataFrame.from_dict(rows, orient="index")
 
 
-def _epoch_bars(seconds: pandas.DataFrame) -> Any:
+def epoch_bars(seconds: pandas.DataFrame) -> Any:
+    """A bar for each epoch, of the seconds of each part of its time; the index is the epoch."""
     kept = [part for part in _SPENT if part in seconds and seconds[part].sum() > 0]
     plot = new_plot("Of each epoch", "epoch", height=260, along="width")
-    source = {"epoch": seconds.index.to_numpy(), **{part: seconds[part].to_numpy() for part in kept}}
+    columns = {"epoch": seconds.index.to_numpy(), **{part: seconds[part].to_numpy() for part in kept}}
+    source = ColumnDataSource(columns, name="spent")
     bars = plot.vbar_stack(kept, x="epoch", width=0.8, source=source, **_looks(kept))
     plot.xaxis.ticker.min_interval = 1
     plot.y_range.start = 0
@@ -188,7 +191,8 @@ def _tell(plot: Any, kept: Sequence[str], bars: Sequence[Any], unit: str) -> Non
         plot.add_tools(HoverTool(renderers=[bar], tooltips=[(part, f"@{{{part}}}{unit}")]))
 
 
-def _spent_sentence(whole: Mapping[str, float], epochs: int) -> str:
+def spent_sentence(whole: Mapping[str, float], epochs: int) -> str:
+    """What a second of the training went on, by the seconds of each part of the whole."""
     together = sum(whole.values())
     shares = [(part, 1000 * whole[part] / together) for part in _SPENT if whole.get(part)]
     words = ", ".join(f"{share:.0f} ms {part}" if share >= 1 else f"under 1 ms {part}" for part, share in shares)

@@ -197,7 +197,7 @@ def telling(panel: Panel, samples: pandas.DataFrame) -> list[Curve]:
 
 
 def _panel(panel: Panel, curves: Sequence[Curve], samples: pandas.DataFrame, time: _Time) -> Any:
-    several = len(_gpus(samples, "util_pct").columns)
+    several = len(gpus(samples, "util_pct").columns)
     of = f", {several} together" if panel.title.startswith("GPU") and several > 1 else ""
     plot = time.panel(panel.title + of, panel.top, height=200 if len(curves) > 1 else 170)
     seconds = (samples["time"] - time.start).to_numpy()
@@ -219,9 +219,9 @@ def with_gpus_together(samples: pandas.DataFrame) -> pandas.DataFrame:
 
     Throttled is the share of GPUs that were, in percent. What was not recorded of any GPU has no column.
     """
-    found = {f"gpu/{name}": _gpus(samples, name) for name in ("util_pct", "power_w", "power_limit_w")}
-    held = {f"gpu/{name}": 100 * _gpus(samples, name) for name in ("throttled_power", "throttled_thermal")}
-    used, whole = _gpus(samples, "mem_used_bytes"), _gpus(samples, "mem_total_bytes")
+    found = {f"gpu/{name}": gpus(samples, name) for name in ("util_pct", "power_w", "power_limit_w")}
+    held = {f"gpu/{name}": 100 * gpus(samples, name) for name in ("throttled_power", "throttled_thermal")}
+    used, whole = gpus(samples, "mem_used_bytes"), gpus(samples, "mem_total_bytes")
     found["gpu/mem_pct"] = (100 * used / whole).dropna(axis=1, how="all")
     together = {
         name: each.sum(axis=1, skipna=False) if "power_" in name else each.mean(axis=1)
@@ -231,7 +231,7 @@ def with_gpus_together(samples: pandas.DataFrame) -> pandas.DataFrame:
     return samples.assign(**together)
 
 
-def _gpus(samples: pandas.DataFrame, name: str) -> pandas.DataFrame:
+def gpus(samples: pandas.DataFrame, name: str) -> pandas.DataFrame:
     """One metric of all GPUs, a column each, by their number."""
     columns = samples.filter(regex=rf"^gpu/\d+/{name}$")
     return columns.rename(columns=lambda column: column.split("/")[1])
@@ -252,7 +252,7 @@ def _raw_and_smooth(
 
 def _sentence(samples: pandas.DataFrame, together: pandas.DataFrame, shows_ends: bool) -> str:
     words = [f"The processor was {samples['sys/cpu_pct'].mean():.0f}% busy on average"]
-    busy = _gpus(samples, "util_pct").mean()
+    busy = gpus(samples, "util_pct").mean()
     if len(busy):
         spread = f" (from {busy.min():.0f}% to {busy.max():.0f}% by GPU)" if len(busy) > 1 else ""
         words.append(f"the GPU {busy.mean():.0f}%{spread}")
@@ -329,7 +329,7 @@ def _is_drawable(samples: pandas.DataFrame) -> bool:
 
 def busiest(samples: pandas.DataFrame) -> series.Array:
     """How busy the GPUs were, on average over them, or the processor where there are none; percent, (samples,)."""
-    of_gpus = _gpus(samples, "util_pct")
+    of_gpus = gpus(samples, "util_pct")
     busy = of_gpus.mean(axis=1) if len(of_gpus.columns) else samples["sys/cpu_pct"]
     return busy.to_numpy(dtype=float)
 
@@ -340,13 +340,13 @@ def busy_panel(title: str, lines: Mapping[str, tuple[series.Array, series.Array]
     time = _Time(start, max(seconds[-1] for seconds, _ in lines.values()) - start, epochs)
     plot = time.panel(title, WHOLE, height=260)
     drawn = [
-        time.draw(plot, Curve(words, "", *_look(number)), seconds - start, values)
+        time.draw(plot, Curve(words, "", *look_of_line(number)), seconds - start, values)
         for number, (words, (seconds, values)) in enumerate(lines.items())
     ]
     _finish_panel(plot, drawn)
     return time.finish([plot])[0]
 
 
-def _look(number: int) -> tuple[str, str]:
+def look_of_line(number: int) -> tuple[str, str]:
     """Colour and dash of a line: fifteen that differ."""
     return _COLOURS[number % len(_COLOURS)], _DASHES[number // len(_COLOURS) % len(_DASHES)]

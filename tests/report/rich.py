@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.evaluation import save
+from pipeline.monitor.overview import OverviewSink
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
 from tests.report.evaluated import ROWS, evaluated, predictions
@@ -19,8 +20,7 @@ def rich_run(folder: Path, seed: int = 1, compute_ms: float = 60.0, epochs: int 
     describe(folder)
     save(folder, predictions(20 * ROWS), evaluated(folder, ["circle", "square"], 20 * ROWS))
     random = np.random.default_rng(seed)
-    sinks = [RecordSink(folder / "record")]
-    sinks += [RecordSink(folder / "servers" / str(index) / "record") for index in range(1, SERVERS)]
+    sinks = [Records(folder), *(Records(folder / "servers" / str(index)) for index in range(1, SERVERS))]
     now, step = 1e9, 0
     for epoch in range(1, epochs + 1):
         began = now
@@ -44,6 +44,21 @@ def rich_run(folder: Path, seed: int = 1, compute_ms: float = 60.0, epochs: int 
     for sink in sinks:
         sink.close()
     return folder
+
+
+class Records:
+    """The record of a training server and its overview, as the monitor writes them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._sinks = RecordSink(folder / "record"), OverviewSink(folder / "overview")
+
+    def write(self, row: Row) -> None:
+        for sink in self._sinks:
+            sink.write(row)
+
+    def close(self) -> None:
+        for sink in self._sinks:
+            sink.close()
 
 
 def sample(random: np.random.Generator, busy: float) -> dict[str, float]:

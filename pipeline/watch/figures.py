@@ -1,0 +1,147 @@
+"""The figures of a training that goes on: frames whose sources the page fills, and fills again as it goes on.
+
+A source is found by its name, which is that of its columns in pipeline/watch/view.py.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import pandas
+from bokeh.models import ColumnDataSource, DataRange1d, HoverTool, Range1d, TimedeltaTicker, TimedeltaTickFormatter
+
+from pipeline.report.drawing import BLUE, GREEN, GREY, VERMILLION, Figure, add_legend, embedded, new_plot
+from pipeline.report.figures import epoch_bars, learning_plots
+from pipeline.report.utilization import MOST_LINES, PANELS, WHOLE, Curve, look_of_line
+from pipeline.watch.tables import HIGHEST
+from pipeline.watch.view import Drawable
+
+TIME = "time"
+"""Name of the axis that all panels over time share."""
+
+
+@lru_cache(maxsize=32)
+def frames(drawable: Drawable) -> str:
+    """The figures of what is drawable, as JSON: each with its name, its title and the ids of its plots.
+
+    The sources are empty: `columns` of a view are what goes there. So all trainings alike have the same frames, which
+    take Bokeh half a second to make.
+    """
+    drawn = figures(drawable)
+    shown = [
+        {"name": each.name, "title": each.title, "plots": [f"{each.name}-{n}" for n in range(len(each.items))]}
+        for each in drawn
+    ]
+    return json.dumps({"figures": shown, "embedded": embedded(drawn)})
+
+
+def figures(drawable: Drawable) -> list[Figure]:
+    """All figures; their sentences tell of numbers, and come with those."""
+    time = _Time()
+    drawn = [_waiting(time), _learning(drawable), _spent(drawable), _machine(drawable, time), _servers(drawable, time)]
+    return [figure for figure in drawn if figure.items]
+
+
+class _Time:
+    """Panels over the time since the first sample, which are moved and zoomed together."""
+
+    def __init__(self) -> None:
+        self._range = DataRange1d(name=TIME, range_padding=0)
+        self._ends = ColumnDataSource({"time": []}, name="ends")
+
+    def panel(self, title: str, top: float | None, height: int = 190) -> Any:
+        plot = new_plot(title, "", height, along="width")
+        plot.x_range = self._range
+        plot.xaxis.formatter, plot.xaxis.ticker = TimedeltaTickFormatter(), TimedeltaTicker()
+        if top == WHOLE:
+            plot.y_range = Range1d(0, 1.03 * top)
+            plot.yaxis.ticker = [0, 25, 50, 75, 100]
+        else:
+            plot.y_range.start = 0
+        plot.vspan(x="time", source=self._ends, line_color=GREY, line_alpha=0.6, line_dash="2 4")
+        return plot
+
+    def draw(self, plot: Any, source: ColumnDataSource, curves: Sequence[Curve]) -> None:
+        """Each curve behind its highest values, with words above and under the pointer."""
+        lines = []
+        for curve in curves:
+            if curve.column + HIGHEST in source.data:
+                plot.line(TIME, curve.column + HIGHEST, source=source, color=curve.colour, line_alpha=0.28)
+            lines.append(
+                plot.line(
+                    TIME, curve.column, source=source, color=curve.colour, line_width=2.2, line_dash=curve.dash,
+                    name=curve.words,
+                )
+            )  # fmt: skip
+        add_legend(plot, [(line.name, [line]) for line in lines])
+        plot.add_tools(HoverTool(renderers=lines, tooltips=[("$name", "$y{0.0}")], mode="mouse"))
+
+
+def _source(name: str, columns: Sequence[str]) -> ColumnDataSource:
+    return ColumnDataSource({column: [] for column in (TIME, *columns)}, name=name)
+
+
+def _with_highest(columns: Sequence[str]) -> list[str]:
+    return [name for column in columns for name in (column, column + HIGHEST)]
+
+
+def _waiting(time: _Time) -> Figure:
+    source = _source("batches", ["wait", "rate", *_with_highest(["step/time_ms"])])
+    panels = (
+        ("Waiting for data (% of the step time)", Curve("waiting", "wait", VERMILLION), WHOLE),
+        ("Time of a step (ms)", Curve("mean, behind the longest", "step/time_ms", BLUE), None),
+        ("Examples a second", Curve("examples", "rate", GREEN), None),
+    )
+    plots = []
+    for title, curve, top in panels:
+        plots.append(time.panel(title, top))
+        time.draw(plots[-1], source, [curve])
+    return Figure("waiting", "Does the accelerator wait?", "", tuple(plots), stacked=True)
+
+
+def _learning(drawable: Drawable) -> Figure:
+    empty = pandas.DataFrame(columns=["step", *drawable.learning], dtype=float)
+    looks = {"": ("training", BLUE, "solid", "circle"), "val_": ("validation", VERMILLION, "6 3", "diamond")}
+    lines = {
+        metric: [(look[0], empty, before + metric, *look[1:]) for before, look in looks.items()]
+        for metric in ("loss", "accuracy")
+    }
+    plots = learning_plots(lines["loss"], lines["accuracy"]) if drawable.learning else ()
+    return Figure("learning", "Loss and accuracy", "", plots)
+
+
+def _spent(drawable: Drawable) -> Figure:
+    one = pandas.DataFrame(dict.fromkeys(drawable.spent, 1.0), index=[1])  # a part that nothing went to has no bar
+    return Figure("spent", "Where the time went", "", (epoch_bars(one),) if drawable.spent else (), stacked=True)
+
+
+def _machine(drawable: Drawable, time: _Time) -> Figure:
+    known = {panel.title: panel for panel in PANELS}
+    drawn = [
+        (known[title], [curve for curve in known[title].curves if curve.column in columns])
+        for title, columns in drawable.panels
+    ]
+    source = _source("samples", _with_highest([curve.column for _, curves in drawn for curve in curves]))
+    plots = []
+    for panel, curves in drawn:
+        plots.append(time.panel(panel.title, panel.top))
+        time.draw(plots[-1], source, curves)
+    return Figure("machine", "What the machine did", "", tuple(plots), stacked=True)
+
+
+def _servers(drawable: Drawable, time: _Time) -> Figure:
+    if not drawable.servers:
+        return Figure("servers", "", "")
+    plot = time.panel("GPU, or processor where there is none (%)", WHOLE, height=260)
+    lines = []
+    for number in drawable.servers[:MOST_LINES]:
+        colour, dash = look_of_line(number)
+        name = f"server {number}"
+        source = _source(name, ["busy"])
+        lines.append(plot.line(TIME, "busy", source=source, color=colour, line_width=2, line_dash=dash, name=name))
+    add_legend(plot, [(line.name, [line]) for line in lines])
+    plot.add_tools(HoverTool(renderers=lines, tooltips=[("$name", "$y{0.0}")], mode="mouse"))
+    return Figure("servers", "All training servers", "", (plot,), stacked=True)

@@ -1,0 +1,294 @@
+"""How a training is doing, in words and numbers: for those who look, and for those who listen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas
+
+from pipeline.monitor.diagnosis import percent, three_digits
+from pipeline.report.figures import learning_sentence, spent_sentence
+from pipeline.report.run import read_json
+from pipeline.report.utilization import busiest, gpus
+from pipeline.runs import VERDICT
+from pipeline.watch.tables import Windows
+from pipeline.watch.view import View, spent_by_epoch
+
+LATELY_S = 60.0
+SILENT_S = 45.0
+"""After so long without a sample something is wrong: they come five times a second, or with the mirror in 18 s."""
+MOST_ROWS = 100
+Rows = list[list[str]]
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the files of a training say of it beside its record; {} where one is missing."""
+
+    run: Mapping[str, Any]
+    result: Mapping[str, Any]
+    verdict: Mapping[str, Any]
+    promotion: Mapping[str, Any]
+
+    @property
+    def epochs(self) -> int:
+        """How many there are to be."""
+        return int((self.run.get("settings") or {}).get("epochs") or 0)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """0 where a run of an earlier version did not say."""
+        return int(self.run.get("steps_per_epoch") or 0)
+
+    @property
+    def batch_size(self) -> int:
+        """Examples of a step, over all servers."""
+        return int((self.run.get("settings") or {}).get("batch_size") or 0)
+
+
+def load_told(training: Path) -> Told:
+    """Read those files."""
+    names = ("run.json", "result.json", VERDICT, "promotion.json")
+    return Told(*(read_json(training / name) for name in names))
+
+
+def status(told: Told, view: View, is_over: bool) -> dict[str, Any]:
+    """All that is said of a training beside its curves; ``is_over`` where Airflow has ended the run."""
+    step = _last_step(view)
+    return {
+        "title": f"{(told.run.get('settings') or {}).get('dataset_name', '')}: {_model(told)}".strip(": "),
+        **_state(told, view, step, is_over),
+        "progress": _progress(told, step),
+        "verdict": _verdict(told),
+        "promotion": str(told.promotion.get("verdict") or ""),
+        "tiles": list(_tiles(told, view, step)),
+        "sentences": _sentences(told, view),
+        "tables": _tables(told, view),
+        "facts": _facts(told),
+        "comet": str(told.result.get("comet") or ""),
+    }
+
+
+def _model(told: Told) -> str:
+    return str((told.run.get("settings") or {}).get("model") or "")
+
+
+def _last_step(view: View) -> int:
+    steps = view.batches.means["step"]
+    return int(steps.iloc[-1]) if len(steps) else 0
+
+
+def _last_sample(samples: Windows) -> float:
+    times = samples.means["time"]
+    return float(times.iloc[-1]) if len(times) else 0.0
+
+
+def _progress(told: Told, step: int) -> float | None:
+    """The share of the steps that were taken; None where it is not known of how many."""
+    whole = told.epochs * told.steps_per_epoch
+    if told.result:
+        return 1.0
+    return min(1.0, step / whole) if whole else None
+
+
+def _state(told: Told, view: View, step: int, is_over: bool) -> dict[str, str]:
+    """``state`` is one of trained, stopped, starting, silent, evaluating and training; ``words`` say more."""
+    since = time.time() - _last_sample(view.samples)
+    if told.result:
+        return {"state": "trained", "words": f"trained for {_epochs_in_words(len(view.epochs))}"}
+    if is_over:
+        return {"state": "stopped", "words": "the run has ended without a model: see the log of the task train"}
+    if not step:
+        return {"state": "starting", "words": "loading TensorFlow, the model and the first batches"}
+    if since > SILENT_S:
+        return {"state": "silent", "words": f"no sample for {duration(since)}: a retry may be on its way"}
+    if step >= told.epochs * told.steps_per_epoch > 0:
+        return {"state": "evaluating", "words": "all epochs are done; the best model is evaluated and exported"}
+    return {"state": "training", "words": _how_far(told, step)}
+
+
+def _epochs_in_words(count: int) -> str:
+    return f"{count:,} epoch" + ("" if count == 1 else "s")
+
+
+def _how_far(told: Told, step: int) -> str:
+    if not told.steps_per_epoch:
+        return f"step {step:,}"
+    epoch = min((step - 1) // told.steps_per_epoch + 1, told.epochs)
+    return f"epoch {epoch:,} of {told.epochs:,}, step {step:,} of {told.epochs * told.steps_per_epoch:,}"
+
+
+def _verdict(told: Told) -> str:
+    if sentence := told.result.get("verdict"):
+        return str(sentence)
+    if sentence := told.verdict.get("sentence"):
+        return f"The last {duration(float(told.verdict.get('seconds') or 0))}: {sentence}"
+    return "" if told.result else "What limits the training is said after its first 20 seconds, and each minute then."
+
+
+def _tiles(told: Told, view: View, step: int) -> Iterator[tuple[str, str]]:
+    batches, samples = lately(view.batches), lately(view.samples)
+    if "step/time_ms" in batches and len(batches):
+        whole = batches["step/time_ms"].mean()
+        yield "waiting for data", percent(batches["input/wait_ms"].mean() / whole) if whole else "-"
+        yield "a step", f"{three_digits(whole)} ms"
+        yield "examples a second", three_digits(1000 * told.batch_size / whole) if whole else "-"
+    if "sys/cpu_pct" in samples and len(samples):
+        words = "GPU busy" if len(gpus(samples, "util_pct").columns) else "processor busy"
+        yield words, f"{busiest(samples).mean():.0f}%"
+    if "val_accuracy" in view.epochs and view.epochs["val_accuracy"].notna().any():
+        yield "best validation accuracy", f"{view.epochs['val_accuracy'].max():.1%}"
+    if len(view.samples.means):
+        yield "since the start", duration(_last_sample(view.samples) - view.start)
+    left = _left_s(told, view, step)
+    if left is not None:
+        yield "left, about", duration(left)
+
+
+def lately(rows: Windows) -> pandas.DataFrame:
+    """The means of the last minute that was measured."""
+    times = rows.means["time"]
+    return rows.means[times > times.iloc[-1] - LATELY_S] if len(times) else rows.means
+
+
+def _left_s(told: Told, view: View, step: int) -> float | None:
+    """Seconds until the last step, validations included; None where that is over, or cannot be told."""
+    rows = lately(view.batches)
+    missing = told.epochs * told.steps_per_epoch - step
+    if told.result or missing <= 0 or len(rows) < 2:
+        return None
+    first, last = rows.iloc[0], rows.iloc[-1]
+    if last["step"] <= first["step"]:
+        return None
+    validations = told.epochs - len(view.epochs)
+    each = view.epochs["epoch/validation_s"].mean() if "epoch/validation_s" in view.epochs else 0.0
+    return float(missing * rows["step/time_ms"].mean() / 1000 + validations * each)
+
+
+def duration(seconds: float) -> str:
+    """48 s, 12 min, 3 h 20 min, 2 d 4 h."""
+    minutes = round(seconds / 60)
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    if minutes < 90:
+        return f"{minutes} min"
+    hours, rest = divmod(minutes, 60)
+    return f"{hours} h {rest} min" if hours < 36 else f"{hours // 24} d {hours % 24} h"
+
+
+def _sentences(told: Told, view: View) -> dict[str, str]:
+    """A sentence for each figure, by its name."""
+    found = {"waiting": _waiting_sentence(view), "machine": _machine_sentence(view), "servers": _servers_sentence(view)}
+    if len(view.epochs) and "loss" in view.epochs:
+        found["learning"] = learning_sentence(view.epochs)
+    if told.steps_per_epoch and len(view.batches.means):
+        seconds = spent_by_epoch(view, told.steps_per_epoch)
+        whole = {str(name): float(values.sum()) for name, values in seconds.items()}
+        if sum(whole.values()):
+            found["spent"] = spent_sentence(whole, len(seconds))
+    return found
+
+
+def _waiting_sentence(view: View) -> str:
+    rows = lately(view.batches)
+    if "step/time_ms" not in rows or not len(rows):
+        return "No step was taken yet."
+    wait, whole = rows["input/wait_ms"].mean(), rows["step/time_ms"].mean()
+    share = percent(wait / whole) if whole else "0%"
+    return (
+        f"In the last minute of steps {share} of the time was waiting for data ({three_digits(wait)} of "
+        f"{three_digits(whole)} ms a step). Bold lines are means, faint ones the highest values; dotted lines are the "
+        "ends of epochs."
+    )
+
+
+def _machine_sentence(view: View) -> str:
+    rows = view.samples.means
+    if "sys/cpu_pct" not in rows or not len(rows):
+        return "No sample was taken yet."
+    busy = gpus(rows, "util_pct")
+    gpu = f", the GPU {busy.mean(axis=None):.0f}%" if len(busy.columns) else "; no GPU was seen"
+    return f"The processor was {rows['sys/cpu_pct'].mean():.0f}% busy on average{gpu}."
+
+
+def _servers_sentence(view: View) -> str:
+    means = {
+        f"server {index}": float(busiest(lately(samples)).mean())
+        for index, samples in view.servers.items()
+        if "sys/cpu_pct" in samples.means and len(samples.means)
+    }
+    if not means:
+        return ""
+    least = min(means, key=lambda name: means[name])
+    return (
+        f"In each step all wait for the last. In the last minute {least} was the least busy, with {means[least]:.0f}%."
+    )
+
+
+def _tables(told: Told, view: View) -> dict[str, dict[str, Any]]:
+    """The numbers of each figure, for those who would rather read or listen, by its name."""
+    found = {"machine": _table(("", "mean", "highest", "now"), _machine_rows(view))}
+    if len(view.epochs):
+        found["learning"] = _table(("epoch", *_shown(view.epochs)), _epoch_rows(view.epochs))
+    if len(view.servers) > 1:
+        found["servers"] = _table(("", "busy", "last sample"), _server_rows(view))
+    return found
+
+
+def _table(head: tuple[str, ...], rows: Rows) -> dict[str, Any]:
+    return {"head": list(head), "rows": rows}
+
+
+def _machine_rows(view: View) -> Rows:
+    return [
+        [f"{panel.title}: {curve.words}", *_numbers(view, curve.column, panel.per_unit)]
+        for panel, curves in view.panels
+        for curve in curves
+    ]
+
+
+def _numbers(view: View, column: str, per_unit: float) -> list[str]:
+    means, highest = view.samples.means[column].dropna(), view.samples.highest[column]
+    return [three_digits(float(value) / per_unit) for value in (means.mean(), highest.max(), means.iloc[-1])]
+
+
+def _shown(epochs: pandas.DataFrame) -> list[str]:
+    return [
+        str(name) for name in epochs.columns if "/" not in str(name) and name not in ("time", "step", "global_step")
+    ]
+
+
+def _epoch_rows(epochs: pandas.DataFrame) -> Rows:
+    shown = _shown(epochs)
+    return [
+        [f"{row['step']:.0f}", *(f"{row[name]:.4g}" for name in shown)]
+        for _, row in epochs.tail(MOST_ROWS).iloc[::-1].iterrows()
+    ]
+
+
+def _server_rows(view: View) -> Rows:
+    now = time.time()
+    return [
+        [f"server {index}", f"{busiest(lately(samples)).mean():.0f}%", f"{duration(now - _last_sample(samples))} ago"]
+        for index, samples in view.servers.items()
+        if "sys/cpu_pct" in samples.means and len(samples.means)
+    ]
+
+
+def _facts(told: Told) -> list[tuple[str, str]]:
+    settings, host = told.run.get("settings") or {}, told.run.get("host") or {}
+    found = {
+        "data set": told.run.get("dataset"),
+        "version": told.run.get("dataset_version"),
+        "model": settings.get("model"),
+        "batch size": settings.get("batch_size"),
+        "image size": settings.get("image_size"),
+        "training servers": settings.get("num_training_servers"),
+        "host": host.get("name") or host.get("hostname"),
+        "kept in": told.result.get("run") or told.run.get("folder"),
+    }
+    return [(words, str(value)) for words, value in found.items() if value not in (None, "")]

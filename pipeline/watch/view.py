@@ -1,0 +1,180 @@
+"""All that is drawn of a training, as columns of numbers by the name of the source that the figures have of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pandas
+
+from pipeline.monitor.diagnosis import PARTS
+from pipeline.monitor.overview import OVERVIEW
+from pipeline.monitor.record import first_time, record_folders, segments
+from pipeline.report.series import Array
+from pipeline.report.utilization import PANELS, Curve, Panel, busiest, telling, with_gpus_together
+from pipeline.watch.tables import HIGHEST, Span, Windows, epochs, gaps, windows
+
+Columns = dict[str, list[float | None]]
+
+
+class Drawable(NamedTuple):
+    """What the figures show: the panels by their titles with the columns of their curves, the columns of the epochs,
+    the parts of their time, and the indices of the servers where there are several.
+    """
+
+    panels: tuple[tuple[str, tuple[str, ...]], ...]
+    learning: tuple[str, ...]
+    spent: tuple[str, ...]
+    servers: tuple[int, ...]
+
+
+LEARNING = ("loss", "val_loss", "accuracy", "val_accuracy")
+_DIGITS = 5
+
+
+@dataclass(frozen=True)
+class View:
+    """The tables of a training: the windows of server 0, its epochs, and the samples of each server by its index.
+
+    ``start`` is the time of the first sample (unix s), from which all curves are drawn.
+    """
+
+    start: float
+    samples: Windows
+    batches: Windows
+    epochs: pandas.DataFrame
+    servers: Mapping[int, Windows]
+
+    @property
+    def settled(self) -> float:
+        """Up to when all curves stay as they are (unix s)."""
+        return min(self.batches.settled, *(samples.settled for samples in self.servers.values()))
+
+    @property
+    def panels(self) -> list[tuple[Panel, list[Curve]]]:
+        """The panels of the machine that tell something, with their curves."""
+        return [(panel, curves) for panel in PANELS if (curves := telling(panel, self.samples.means))]
+
+
+def start_of(training: Path) -> float:
+    """The time of the first sample of all servers (unix s); 0 where there is none yet."""
+    found = [
+        begin
+        for folder in record_folders(training).values()
+        for path in (segments(folder.parent / OVERVIEW, "samples") or segments(folder, "samples"))[:1]
+        if (begin := first_time(path)) is not None
+    ]
+    return min(found, default=0.0)
+
+
+def load_view(training: Path, span: Span | None = None) -> View:
+    """Read what is drawn of a training, within ``span`` as closely as it was measured."""
+    servers = {
+        index: _together(windows(folder.parent, "samples", span)) for index, folder in record_folders(training).items()
+    }
+    batches = windows(training, "batches", span)
+    return View(start_of(training), servers[0], batches, epochs(training), servers)
+
+
+def _together(samples: Windows) -> Windows:
+    means, highest, settled = samples
+    return Windows(with_gpus_together(means), with_gpus_together(highest), settled)
+
+
+def columns(view: View, steps_per_epoch: int, batch_size: int) -> dict[str, Columns]:
+    """What the sources of the figures hold, by their names; times are in ms from the start, as Bokeh has them."""
+    found = {"samples": _samples(view), "batches": _batches(view, batch_size), "ends": _ends(view)}
+    found |= {name: _epochs(view.epochs, name) for name in LEARNING if name in view.epochs}
+    if len(view.servers) > 1:
+        found |= {f"server {index}": _busy(view, samples) for index, samples in view.servers.items()}
+    if steps_per_epoch:
+        found["spent"] = _spent(view, steps_per_epoch)
+    return found
+
+
+def _samples(view: View) -> Columns:
+    drawn = [(curve.column, panel.per_unit) for panel, curves in view.panels for curve in curves]
+    return _curves(view, view.samples, dict(drawn))
+
+
+def _curves(view: View, rows: Windows, per_units: Mapping[str, float]) -> Columns:
+    """Time, and mean and highest value of each metric; a row without values where nothing was measured for a while."""
+    times = rows.means["time"].to_numpy()
+    breaks = [row + 1 for row in gaps(times)]
+    found = {"time": _listed(_broken(np.round(1000 * (times - view.start)), breaks), digits=12)}
+    for name, per_unit in per_units.items():
+        found[name] = _listed(_broken(rows.means[name].to_numpy(dtype=float) / per_unit, breaks))
+        found[name + HIGHEST] = _listed(_broken(rows.highest[name].to_numpy(dtype=float) / per_unit, breaks))
+    return found
+
+
+def _broken(values: Array, breaks: Sequence[int]) -> Array:
+    return np.insert(values, breaks, np.nan)
+
+
+def _batches(view: View, batch_size: int) -> Columns:
+    if "step/time_ms" not in view.batches.means:
+        return {name: [] for name in ("time", "wait", "rate", "step/time_ms", f"step/time_ms{HIGHEST}")}
+    whole = view.batches.means["step/time_ms"]
+    means = view.batches.means.assign(
+        wait=100 * view.batches.means["input/wait_ms"] / whole, rate=1000 * batch_size / whole
+    )
+    rows = Windows(means, view.batches.highest.assign(wait=means["wait"], rate=means["rate"]))
+    return _curves(view, rows, {"wait": 1.0, "rate": 1.0, "step/time_ms": 1.0})
+
+
+def _ends(view: View) -> Columns:
+    return {"time": _listed(np.round(1000 * (view.epochs["time"].to_numpy() - view.start)), digits=12)}
+
+
+def _epochs(table: pandas.DataFrame, name: str) -> Columns:
+    return {"x": _listed(table["step"].to_numpy(dtype=float)), "y": _listed(table[name].to_numpy(dtype=float))}
+
+
+def _busy(view: View, samples: Windows) -> Columns:
+    means = samples.means.assign(busy=busiest(samples.means)) if "sys/cpu_pct" in samples.means else samples.means
+    if "busy" not in means:
+        return {"time": [], "busy": []}
+    found = _curves(view, Windows(means, means), {"busy": 1.0})
+    return {name: found[name] for name in ("time", "busy")}
+
+
+def _spent(view: View, steps_per_epoch: int) -> Columns:
+    """Seconds of each part of the time, a row an epoch: the mean of a window counts for each of its steps."""
+    seconds = spent_by_epoch(view, steps_per_epoch)
+    found = {"epoch": _listed(seconds.index.to_numpy(dtype=float))}
+    return found | {str(name): _listed(values.to_numpy(dtype=float)) for name, values in seconds.items()}
+
+
+def spent_by_epoch(view: View, steps_per_epoch: int) -> pandas.DataFrame:
+    """Seconds of each of `PARTS` and of the validation, by epoch from 1; also of one that is under way."""
+    means = view.batches.means
+    steps = means["step"].to_numpy(dtype=float)
+    counts = np.diff(steps, prepend=0.0)
+    epoch = pandas.Series((np.maximum(steps - 1, 0) // steps_per_epoch + 1).astype(int), name="epoch")
+    parts = {
+        words: (means[f"{name}_ms"].fillna(0).to_numpy() * counts / 1000 if f"{name}_ms" in means else 0 * counts)
+        for words, name in PARTS.items()
+    }
+    seconds = pandas.DataFrame(parts).groupby(epoch).sum()
+    validation = view.epochs.set_index("step").get("epoch/validation_s", pandas.Series(dtype=float))
+    return seconds.assign(validation=validation.reindex(seconds.index).fillna(0.0))
+
+
+def _listed(values: Array, digits: int = _DIGITS) -> list[float | None]:
+    """Numbers as JSON has them, short; None where there is none."""
+    return [float(f"{value:.{digits}g}") if np.isfinite(value) else None for value in values]
+
+
+def drawable(view: View, steps_per_epoch: int) -> Drawable:
+    """What there is to draw of a training now."""
+    spent = spent_by_epoch(view, steps_per_epoch) if steps_per_epoch else pandas.DataFrame()
+    return Drawable(
+        panels=tuple((panel.title, tuple(curve.column for curve in curves)) for panel, curves in view.panels),
+        learning=tuple(name for name in LEARNING if name in view.epochs),
+        spent=tuple(str(name) for name, seconds in spent.items() if seconds.sum() > 0),
+        servers=tuple(view.servers) if len(view.servers) > 1 else (),
+    )

@@ -1,0 +1,162 @@
+"""The web application that Airflow's api-server mounts. It reads, and never writes.
+
+Everybody has to be logged in, and may see the runs of those DAGs that Airflow lets them read. What a page shows comes
+as JSON and is put there as text, so that no name of a file, a label or a run is ever read as markup.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import urlencode
+
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
+from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
+from starlette.middleware.gzip import GZipMiddleware
+
+from pipeline.errors import TenfoldError
+from pipeline.report import CARD, REPORT
+from pipeline.watch.copies import Copies
+from pipeline.storage import Place
+from plugins.training_monitor.runs import Found, find_run
+
+STATIC = Path(__file__).with_name("static")
+ASSETS = ("monitor.css", "monitor.js", "run.js")
+PAGES = {
+    # Bokeh puts its style sheets into the page as elements; everything else has to be a file of ours.
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+    ),
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cache-Control": "no-store",
+}
+DOCUMENTS = {
+    **PAGES,
+    # Written by tasks into a workspace that others may write to: without allow-same-origin it is nobody, and what a
+    # script in it might do is done without the reader's log-in.
+    "Content-Security-Policy": (
+        "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
+        "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+    ),
+}
+_OF_THE_RUN = [Depends(requires_access_dag(method="GET", access_entity=DagAccessEntity.RUN))]
+
+
+def build() -> FastAPI:
+    """The application, whose every address asks for a log-in."""
+    app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, dependencies=[Depends(get_user)])
+    app.state.copies = Copies()
+    app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=4)
+    app.middleware("http")(_with_headers)
+    app.get("/assets/{name}")(asset)
+    app.get("/run", dependencies=_OF_THE_RUN)(run_page)
+    app.get("/data", dependencies=_OF_THE_RUN)(data)
+    app.get("/figures", dependencies=_OF_THE_RUN)(figures)
+    app.get("/report", dependencies=_OF_THE_RUN)(report)
+    app.get("/card", dependencies=_OF_THE_RUN)(card)
+    return app
+
+
+async def _with_headers(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
+    response = await call_next(request)
+    for name, value in PAGES.items():
+        response.headers.setdefault(name, value)
+    return response
+
+
+def asset(name: str) -> FileResponse:
+    """A file that the pages are made of. Raises 404 for any other."""
+    import bokeh
+
+    ours = {each: STATIC / each for each in ASSETS}
+    known = {**ours, "bokeh.js": Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js"}
+    if name not in known:
+        raise HTTPException(404, f"no file {name!r}")
+    return FileResponse(known[name], headers={"Cache-Control": "private, max-age=3600"})
+
+
+def run_page() -> HTMLResponse:
+    """The page of a run. It asks `data` for all that it shows, also whether there is such a run."""
+    return HTMLResponse((STATIC / "run.html").read_text(encoding="utf-8"))
+
+
+def data(
+    request: Request,
+    dag_id: str,
+    run_id: str,
+    after: Annotated[float | None, Query()] = None,
+    start: Annotated[float | None, Query()] = None,
+    end: Annotated[float | None, Query()] = None,
+) -> Response:
+    """What there is to see of a run now.
+
+    With ``after`` (ms from the start) of the curves only what is newer; with ``start`` and ``end`` (also ms) between
+    those as closely as it was measured.
+    """
+    from pipeline.watch.data import data as drawn
+
+    found = find_run(dag_id, run_id)
+    if found is None or found.training is None:
+        return JSONResponse({"status": _without_training(found)})
+    try:
+        folder = request.app.state.copies.at_hand(found.training)
+        content = drawn(folder, found.is_over, after, None if start is None or end is None else (start, end))
+    except (TenfoldError, OSError) as error:
+        return JSONResponse({"status": {"state": "unknown", "words": str(error)}})
+    content["status"]["links"] = list(_links(found, content["status"]))
+    return JSONResponse(content)
+
+
+def _links(found: Found, status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """(words, address) of what else there is to see of a run."""
+    query = urlencode({"dag_id": found.dag_id, "run_id": found.run_id})
+    if found.training and status["state"] == "trained" and (found.training / REPORT).exists():
+        yield "Report", f"report?{query}"
+    if found.dataset:
+        yield "Data set card", f"card?{query}"
+    if str(status["comet"]).startswith("https://"):
+        yield "Comet", str(status["comet"])
+
+
+def _without_training(found: Found | None) -> dict[str, str]:
+    if found is None:
+        return {"state": "unknown", "words": "There is no run of this id."}
+    if found.is_over:
+        return {"state": "none", "words": "This run trained nothing, or what it left was cleared."}
+    return {"state": "waiting", "words": "The training has not begun: the tasks before it are still at work."}
+
+
+def figures(request: Request, dag_id: str, run_id: str) -> Response:
+    """The frames of the figures. Raises 404 where there is nothing to draw."""
+    from pipeline.watch.data import drawn_frames
+
+    found = find_run(dag_id, run_id)
+    if found is None or found.training is None:
+        raise HTTPException(404, "there is no training to draw")
+    frames = drawn_frames(request.app.state.copies.at_hand(found.training))
+    return Response(frames, media_type="application/json")
+
+
+def report(dag_id: str, run_id: str) -> Response:
+    """The report of a run's training. Raises 404 where there is none yet."""
+    found = find_run(dag_id, run_id)
+    return _document(found and found.training and found.training / REPORT, "report")
+
+
+def card(dag_id: str, run_id: str) -> Response:
+    """The card of the data set that a run made or took. Raises 404 where there is none yet."""
+    found = find_run(dag_id, run_id)
+    return _document(found and found.dataset and found.dataset / CARD, "data set card")
+
+
+def _document(place: Place | None, what: str) -> Response:
+    try:
+        content = place.read_bytes() if place else None
+    except (TenfoldError, OSError):
+        content = None
+    if content is None:
+        raise HTTPException(404, f"this run has no {what}, or none yet")
+    return HTMLResponse(content, headers=DOCUMENTS)

@@ -1,0 +1,76 @@
+// What the pages share: the looks of Airflow around them, elements, and requests.
+
+const COLOURS = {
+  "--page": "--chakra-colors-bg", "--subtle": "--chakra-colors-bg-subtle", "--ink": "--chakra-colors-fg",
+  "--soft": "--chakra-colors-fg-muted", "--line": "--chakra-colors-border",
+};
+
+// The page of Airflow that this one lies in; null where it was opened by itself.
+function around() {
+  try {
+    return parent === window ? null : parent.document;
+  } catch {
+    return null;
+  }
+}
+
+export function follow_looks() {
+  const outer = around()?.documentElement;
+  const looks = () => {
+    const dark = outer ? outer.classList.contains("dark") : matchMedia("(prefers-color-scheme: dark)").matches;
+    const root = document.documentElement;
+    root.classList.toggle("dark", dark);
+    for (const [ours, theirs] of outer ? Object.entries(COLOURS) : []) {
+      const value = getComputedStyle(outer).getPropertyValue(theirs).trim();
+      if (value) root.style.setProperty(ours, value);
+    }
+  };
+  looks();
+  if (outer) new MutationObserver(looks).observe(outer, {attributes: true, attributeFilter: ["class"]});
+  else matchMedia("(prefers-color-scheme: dark)").addEventListener("change", looks);
+}
+
+// An element with attributes and children. Texts are put in as text: nothing that comes from elsewhere is markup.
+export function element(name, attributes = {}, ...children) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...children.map(child => (child instanceof Node ? child : String(child))));
+  return made;
+}
+
+export function table(head, rows, caption) {
+  const cells = (row, name) => row.map(cell => element(name, name === "th" ? {scope: "col"} : {}, cell));
+  const body = rows.map(row => element("tr", {}, element("th", {scope: "row"}, row[0]), ...cells(row.slice(1), "td")));
+  return element("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": caption}, element("table", {},
+    element("thead", {}, element("tr", {}, ...cells(head, "th"))), element("tbody", {}, ...body)));
+}
+
+export class Refused extends Error {}
+
+// The JSON at an address of ours. Raises Refused with words for a person.
+export async function ask(address, query) {
+  let response;
+  try {
+    response = await fetch(`${address}?${new URLSearchParams(query)}`, {credentials: "same-origin"});
+  } catch {
+    throw new Refused("Airflow does not answer: trying again.");
+  }
+  if (response.status === 401) throw new Refused("You are not logged in any more: reload the page of Airflow.");
+  if (response.status === 403) throw new Refused("You may not see the runs of this DAG.");
+  if (!response.ok) throw new Refused(`Airflow answered ${response.status}: its log says why.`);
+  return response.json();
+}
+
+// A link that leaves the frame. Airflow's frame may open no window; its own page may, and does it for us.
+export function link(address, words) {
+  const made = element("a", {href: address, target: "_blank", rel: "noopener"}, words);
+  made.addEventListener("click", event => {
+    const outer = around();
+    if (!outer) return;
+    event.preventDefault();
+    const proxy = outer.createElement("a");
+    Object.assign(proxy, {href: made.href, target: "_blank", rel: "noopener"});
+    proxy.click();
+  });
+  return made;
+}
