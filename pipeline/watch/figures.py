@@ -19,6 +19,8 @@ from pipeline.report.utilization import MOST_LINES, PANELS, WHOLE, Curve, look_o
 from pipeline.watch.tables import HIGHEST
 from pipeline.watch.view import Drawable
 
+_ANYTHING = (0.0, 1.0)
+"""In every column until the page fills it: Bokeh warns of axes without data."""
 TIME = "time"
 """Name of the axis that all panels over time share."""
 
@@ -27,7 +29,7 @@ TIME = "time"
 def frames(drawable: Drawable) -> str:
     """The figures of what is drawable, as JSON: each with its name, its title and the ids of its plots.
 
-    The sources are empty: `columns` of a view are what goes there. So all trainings alike have the same frames, which
+    What the sources hold comes later, from `columns` of a view. So all trainings alike have the same frames, which
     take Bokeh half a second to make.
     """
     drawn = figures(drawable)
@@ -81,7 +83,7 @@ class _Time:
 
 
 def _source(name: str, columns: Sequence[str]) -> ColumnDataSource:
-    return ColumnDataSource({column: [] for column in (TIME, *columns)}, name=name)
+    return ColumnDataSource({column: _ANYTHING for column in (TIME, *columns)}, name=name)
 
 
 def _with_highest(columns: Sequence[str]) -> list[str]:
@@ -103,10 +105,10 @@ def _waiting(time: _Time) -> Figure:
 
 
 def _learning(drawable: Drawable) -> Figure:
-    empty = pandas.DataFrame(columns=["step", *drawable.learning], dtype=float)
+    anything = pandas.DataFrame({name: _ANYTHING for name in ("step", *drawable.learning)})
     looks = {"": ("training", BLUE, "solid", "circle"), "val_": ("validation", VERMILLION, "6 3", "diamond")}
     lines = {
-        metric: [(look[0], empty, before + metric, *look[1:]) for before, look in looks.items()]
+        metric: [(look[0], anything, before + metric, *look[1:]) for before, look in looks.items()]
         for metric in ("loss", "accuracy")
     }
     plots = learning_plots(lines["loss"], lines["accuracy"]) if drawable.learning else ()

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas
 
 from pipeline.monitor.diagnosis import percent, three_digits
@@ -211,7 +212,7 @@ def _machine_sentence(view: View) -> str:
     if "sys/cpu_pct" not in rows or not len(rows):
         return "No sample was taken yet."
     busy = gpus(rows, "util_pct")
-    gpu = f", the GPU {busy.mean(axis=None):.0f}%" if len(busy.columns) else "; no GPU was seen"
+    gpu = f", the GPU {float(np.nanmean(busy)):.0f}%" if len(busy.columns) else "; no GPU was seen"
     return f"The processor was {rows['sys/cpu_pct'].mean():.0f}% busy on average{gpu}."
 
 

@@ -17,8 +17,8 @@ from starlette.middleware.gzip import GZipMiddleware
 
 from pipeline.errors import TenfoldError
 from pipeline.report import CARD, REPORT
-from pipeline.watch.copies import Copies
 from pipeline.storage import Place
+from pipeline.watch.copies import Copies
 from plugins.training_monitor.runs import Found, find_run
 
 STATIC = Path(__file__).with_name("static")

@@ -125,7 +125,7 @@ class Training {
     for (const item of embedded.render)
       for (const id of Object.keys(item.roots)) item.roots[id] = this.place_of(item.roots[id]);
     const views = await Bokeh.embed.embed_items(embedded.documents, embedded.render);
-    this.document = views[0].model.document;
+    this.document = views[0].roots[0].model.document;
     this.follow_range(this.document.get_model_by_name("time"));
   }
 
