@@ -83,7 +83,7 @@ class _Time:
 
 
 def _source(name: str, columns: Sequence[str]) -> ColumnDataSource:
-    return ColumnDataSource({column: _ANYTHING for column in (TIME, *columns)}, name=name)
+    return ColumnDataSource(dict.fromkeys((TIME, *columns), _ANYTHING), name=name)
 
 
 def _with_highest(columns: Sequence[str]) -> list[str]:
@@ -105,7 +105,7 @@ def _waiting(time: _Time) -> Figure:
 
 
 def _learning(drawable: Drawable) -> Figure:
-    anything = pandas.DataFrame({name: _ANYTHING for name in ("step", *drawable.learning)})
+    anything = pandas.DataFrame(dict.fromkeys(("step", *drawable.learning), _ANYTHING))
     looks = {"": ("training", BLUE, "solid", "circle"), "val_": ("validation", VERMILLION, "6 3", "diamond")}
     lines = {
         metric: [(look[0], anything, before + metric, *look[1:]) for before, look in looks.items()]
