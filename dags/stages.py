@@ -15,6 +15,7 @@ from airflow.sdk import (
 )
 
 from dags.defaults import training_retries
+from dags.links import CardLink, CometLink, ReportLink, TrainingLink
 from dags.notify import notifiers
 from dags.places import DATASET_PLACE, TRAINING_PLACE
 from pipeline.config import Settings, settings_from
@@ -244,6 +245,7 @@ class TrainOperator(BaseOperator):
     """
 
     template_fields = ("settings", "dataset", "server", "training")
+    operator_extra_links = (TrainingLink(), CometLink())
 
     def __init__(
         self,
@@ -330,6 +332,7 @@ def publish(for_training: bool, outlets: list[Asset]) -> Published:
         )
         copied = _mapped(copy, planned)
         committed = commit.override(outlets=outlets)(planned["plan"], settings)
+        committed.operator.operator_extra_links = (CardLink(),)
         written >> asked >> copied >> committed
         return committed
 
@@ -352,7 +355,9 @@ def train_and_report(settings: Any, dataset: Any, training: str = "{{ run_id }}"
         doc_md=_TRAIN_DOC,
     ).expand(server=servers(settings, dataset))
     promoted = promote.override(**_where_tensorflow_is(priority=2))(settings, trained.output["run"])
-    promoted >> report(trained.output["run"])  # which tells of it
+    reported = report(trained.output["run"])
+    reported.operator.operator_extra_links = (ReportLink(),)
+    promoted >> reported  # which tells of it
 
 
 def _where_tensorflow_is(priority: int) -> dict[str, Any]:

@@ -3,11 +3,9 @@
 from airflow.plugins_manager import AirflowPlugin
 
 from dags.backfill_dates import BackfillDates
+from dags.links import PAGES
 from dags.queued import RunQueued
 from plugins.training_monitor.lazy import Lazy, monitor
-
-PREFIX = "tenfold"
-"""Of the addresses of the pages. They are relative: Airflow may lie behind a path of its own."""
 
 
 class TenfoldPlugin(AirflowPlugin):  # type: ignore[misc]  # Airflow ships no types that could be followed
@@ -16,11 +14,11 @@ class TenfoldPlugin(AirflowPlugin):  # type: ignore[misc]  # Airflow ships no ty
     name = "tenfold"
     timetables = (BackfillDates,)
     deadline_references = (RunQueued,)
-    fastapi_apps = ({"app": Lazy(monitor), "url_prefix": f"/{PREFIX}", "name": "Tenfold"},)
+    fastapi_apps = ({"app": Lazy(monitor), "url_prefix": f"/{PAGES}", "name": "Tenfold"},)
     external_views = (
         {
             "name": "Training",
-            "href": f"{PREFIX}/run?dag_id={{DAG_ID}}&run_id={{RUN_ID}}",
+            "href": f"{PAGES}/run?dag_id={{DAG_ID}}&run_id={{RUN_ID}}",
             "destination": "dag_run",
             "url_route": "training",
         },

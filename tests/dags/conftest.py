@@ -8,6 +8,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,12 +38,17 @@ def airflow_database() -> None:
 
 
 class Ran(NamedTuple):
-    """How a run ended, task by task, and what the tasks returned."""
+    """How a run ended, task by task, and what the tasks returned, and left under other keys."""
 
+    run_id: str
     state: str
     tasks: dict[str, str]
     tries: Counter[str]
-    returned: Callable[[str], Any]
+    left: Callable[[str, str], Any]
+
+    def returned(self, task_id: str) -> Any:
+        """What a task returned; of a mapped one, the first."""
+        return self.left(task_id, "return_value")
 
 
 RunDag = Callable[..., Ran]
@@ -73,10 +79,11 @@ def run_dag(dags: dict[str, Any], airflow_database: None, tmp_path: Path) -> Run
         ran = dags[dag_id].test(logical_date=logical_date, run_conf=conf)
         instances = ran.get_task_instances()
         return Ran(
+            ran.run_id,
             str(ran.state),
             {_name(each): str(each.state) for each in instances},
             Counter({_name(each): each.try_number for each in instances}),
-            lambda task_id: _returned(ran, task_id),
+            partial(_left, ran),
         )
 
     return run
@@ -86,11 +93,11 @@ def _name(instance: Any) -> str:
     return instance.task_id if instance.map_index < 0 else f"{instance.task_id}[{instance.map_index}]"
 
 
-def _returned(run: Any, task_id: str) -> Any:
+def _left(run: Any, task_id: str, key: str) -> Any:
     from airflow.models.xcom import XComModel
     from airflow.utils.session import create_session
 
     with create_session() as session:
-        rows = session.query(XComModel).filter_by(run_id=run.run_id, task_id=task_id, key="return_value")
+        rows = session.query(XComModel).filter_by(run_id=run.run_id, task_id=task_id, key=key)
         row = rows.filter(XComModel.map_index <= 0).one()  # of a mapped task, the first one's
         return XComModel.deserialize_value(row)

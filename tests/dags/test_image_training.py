@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote_plus
 
 import pytest
 
@@ -12,6 +13,7 @@ from pipeline.monitor import read
 from pipeline.runs import load_run
 from pipeline.storage import BucketPath, copy_new, place_of
 from pipeline.train import TrainingProcess, prepare_run
+from plugins.training_monitor.runs import find_run
 from tests.conftest import MakeImages, jpeg
 from tests.dags.conftest import RunDag
 from tests.fake_gcs import FakeGcs
@@ -55,6 +57,13 @@ def test_the_whole_chain_and_then_nothing_twice(run_dag: RunDag, source: Path):
     promoted = first.returned("promote")
     assert (promoted["verdict"], promoted["champion"]) == ("promoted: the first model of 'images'", trained["run"])
     assert "the first model of" in Path(first.returned("report")["report"]).read_text()
+    of_run = f"?dag_id=image_training&run_id={quote_plus(first.run_id)}"
+    assert first.left("report", "_link_ReportLink") == f"tenfold/report{of_run}"
+    assert first.left("upload.commit", "_link_CardLink") == f"tenfold/card{of_run}"
+    assert first.left("train", "_link_CometLink") == ""  # no key, no experiment to see
+    found = find_run("image_training", first.run_id)
+    assert found
+    assert (found.is_over, str(found.training), str(found.dataset)) == (True, trained["run"], committed["dataset"])
 
     second = run_dag("image_training", {"source_uri": str(source), "shards_per_task": 4})
     assert second.state == "success"

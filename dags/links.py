@@ -1,0 +1,54 @@
+"""Buttons on the tasks, in Airflow's UI, to what they made. Addresses are relative: Airflow may lie behind a path."""
+
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from airflow.sdk import BaseOperator, BaseOperatorLink
+
+PAGES = "tenfold"
+"""Where Airflow's api-server has the pages of the plugin."""
+
+
+class _Page(BaseOperatorLink):
+    """A page of the plugin about a run."""
+
+    page = ""
+
+    def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
+        """The address of the page for the run of the task."""
+        return f"{PAGES}/{self.page}?{urlencode({'dag_id': ti_key.dag_id, 'run_id': ti_key.run_id})}"
+
+
+class ReportLink(_Page):
+    """The report of a training."""
+
+    name, page = "Report", "report"
+
+
+class CardLink(_Page):
+    """The card of a data set."""
+
+    name, page = "Data set card", "card"
+
+
+class TrainingLink(BaseOperatorLink):
+    """The tab of the run that shows its training."""
+
+    name = "Training"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
+        """The address of the tab."""
+        return f"dags/{quote(ti_key.dag_id, safe='')}/runs/{quote(ti_key.run_id, safe='')}/plugin/training"
+
+
+class CometLink(BaseOperatorLink):
+    """The experiment in Comet; no button where the training had no key, and left archives."""
+
+    name = "Comet experiment"
+
+    def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
+        """The address that the training returned; empty where it returned none."""
+        from airflow.sdk.execution_time.xcom import XCom
+
+        address = XCom.get_value(ti_key=ti_key, key="comet")
+        return address if isinstance(address, str) and address.startswith("https://") else ""
