@@ -10,20 +10,15 @@ from pipeline.watch.status import load_told, status
 from pipeline.watch.tables import Span
 from pipeline.watch.view import Columns, columns, drawable, load_view, start_of
 
-Closer = tuple[float, float]
-"""From when to when somebody looks closely, in ms from the start."""
 
-
-def data(training: Path, is_over: bool, after: float | None = None, closer: Closer | None = None) -> dict[str, Any]:
+def data(training: Path, is_over: bool, after: float | None = None, span: Span | None = None) -> dict[str, Any]:
     """What a training says of itself, and its curves: in ``columns``, by the names of the sources of `drawn_frames`.
 
     All of the curves, or what comes ``after`` a time (ms from the start) that an answer before named as ``settled``:
     all before it is as it was. Where ``frames`` differs from before, the figures are others. ``is_over`` where the run
-    has ended.
+    has ended. Within ``span`` the curves are as close as they were measured.
     """
-    told, start = load_told(training), start_of(training)
-    span = Span(*(start + each / 1000 for each in closer)) if closer else None
-    view = load_view(training, span)
+    told, view = load_told(training), load_view(training, span)
     found = columns(view, told.steps_per_epoch, told.batch_size)
     return {
         "status": status(told, view, is_over),
@@ -32,6 +27,12 @@ def data(training: Path, is_over: bool, after: float | None = None, closer: Clos
         "after": after,
         "columns": found if after is None else {name: _after(each, after) for name, each in found.items()},
     }
+
+
+def span_of(training: Path, start: float, end: float) -> Span:
+    """A part of a training, from ms since its start."""
+    first = start_of(training)
+    return Span(first + start / 1000, first + end / 1000)
 
 
 def drawn_frames(training: Path) -> str:

@@ -25,6 +25,7 @@ MOST_ROWS = 2000
 TAIL_S = 1.0
 """Width of the windows of the latest rows, of which the overview has none yet."""
 HIGHEST = "/max"
+KINDS_OVER_TIME = ("samples", "batches")
 
 
 class Span(NamedTuple):

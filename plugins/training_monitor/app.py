@@ -97,13 +97,18 @@ def data(
     those as closely as it was measured.
     """
     from pipeline.watch.data import data as drawn
+    from pipeline.watch.data import span_of
 
     found = find_run(dag_id, run_id)
     if found is None or found.training is None:
         return JSONResponse({"status": _without_training(found)})
     try:
-        folder = request.app.state.copies.at_hand(found.training)
-        content = drawn(folder, found.is_over, after, None if start is None or end is None else (start, end))
+        copies = request.app.state.copies
+        folder = copies.at_hand(found.training)
+        span = None if start is None or end is None else span_of(folder, start, end)
+        if span:
+            copies.bring(found.training, span)
+        content = drawn(folder, found.is_over, after, span)
     except (TenfoldError, OSError) as error:
         return JSONResponse({"status": {"state": "unknown", "words": str(error)}})
     content["status"]["links"] = list(_links(found, content["status"]))

@@ -1,0 +1,133 @@
+"""Windows of a record: of the overview, of what that has not yet, and all rows where somebody looks closely."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas
+import pytest
+
+from pipeline.monitor import record
+from pipeline.monitor.overview import OverviewSink
+from pipeline.monitor.record import RecordSink, segments
+from pipeline.monitor.row import Row
+from pipeline.monitor.window import Windows
+from pipeline.watch import tables
+from pipeline.watch.tables import MOST_ROWS, Span, gaps, of_span, windows
+
+BEGIN = 1e9
+
+
+def written(folder: Path, seconds: int, segment_bytes: int = 2000, hz: int = 5) -> Path:
+    """A training server's record: busy is the second of the sample, and a step a sample."""
+    whole, overview = RecordSink(folder / "record", segment_bytes), RecordSink(folder / "overview")
+    ended = Windows()
+    for number in range(seconds * hz):
+        time = BEGIN + number / hz
+        for row in (
+            Row("samples", time, number, {"sys/cpu_pct": float(number // hz)}),
+            Row("batches", time, number + 1, {"input/wait_ms": 1.0, "step/time_ms": 10.0}),
+        ):
+            whole.write(row)
+            for window in ended.add(row):  # that which is under way stays there, as in a training that goes on
+                overview.write(window)
+    whole.close()
+    overview.close()
+    return folder
+
+
+def test_the_overview_is_followed_by_the_latest_seconds(tmp_path: Path) -> None:
+    found = windows(written(tmp_path, seconds=61), "samples")
+    settled = found.means["time"] <= found.settled
+    assert BEGIN + 56 < found.settled < BEGIN + 60
+    assert settled.sum() == pytest.approx(29, abs=1)  # of two seconds each
+    assert found.means["time"].is_monotonic_increasing
+    assert found.means["time"].iloc[-1] == pytest.approx(BEGIN + 60.8)
+    assert found.highest["sys/cpu_pct"].iloc[-1] == 60
+    assert list(found.means) == list(found.highest) == ["time", "step", "sys/cpu_pct"]
+
+
+def test_a_record_without_an_overview_is_all_latest(tmp_path: Path) -> None:
+    sink = RecordSink(tmp_path / "record")
+    sink.write(Row("samples", BEGIN, 0, {"sys/cpu_pct": 5.0}))
+    sink.close()
+    found = windows(tmp_path, "samples")
+    assert (found.settled, found.means["sys/cpu_pct"].tolist()) == (0.0, [5.0])
+
+
+def test_nothing_at_all_is_an_empty_table(tmp_path: Path) -> None:
+    found = windows(tmp_path, "batches")
+    assert (len(found.means), found.settled) == (0, 0.0)
+    assert list(found.means) == ["time", "step"]
+
+
+def test_a_span_is_as_close_as_it_was_measured_and_the_rest_is_as_before(tmp_path: Path) -> None:
+    folder = written(tmp_path, seconds=61)
+    closely = windows(folder, "samples", Span(BEGIN + 20, BEGIN + 30)).means
+    inside = closely["time"].between(BEGIN + 20, BEGIN + 30)
+    assert inside.sum() == 51
+    assert closely[~inside]["time"].tolist() == [
+        time for time in windows(folder, "samples").means["time"] if not BEGIN + 20 <= time <= BEGIN + 30
+    ]
+    assert closely["time"].is_monotonic_increasing
+
+
+def test_a_long_span_keeps_its_peaks(tmp_path: Path) -> None:
+    folder = written(tmp_path, seconds=1000)
+    found = windows(folder, "samples", Span(BEGIN, BEGIN + 1000))
+    assert MOST_ROWS * 0.9 < len(found.means) <= MOST_ROWS + 1
+    assert found.highest["sys/cpu_pct"].max() == 999
+
+
+def test_few_segments_are_read_for_a_span(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = written(tmp_path, seconds=1000)
+    assert len(segments(folder / "record", "samples")) > 50
+    read: list[Path] = []
+    monkeypatch.setattr(tables, "read_segment", lambda path: read.append(path) or record.read_segment(path))
+    windows(folder, "samples", Span(BEGIN + 500, BEGIN + 510))
+    assert 0 < len([path for path in read if path.parent.name == "record"]) < 6
+
+
+@pytest.mark.parametrize(
+    ("span", "expected"),
+    [
+        ((0, 5), []),
+        ((5, 15), ["a"]),
+        ((10, 20), ["a", "b"]),
+        ((25, 26), ["b"]),
+        ((35, 99), ["c"]),
+        ((0, 99), list("abc")),
+    ],
+)
+def test_segments_of_a_span(span: tuple[float, float], expected: list[str]) -> None:
+    begins = {"a": 10.0, "b": 20.0, "c": 30.0, "d": None}  # of d no row was written yet
+    assert of_span(list("abcd"), Span(*span), begins.__getitem__) == expected
+
+
+def test_steps_that_were_done_again_count_once(tmp_path: Path) -> None:
+    for steps, begin in ((range(1, 101), BEGIN), (range(41, 81), BEGIN + 300)):
+        sink = OverviewSink(tmp_path / "overview")
+        for step in steps:
+            sink.write(Row("batches", begin + step, step, {"step/time_ms": 1.0}))
+        sink.close()
+    found = windows(tmp_path, "batches").means
+    assert found["step"].is_monotonic_increasing
+    assert found["step"].iloc[-1] == 80
+
+
+@pytest.mark.parametrize(
+    ("times", "expected"),
+    [([0, 2, 4, 6], []), ([0, 2, 4, 60, 62], [2]), ([0, 30, 61, 93], []), ([], []), ([1], []), ([0, 1, 4, 5], [])],
+)
+def test_a_gap_is_where_nothing_was_measured_for_a_while(times: list[float], expected: list[int]) -> None:
+    assert gaps(np.array(times, dtype=float)) == expected
+
+
+def test_what_is_closed_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sink = OverviewSink(tmp_path / "overview")
+    sink.write(Row("epochs", BEGIN, 1, {"loss": 1.0}))
+    sink.close()
+    first = tables.epochs(tmp_path)
+    monkeypatch.setattr(tables, "read_segment", lambda path: pytest.fail("read again"))
+    pandas.testing.assert_frame_equal(tables.epochs(tmp_path), first)

@@ -1,0 +1,152 @@
+"""What the page draws of a training, and what it says."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.watch.data import data, drawn_frames, span_of
+from pipeline.watch.status import duration, load_told, status
+from pipeline.watch.view import drawable, load_view
+from tests.report.rich import SERVERS, rich_run
+
+EPOCHS, STEPS = 6, 60
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    folder = rich_run(tmp_path / "run", epochs=EPOCHS, steps=STEPS)
+    describe(folder, epochs=EPOCHS)
+    (folder / "result.json").unlink(missing_ok=True)
+    return folder
+
+
+def describe(folder: Path, epochs: int) -> None:
+    described = json.loads((folder / "run.json").read_text())
+    settings = {**described["settings"], "epochs": epochs, "batch_size": 32, "dataset_name": "shapes"}
+    (folder / "run.json").write_text(json.dumps({**described, "steps_per_epoch": STEPS, "settings": settings}))
+
+
+def told(run: Path, is_over: bool = False) -> dict[str, Any]:
+    return status(load_told(run), load_view(run), is_over)
+
+
+def test_all_figures_have_their_sources(run: Path) -> None:
+    frames = json.loads(drawn_frames(run))
+    assert [figure["name"] for figure in frames["figures"]] == ["waiting", "learning", "spent", "machine", "servers"]
+    drawn = data(run, is_over=False)
+    for name, columns in drawn["columns"].items():
+        assert f'"{name}"' in json.dumps(frames["embedded"]), name
+        assert len({len(values) for values in columns.values()}) == 1, name
+    assert {f"server {index}" for index in range(SERVERS)} < drawn["columns"].keys()
+    json.dumps(drawn, allow_nan=False)
+
+
+def test_where_the_time_of_each_epoch_went_is_that_of_its_steps(run: Path) -> None:
+    spent = data(run, is_over=False)["columns"]["spent"]
+    assert spent["epoch"] == list(range(1, EPOCHS + 1))
+    assert sum(filter(None, spent["computing"])) == pytest.approx(EPOCHS * STEPS * 0.060, rel=0.02)
+    assert sum(filter(None, spent["waiting for data"])) == pytest.approx(EPOCHS * STEPS * 0.020, rel=0.15)
+
+
+def test_what_is_newer_than_what_was_settled_comes_alone(run: Path) -> None:
+    whole = data(run, is_over=False)
+    newer = data(run, is_over=False, after=whole["settled"] - 5000)
+    assert newer["after"] == whole["settled"] - 5000
+    for name in ("samples", "batches", "server 1"):
+        times = newer["columns"][name]["time"]
+        assert 0 < len(times) < 6
+        assert whole["columns"][name]["time"][-len(times) :] == times
+    assert newer["columns"]["loss"] == whole["columns"]["loss"]
+
+
+def test_a_closer_look_has_more_points(run: Path) -> None:
+    whole, closer = (data(run, is_over=False, span=span) for span in (None, span_of(run, 10_000, 20_000)))
+    seen = [each for each in closer["columns"]["samples"]["time"] if each is not None and 10_000 <= each <= 20_000]
+    assert len(seen) > 90
+    assert len(whole["columns"]["samples"]["time"]) < 30
+    assert closer["frames"] == whole["frames"]
+
+
+def test_equal_curves_have_equal_frames_and_others_have_others(run: Path, tmp_path: Path) -> None:
+    other = rich_run(tmp_path / "other", epochs=1, steps=20)
+    describe(other, epochs=1)
+    of_both = [drawable(load_view(folder), STEPS) for folder in (run, other)]
+    assert of_both[0] == of_both[1]
+    assert drawn_frames(run) is drawn_frames(other)
+    assert drawable(load_view(run), 0).spent == ()
+
+
+@pytest.mark.parametrize(
+    ("epochs", "is_over", "state", "words"),
+    [
+        (EPOCHS, False, "silent", "no sample for"),
+        (EPOCHS, True, "stopped", "the run has ended without a model"),
+    ],
+)
+def test_the_state_of_a_training_of_years_ago(run: Path, epochs: int, is_over: bool, state: str, words: str) -> None:
+    describe(run, epochs)
+    found = told(run, is_over)
+    assert found["state"] == state
+    assert found["words"].startswith(words)
+
+
+@pytest.mark.parametrize(("epochs", "state", "words"), [
+    (EPOCHS, "evaluating", "all epochs are done"),
+    (10, "training", "epoch 6 of 10, step 360 of 600"),
+])  # fmt: skip
+def test_the_state_of_one_that_goes_on(
+    run: Path, monkeypatch: pytest.MonkeyPatch, epochs: int, state: str, words: str
+) -> None:
+    describe(run, epochs)
+    last = float(load_view(run).samples.means["time"].iloc[-1])
+    monkeypatch.setattr(time, "time", lambda: last + 1)
+    found = told(run)
+    assert (found["state"], found["words"][: len(words)]) == (state, words)
+    assert found["progress"] == pytest.approx(min(1, 360 / (epochs * STEPS)))
+    tiles = dict(found["tiles"])
+    assert tiles["waiting for data"].endswith("%")
+    assert tiles["GPU busy"] == "90%"
+    assert ("left, about" in tiles) == (epochs == 10)
+    if epochs == 10:  # 240 steps of 90 ms, and four validations
+        assert 20 < float(tiles["left, about"].split()[0]) < 30
+
+
+def test_before_the_first_step_it_says_what_takes_so_long(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps({"settings": {"model": "small_cnn", "dataset_name": "flowers"}}))
+    found = data(tmp_path, is_over=False)
+    assert found["status"]["state"] == "starting"
+    assert found["status"]["title"] == "flowers: small_cnn"
+    assert "first 20 seconds" in found["status"]["verdict"]
+    json.loads(drawn_frames(tmp_path))
+
+
+def test_a_folder_that_is_gone_says_so_without_an_error(tmp_path: Path) -> None:
+    assert data(tmp_path / "gone", is_over=True)["status"]["state"] == "stopped"
+
+
+def test_the_verdict_is_the_last_one_and_at_the_end_that_of_the_whole(run: Path) -> None:
+    (run / "verdict.json").write_text(json.dumps({"sentence": "Compute-bound.", "seconds": 60.2}))
+    assert told(run)["verdict"] == "The last 60 s: Compute-bound."
+    (run / "result.json").write_text(json.dumps({"verdict": "Compute-bound, all of it."}))
+    assert told(run)["verdict"] == "Compute-bound, all of it."
+    assert (told(run)["state"], told(run)["progress"]) == ("trained", 1.0)
+
+
+def test_numbers_for_those_who_listen(run: Path) -> None:
+    tables = told(run)["tables"]
+    assert tables["learning"]["rows"][0][0] == "6"
+    assert ["GPU (%): busy", "90", "90", "90"] in tables["machine"]["rows"]
+    assert [row[0] for row in tables["servers"]["rows"]] == [f"server {index}" for index in range(SERVERS)]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.4, "0 s"), (48, "48 s"), (720, "12 min"), (12_000, "3 h 20 min"), (3599, "60 min"), (187_200, "2 d 4 h")],
+)
+def test_durations(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
