@@ -228,7 +228,8 @@ def with_gpus_together(samples: pandas.DataFrame) -> pandas.DataFrame:
         for name, each in (found | held).items()
         if len(each.columns)
     }
-    return samples.assign(**together)
+    # At once: column after column, a table of 8 GPUs is copied again and again.
+    return pandas.concat([samples, pandas.DataFrame(together, index=samples.index)], axis=1)
 
 
 def gpus(samples: pandas.DataFrame, name: str) -> pandas.DataFrame:

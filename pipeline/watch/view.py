@@ -166,7 +166,10 @@ def spent_by_epoch(view: View, steps_per_epoch: int) -> pandas.DataFrame:
 
 def _listed(values: Array, digits: int = _DIGITS) -> list[float | None]:
     """Numbers as JSON has them, short; None where there is none."""
-    return [float(f"{value:.{digits}g}") if np.isfinite(value) else None for value in values]
+    known = np.isfinite(values) & (values != 0)
+    places = digits - 1 - np.floor(np.log10(np.abs(values, where=known, out=np.ones_like(values))))
+    rounded = np.round(values * 10**places) / 10**places
+    return [value if value == value else None for value in rounded.tolist()]
 
 
 def drawable(view: View, steps_per_epoch: int) -> Drawable:
