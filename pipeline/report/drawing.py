@@ -48,8 +48,9 @@ def embedded(figures: Iterable[Figure]) -> dict[str, Any]:
     if not places:
         return {}
     document = Document()
-    for item in places.values():
-        document.add_root(item)
+    with document.models.freeze():  # else all that was added is gone through again with each plot
+        for item in places.values():
+            document.add_root(item)
     roots = {item.id: place for place, item in places.items()}
     render = {"docid": "figures", "roots": roots, "root_ids": [*roots]}
     return {"documents": {"figures": document.to_json(deferred=False)}, "render": [render]}
