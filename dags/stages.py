@@ -17,12 +17,11 @@ from airflow.sdk import (
 from dags.defaults import training_retries
 from dags.links import CardLink, CometLink, ReportLink, TrainingLink
 from dags.notify import notifiers
-from dags.places import DATASET_PLACE, TRAINING_PLACE
+from dags.places import DATASET_PLACE, GPU_POOL, TRAINING_PLACE
 from pipeline.config import Settings, settings_from
 from pipeline.errors import GateError, SettingsError
 from pipeline.storage import place_of
 
-GPU_POOL = "gpu"
 _log = logging.getLogger(__name__)
 _APPROVE = "Approve"
 

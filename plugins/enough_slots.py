@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dags.defaults import form_defaults
+from dags.places import GPU_POOL
 
 DAGS = ("image_training", "retrain")
 _SETTING = "num_training_servers"
@@ -53,8 +54,6 @@ def refusal(dag_id: str | None, body: bytes) -> str:
 
 def _too_few(servers: int) -> str:
     from airflow.models.pool import Pool
-
-    from dags.stages import GPU_POOL
 
     pool = Pool.get_pool(GPU_POOL)
     if pool is None or pool.slots < 0 or servers <= pool.slots:  # -1: as many as one likes

@@ -111,6 +111,8 @@ def data(
         content = drawn(folder, found.is_over, after, span)
     except (TenfoldError, OSError) as error:
         return JSONResponse({"status": {"state": "unknown", "words": str(error)}})
+    if found.waits and content["status"]["state"] != "trained":
+        content["status"]["words"] += f"; {found.waits}"
     content["status"]["links"] = list(_links(found, content["status"]))
     return JSONResponse(content)
 
@@ -131,7 +133,8 @@ def _without_training(found: Found | None) -> dict[str, str]:
         return {"state": "unknown", "words": "There is no run of this id."}
     if found.is_over:
         return {"state": "none", "words": "This run trained nothing, or what it left was cleared."}
-    return {"state": "waiting", "words": "The training has not begun: the tasks before it are still at work."}
+    words = found.waits or "the tasks before it are still at work."
+    return {"state": "waiting", "words": f"The training has not begun: {words}"}
 
 
 def figures(request: Request, dag_id: str, run_id: str) -> Response:

@@ -4,14 +4,18 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from airflow.models.dagrun import DagRun
+from airflow.models.pool import Pool
+from airflow.models.taskinstance import TaskInstance
 from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
-from airflow.utils.state import State
+from airflow.utils.state import State, TaskInstanceState
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from dags.places import DATASET_PLACE, TRAINING_PLACE
+from dags.places import DATASET_PLACE, GPU_POOL, TRAINING_PLACE
 from pipeline.storage import Place, place_of
+
+_KEPT_WAITING = (TaskInstanceState.SCHEDULED, TaskInstanceState.QUEUED)
 
 
 class Found(NamedTuple):
@@ -23,6 +27,8 @@ class Found(NamedTuple):
     start: datetime | None
     training: Place | None
     dataset: Place | None
+    waits: str
+    """For what a task of it that trains does not start; empty where none is kept waiting."""
 
     @property
     def is_over(self) -> bool:
@@ -41,7 +47,17 @@ def find_run(dag_id: str, run_id: str) -> Found | None:
 
 def _found(session: Session, run: DagRun) -> Found:
     training, dataset = (_place(session, run, key) for key in (TRAINING_PLACE, DATASET_PLACE))
-    return Found(run.dag_id, run.run_id, str(run.state), run.start_date, training, dataset)
+    waits = _waits(session, run)
+    return Found(run.dag_id, run.run_id, str(run.state), run.start_date, training, dataset, waits)
+
+
+def _waits(session: Session, run: DagRun) -> str:
+    of_run = select(TaskInstance).where(TaskInstance.dag_id == run.dag_id, TaskInstance.run_id == run.run_id)
+    for task in session.scalars(of_run.where(TaskInstance.pool == GPU_POOL, TaskInstance.state.in_(_KEPT_WAITING))):
+        pool = Pool.get_pool(GPU_POOL, session=session)
+        if pool and 0 <= pool.slots <= pool.occupied_slots(session=session):
+            return f"{task.task_id} waits for one of the {pool.slots} slots of the pool {GPU_POOL!r}, which are taken."
+    return ""
 
 
 def _place(session: Session, run: DagRun, key: str) -> Place | None:
