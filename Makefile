@@ -48,6 +48,9 @@ docker-check: ## images to trained model in those containers; SOURCE=/data/..., 
 docker-down: ## stop them; what they made stays in volumes
 	docker compose --profile '*' down --remove-orphans
 
+# Tests start dozens of processes: told to write no bytecode, each would compile all of TensorFlow for itself.
+test test-long: export PYTHONDONTWRITEBYTECODE :=
+
 test: env-dev ## the tests a person needs (minutes)
 	$(VENV_PYTHON) -m pytest -n 2 --dist loadfile -m "not long"
 

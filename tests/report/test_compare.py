@@ -33,9 +33,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return a, b
 
 
-@pytest.fixture
-def result(runs: tuple[Path, Path], tmp_path: Path) -> dict[str, Any]:
-    return compare_runs(*runs, tmp_path / "compare.html")
+@pytest.fixture(scope="module")
+def result(runs: tuple[Path, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Nobody changes it."""
+    return compare_runs(*runs, tmp_path_factory.mktemp("compared") / "compare.html")
 
 
 def row(result: dict[str, Any], name: str) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""One pinned batch through the training step: `replicas.py RESULT DEVICES [INDEX ADDRESS...]`.
+"""One pinned batch through the training step: `replicas.py RESULT [INDEX ADDRESS...]`.
 
-It goes to so many devices of this process; with addresses, this process is one of the servers and takes its part.
-Writes what two steps told, weights and averages into RESULT, an .npz file.
+It goes to two devices of this process; with addresses, this process is one of the servers and takes its part. Writes
+what `two_steps` returns into RESULT, an .npz file.
 """
 
 import sys
@@ -50,9 +50,8 @@ def model() -> keras.Model:
     return keras.Model(inputs, keras.layers.Dense(3)(hidden))
 
 
-def main(result: str, devices: int, gang: Pinned | None) -> None:
-    [processor] = tf.config.list_physical_devices("CPU")
-    tf.config.set_logical_device_configuration(processor, [tf.config.LogicalDeviceConfiguration()] * devices)
+def two_steps(gang: Pinned | None = None) -> list[np.ndarray]:
+    """What they told, weights and averages; on all devices of this process."""
     strategy = open_strategy(gang)
     server = gang.server if gang else Server()
     keras.utils.set_random_seed(0)
@@ -66,8 +65,20 @@ def main(result: str, devices: int, gang: Pinned | None) -> None:
     flags = [tf.constant(0.0), tf.constant(float(server.index == server.count - 1))]
     told = [steps.train(*part, asked).numpy() for asked in flags]
     # Adam's averages too: they hold the gradients, of which its first updates show little more than the sign.
-    np.savez(result, np.array(told), *(variable.numpy() for variable in (*trained.weights, *optimizer.variables)))
+    return [np.array(told), *(variable.numpy() for variable in (*trained.weights, *optimizer.variables))]
+
+
+def split_processor() -> None:
+    """Make two devices of it, which TensorFlow can do only before it has used it."""
+    [processor] = tf.config.list_physical_devices("CPU")
+    tf.config.set_logical_device_configuration(processor, [tf.config.LogicalDeviceConfiguration()] * 2)
+
+
+def main(result: str, index: str = "", *addresses: str) -> None:
+    if not addresses:
+        split_processor()
+    np.savez(result, *two_steps(Pinned(int(index), list(addresses)) if addresses else None))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), Pinned(int(sys.argv[3]), sys.argv[4:]) if sys.argv[3:] else None)
+    main(*sys.argv[1:])

@@ -40,11 +40,12 @@ def settings(tmp_path: Path) -> Settings:
 def test_two_servers_or_devices_take_the_same_step_as_one(tmp_path: Path):
     """Mean loss, clipped gradients and update of one pinned batch; a stop of one server is heard by all."""
     addresses = [f"127.0.0.1:{_free_port()}" for _ in range(2)]
-    told = [["1"], ["2"], *(["1", str(index), *addresses] for index in range(2))]
+    told = [[], *([str(index), *addresses] for index in range(2))]
     commands = [[sys.executable, replicas.__file__, tmp_path / f"{n}.npz", *args] for n, args in enumerate(told)]
     processes = [subprocess.Popen(command, env=ENVIRONMENT) for command in commands]
-    assert [process.wait(120) for process in processes] == [0] * 4
-    one, mirrored, first, second = (list(np.load(tmp_path / f"{n}.npz").values()) for n in range(4))
+    one = replicas.two_steps()  # here, where TensorFlow is loaded, while the others load it
+    assert [process.wait(120) for process in processes] == [0] * 3
+    mirrored, first, second = (list(np.load(tmp_path / f"{n}.npz").values()) for n in range(3))
     for ours, theirs in zip(first, second, strict=True):
         assert np.array_equal(ours, theirs)
     assert first[0][:, 2].tolist() == [8, 8]  # examples, those of padding left out
