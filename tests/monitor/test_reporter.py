@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -152,3 +153,33 @@ def test_monitor_closes_the_record_when_training_raises(tmp_path: Path) -> None:
         train()
     assert len(monitor.read(tmp_path / "record", "batches")) == 1
     assert not [t for t in threading.enumerate() if t.name.startswith("monitor-")]
+
+
+def test_rows_that_come_one_by_one_are_written_together() -> None:
+    class Waked:
+        def __init__(self) -> None:
+            self.times: list[float] = []
+
+        def write(self, row: Row) -> None:
+            self.times.append(time.monotonic())
+
+    sink = Waked()
+    reporter = Reporter([sink])
+    for step in range(100):
+        reporter.report("batches", step, {})
+        time.sleep(0.005)
+    reporter.close()
+    apart = [after - before for before, after in pairwise(sink.times)]
+    assert len(sink.times) == 100
+    assert sum(each > 0.003 for each in apart) < 20  # a tenth of a second each; woken for each row it would be 99
+
+
+def test_who_waits_for_the_writing_is_not_kept_waiting() -> None:
+    sink = RecordingSink()
+    reporter = Reporter([sink])
+    began = time.monotonic()
+    for step in range(50):
+        reporter.report("batches", step, {})
+        assert reporter.flush()
+    reporter.close()
+    assert time.monotonic() - began < 2  # by GATHER_S it would be five
