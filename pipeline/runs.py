@@ -42,7 +42,7 @@ from pipeline.errors import DatasetError, Preempted, SourceError, TenfoldError, 
 from pipeline.evaluation import metrics_of
 from pipeline.monitor import last_row, read
 from pipeline.monitor.archives import archives
-from pipeline.monitor.verdict import diagnose_run
+from pipeline.monitor.verdict import Limit, diagnose_run
 from pipeline.servers import SERVERS, Server
 from pipeline.storage import Place, crc32c_of
 from pipeline.workspace import place_hash, run_folder
@@ -268,6 +268,7 @@ def save_result(run: Run, comet: str) -> None:
         "comet": _archives(run, comet).replace(str(run.folder), str(run.place)),
         "verdict": advised(verdict, run.settings),
         "limit": verdict.limit.value,
+        "wait_fraction": None if verdict.limit is Limit.UNKNOWN else round(verdict.wait_fraction, 4),
         "epochs": len(read(run.folder / "record", "epochs")),
     }
     _write(run.folder / "result.json", result)

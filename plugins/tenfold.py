@@ -24,4 +24,13 @@ class TenfoldPlugin(AirflowPlugin):  # type: ignore[misc]  # Airflow ships no ty
             "destination": "dag_run",
             "url_route": "training",
         },
+        {
+            "name": "Training monitor",
+            "href": f"{PAGES}/trainings",
+            "destination": "nav",
+            "category": "browse",
+            "url_route": "training-monitor",
+            "icon": f"{PAGES}/assets/icon.svg",
+            "icon_dark_mode": f"{PAGES}/assets/icon-dark.svg",
+        },
     )

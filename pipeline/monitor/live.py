@@ -28,8 +28,8 @@ class LiveVerdict:
     """A sink that says every minute what has limited the training since it said so last.
 
     ``words`` makes a text of a verdict, and ``file`` is where the last one is kept, as JSON, for those who look on:
-    ``sentence``, ``limit``, the ``time`` that it was said (unix s) and of how many ``seconds`` it tells. Where there
-    were too few steps to say, it is silent: the end of the training says so.
+    ``sentence``, ``limit``, ``wait_fraction``, the ``time`` that it was said (unix s) and of how many ``seconds`` it
+    tells. Where there were too few steps to say, it is silent: the end of the training says so.
     """
 
     def __init__(self, words: Callable[[Verdict], str] = attrgetter("sentence"), file: Path | None = None) -> None:
@@ -54,7 +54,15 @@ class LiveVerdict:
         if verdict.limit is not Limit.UNKNOWN:
             sentence = self._words(verdict)
             log.info("the last %.0f s: %s", seconds, sentence)
-            self._keep({"time": time, "seconds": seconds, "limit": verdict.limit.value, "sentence": sentence})
+            self._keep(
+                {
+                    "time": time,
+                    "seconds": seconds,
+                    "limit": verdict.limit.value,
+                    "wait_fraction": round(verdict.wait_fraction, 4),
+                    "sentence": sentence,
+                }
+            )
 
     def _keep(self, content: Mapping[str, float | str]) -> None:
         if self._file:

@@ -63,7 +63,7 @@ def status(told: Told, view: View, is_over: bool) -> dict[str, Any]:
     return {
         "title": f"{(told.run.get('settings') or {}).get('dataset_name', '')}: {_model(told)}".strip(": "),
         **_state(told, view, step, is_over),
-        "progress": _progress(told, step),
+        "progress": progress(told, step),
         "verdict": _verdict(told),
         "promotion": str(told.promotion.get("verdict") or ""),
         "tiles": list(_tiles(told, view, step)),
@@ -88,7 +88,7 @@ def _last_sample(samples: Windows) -> float:
     return float(times.iloc[-1]) if len(times) else 0.0
 
 
-def _progress(told: Told, step: int) -> float | None:
+def progress(told: Told, step: int) -> float | None:
     """The share of the steps that were taken; None where it is not known of how many."""
     whole = told.epochs * told.steps_per_epoch
     if told.result:
@@ -96,20 +96,34 @@ def _progress(told: Told, step: int) -> float | None:
     return min(1.0, step / whole) if whole else None
 
 
-def _state(told: Told, view: View, step: int, is_over: bool) -> dict[str, str]:
-    """``state`` is one of trained, stopped, starting, silent, evaluating and training; ``words`` say more."""
-    since = time.time() - _last_sample(view.samples)
+def state_of(told: Told, step: int, last_sample: float, is_over: bool) -> str:
+    """One of trained, stopped, starting, silent, evaluating and training.
+
+    ``step`` is the last one, 0 before the first; ``last_sample`` when the last sample was taken (unix s).
+    """
     if told.result:
-        return {"state": "trained", "words": f"trained for {_epochs_in_words(len(view.epochs))}"}
+        return "trained"
     if is_over:
-        return {"state": "stopped", "words": "the run has ended without a model: see the log of the task train"}
+        return "stopped"
     if not step:
-        return {"state": "starting", "words": "loading TensorFlow, the model and the first batches"}
-    if since > SILENT_S:
-        return {"state": "silent", "words": f"no sample for {duration(since)}: a retry may be on its way"}
-    if step >= told.epochs * told.steps_per_epoch > 0:
-        return {"state": "evaluating", "words": "all epochs are done; the best model is evaluated and exported"}
-    return {"state": "training", "words": _how_far(told, step)}
+        return "starting"
+    if time.time() - last_sample > SILENT_S:
+        return "silent"
+    return "evaluating" if step >= told.epochs * told.steps_per_epoch > 0 else "training"
+
+
+def _state(told: Told, view: View, step: int, is_over: bool) -> dict[str, str]:
+    last_sample = _last_sample(view.samples)
+    state = state_of(told, step, last_sample, is_over)
+    words = {
+        "trained": f"trained for {_epochs_in_words(len(view.epochs))}",
+        "stopped": "the run has ended without a model: see the log of the task train",
+        "starting": "loading TensorFlow, the model and the first batches",
+        "silent": f"no sample for {duration(time.time() - last_sample)}: a retry may be on its way",
+        "evaluating": "all epochs are done; the best model is evaluated and exported",
+        "training": _how_far(told, step),
+    }
+    return {"state": state, "words": words[state]}
 
 
 def _epochs_in_words(count: int) -> str:

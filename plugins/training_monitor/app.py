@@ -4,11 +4,13 @@ Everybody has to be logged in, and may see the runs of those DAGs that Airflow l
 as JSON and is put there as text, so that no name of a file, a label or a run is ever read as markup.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
+from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
 from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
@@ -19,10 +21,14 @@ from pipeline.errors import TenfoldError
 from pipeline.report import CARD, REPORT
 from pipeline.storage import Place
 from pipeline.watch.copies import Copies
-from plugins.training_monitor.runs import Found, find_run
+from pipeline.watch.summary import GONE, Summaries, Training
+from plugins.training_monitor.runs import Found, find_run, newest_trainings
 
 STATIC = Path(__file__).with_name("static")
-ASSETS = ("monitor.css", "monitor.js", "run.js")
+ASSETS = ("monitor.css", "monitor.js", "run.js", "trainings.js", "icon.svg", "icon-dark.svg")
+MOST_ROWS = 1000
+LARGEST_NUMBER = 2**31 - 1
+"""Of a run in Airflow's database: a larger one is an error there."""
 PAGES = {
     # Bokeh puts its style sheets into the page as elements; everything else has to be a file of ours.
     "Content-Security-Policy": (
@@ -43,15 +49,26 @@ DOCUMENTS = {
     ),
 }
 _OF_THE_RUN = [Depends(requires_access_dag(method="GET", access_entity=DagAccessEntity.RUN))]
+"""Where the address names no DAG, it is the right to see runs at all."""
+
+
+def readable_dags(user: Annotated[Any, Depends(get_user)]) -> set[str]:
+    """Ids of the DAGs that the user may read."""
+    # Airflow's own dependency looks for the manager in the application that is asked, which is ours here.
+    dag_ids: set[str] = get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
+    return dag_ids
 
 
 def build() -> FastAPI:
     """The application, whose every address asks for a log-in."""
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, dependencies=[Depends(get_user)])
     app.state.copies = Copies()
+    app.state.summaries = Summaries()
     app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=4)
     app.middleware("http")(_with_headers)
     app.get("/assets/{name}")(asset)
+    app.get("/trainings")(trainings_page)
+    app.get("/trainings.json", dependencies=_OF_THE_RUN)(trainings)
     app.get("/run", dependencies=_OF_THE_RUN)(run_page)
     app.get("/data", dependencies=_OF_THE_RUN)(data)
     app.get("/figures", dependencies=_OF_THE_RUN)(figures)
@@ -78,9 +95,40 @@ def asset(name: str) -> FileResponse:
     return FileResponse(known[name], headers={"Cache-Control": "private, max-age=3600"})
 
 
+def trainings_page() -> HTMLResponse:
+    """The page of all trainings. It asks `trainings` for them."""
+    return _page("trainings.html")
+
+
+def trainings(
+    request: Request,
+    dag_ids: Annotated[set[str], Depends(readable_dags)],
+    limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = 100,
+    before: Annotated[int | None, Query(ge=0, le=LARGEST_NUMBER)] = None,
+) -> JSONResponse:
+    """The newest trainings of the DAGs that the user may read, or those ``before`` a number that a row has.
+
+    ``more`` says whether there are older ones.
+    """
+    found = newest_trainings(dag_ids, limit + 1, before)
+    rows = list(_rows(request.app.state.summaries, found[:limit]))
+    return JSONResponse({"rows": rows, "more": len(found) > limit})
+
+
+def _rows(summaries: Summaries, runs: Sequence[Found]) -> Iterator[dict[str, Any]]:
+    told = iter(summaries.of([Training(run.training, run.is_over) for run in runs if run.training]))
+    for run in runs:
+        ids = {"number": run.number, "dag_id": run.dag_id, "run_id": run.run_id}
+        yield {**ids, "start": run.start and run.start.isoformat(), **asdict(next(told) if run.training else GONE)}
+
+
 def run_page() -> HTMLResponse:
     """The page of a run. It asks `data` for all that it shows, also whether there is such a run."""
-    return HTMLResponse((STATIC / "run.html").read_text(encoding="utf-8"))
+    return _page("run.html")
+
+
+def _page(name: str) -> HTMLResponse:
+    return HTMLResponse((STATIC / name).read_text(encoding="utf-8"))
 
 
 def data(

@@ -1,10 +1,5 @@
-"""A real Airflow on SQLite. Its settings must stand in the environment before anything imports it."""
+"""DAGs in a real Airflow."""
 
-import atexit
-import os
-import shutil
-import sys
-import tempfile
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
@@ -14,27 +9,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.airflow_home import ROOT, airflow_database
 
-assert "airflow" not in sys.modules, "Airflow was imported before its home was set: it would use the user's own"
-HOME = Path(tempfile.mkdtemp(prefix="tenfold-airflow-"))
-atexit.register(shutil.rmtree, HOME, ignore_errors=True)
-os.environ |= {
-    "AIRFLOW_HOME": str(HOME),
-    "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
-    "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
-    "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-    "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(HOME / "logs"),
-    "PYTHONPATH": str(ROOT),
-}
-
-
-@pytest.fixture(scope="session")
-def airflow_database() -> None:
-    """Tables in an SQLite file of this session's own."""
-    from airflow.utils.db import initdb
-
-    initdb()
+__all__ = ["airflow_database"]
 
 
 class Ran(NamedTuple):

@@ -40,7 +40,8 @@ def test_the_last_one_is_kept_for_those_who_look_on(tmp_path: Path) -> None:
     for second in range(21):
         live.write(batch(1000 + second, 0.0))
     kept = json.loads((tmp_path / "verdict.json").read_text())
-    assert kept == {"time": 1020, "seconds": 20, "limit": "compute", "sentence": "Compute-bound"}
+    told = {"limit": "compute", "wait_fraction": 0.0, "sentence": "Compute-bound"}
+    assert kept == {"time": 1020, "seconds": 20, **told}
 
 
 def test_too_few_steps_are_nothing_to_talk_about(caplog: pytest.LogCaptureFixture) -> None:

@@ -5,6 +5,12 @@ const COLOURS = {
   "--soft": "--chakra-colors-fg-muted", "--line": "--chakra-colors-border",
 };
 
+// The states of a training in words.
+export const NAMES = {
+  trained: "Trained", training: "Training", starting: "Starting", evaluating: "Evaluating", silent: "No sign of life",
+  stopped: "Stopped", waiting: "Not begun", none: "No training", unknown: "Unknown",
+};
+
 // The page of Airflow that this one lies in; null where it was opened by itself.
 function around() {
   try {
@@ -61,16 +67,30 @@ export async function ask(address, query) {
   return response.json();
 }
 
-// A link that leaves the frame. Airflow's frame may open no window; its own page may, and does it for us.
-export function link(address, words) {
-  const made = element("a", {href: address, target: "_blank", rel: "noopener"}, words);
-  made.addEventListener("click", event => {
+// A link that leaves the frame. Airflow's frame may open no window and move no page; its own page may, and does it.
+function leaving(address, words, target) {
+  const made = element("a", {href: address, target, rel: "noopener"}, words);
+  const follow = event => {
     const outer = around();
-    if (!outer) return;
+    if (!outer || event.button > 1) return;
     event.preventDefault();
+    const aside = event.button === 1 || event.ctrlKey || event.metaKey || event.shiftKey;
     const proxy = outer.createElement("a");
-    Object.assign(proxy, {href: made.href, target: "_blank", rel: "noopener"});
+    Object.assign(proxy, {href: made.href, target: aside ? "_blank" : target, rel: "noopener"});
     proxy.click();
-  });
+  };
+  made.addEventListener("click", follow);
+  made.addEventListener("auxclick", follow);
   return made;
 }
+
+// A link to a page of its own.
+export const link = (address, words) => leaving(address, words, "_blank");
+
+// A link to the page of Airflow that has a run's training.
+export function run_link({dag_id, run_id}, words) {
+  const [dag, run] = [dag_id, run_id].map(encodeURIComponent);
+  return leaving(`../dags/${dag}/runs/${run}/plugin/training`, words, "_top");
+}
+
+export const dag_link = (dag_id, words) => leaving(`../dags/${encodeURIComponent(dag_id)}`, words, "_top");

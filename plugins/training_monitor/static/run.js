@@ -1,12 +1,8 @@
 // A training while it goes on. Two of them lie beside each other where the address names a second one.
-import {Refused, ask, element, follow_looks, link, table} from "./monitor.js";
+import {NAMES, Refused, ask, element, follow_looks, link, run_link, table} from "./monitor.js";
 
 const EVERY_MS = 5000, AT_REST_MS = 60000, LOOK_MS = 300;
 const OVER = ["trained", "stopped", "none", "unknown"];
-const NAMES = {
-  trained: "Trained", training: "Training", starting: "Starting", evaluating: "Evaluating", silent: "No sign of life",
-  stopped: "Stopped", waiting: "Not begun", none: "No training", unknown: "Unknown",
-};
 
 class Training {
   constructor(ids, place, number) {
@@ -67,7 +63,7 @@ class Training {
     this.promotion.textContent = status.promotion;
     this.tiles.replaceChildren(...status.tiles.map(([words, number]) =>
       element("div", {}, element("dt", {}, words), element("dd", {}, number))));
-    this.links.replaceChildren(...status.links.map(([words, address]) => link(address, words)));
+    this.show_links(status.links);
     this.facts.replaceChildren(table(["", ""], status.facts, "What is trained"));
     this.sentences = status.sentences;
     this.tables = status.tables;
@@ -87,6 +83,14 @@ class Training {
       element("div", {class: "head"}, this.title, this.badge, this.words), this.bar, this.verdict, this.promotion,
       this.tiles, this.links, element("details", {}, element("summary", {}, "What is trained, and where"), this.facts),
     );
+  }
+
+  // Only when others come: whoever has reached a link with the keyboard stays on it.
+  show_links(links) {
+    if (this.linked === JSON.stringify(links)) return;
+    this.linked = JSON.stringify(links);
+    const beside = element("a", {href: `trainings?${new URLSearchParams(this.ids)}`}, "Beside another run");
+    this.links.replaceChildren(...links.map(([words, address]) => link(address, words)), beside);
   }
 
   async show_curves(found) {
@@ -180,6 +184,6 @@ main.classList.toggle("two", all.length > 1);
 all.forEach((ids, number) => {
   const place = element("article", {"aria-label": `${ids.dag_id}, ${ids.run_id}`});
   main.append(place);
-  if (all.length > 1) place.append(element("p", {class: "soft"}, `${ids.dag_id}: ${ids.run_id}`));
+  if (all.length > 1) place.append(element("p", {class: "soft"}, `${ids.dag_id}: `, run_link(ids, ids.run_id)));
   new Training(ids, place, number).again();
 });

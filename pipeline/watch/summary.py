@@ -1,0 +1,184 @@
+"""What a list says of each training: from its small JSON files, and the last rows of its record.
+
+No table is read, so that a hundred trainings are listed at once. Of a bucket only the JSON files are read.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pipeline import storage
+from pipeline.monitor.overview import OVERVIEW
+from pipeline.monitor.record import last_row
+from pipeline.runs import VERDICT
+from pipeline.storage import Place
+from pipeline.watch.status import Told, progress, state_of
+
+READERS = 8
+"""Trainings of buckets that are read at once."""
+PATIENCE_S = 4.0
+"""A bucket that cannot be reached is tried for two minutes; nobody waits for a list that long."""
+MOST_KEPT = 5000
+LONGEST = 300
+_log = logging.getLogger(__name__)
+
+
+class Training(NamedTuple):
+    """Where a training is, and whether the run of Airflow that it belongs to has ended."""
+
+    place: Place
+    is_over: bool
+
+
+@dataclass(frozen=True)
+class Summary:
+    """``state`` is one of `state_of`, or unknown; ``words`` say more where something is wrong.
+
+    ``progress`` is the share of the steps that were taken, ``accuracy`` that of the best model so far on the validation
+    images, ``wait`` the share of the step time that is waiting for data: from 0 to 1, None where it is not known.
+    ``limit`` is what the training is bound by; texts are empty where there is nothing to say.
+    """
+
+    state: str
+    words: str = ""
+    dataset: str = ""
+    model: str = ""
+    progress: float | None = None
+    accuracy: float | None = None
+    wait: float | None = None
+    limit: str = ""
+
+
+GONE = Summary("unknown", "its folder was removed, or lies on another machine")
+UNANSWERED = Summary("unknown", "its bucket has not answered yet")
+
+
+class Summaries:
+    """Reads trainings; those of buckets a few at a time, in threads that a later call takes over."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="summaries")
+        self._asked: dict[Training, Future[Summary]] = {}
+        self._lock = threading.Lock()
+
+    def of(self, trainings: Sequence[Training], patience_s: float = PATIENCE_S) -> list[Summary]:
+        """A summary of each training, whatever became of it; `UNANSWERED` where a bucket takes longer."""
+        asked = {each: self._ask(each) for each in trainings if not isinstance(each.place, Path)}
+        wait(asked.values(), patience_s)
+        return [_answer(asked[each]) if each in asked else summary(each) for each in trainings]
+
+    def _ask(self, training: Training) -> Future[Summary]:
+        with self._lock:
+            self._asked = {each: future for each, future in self._asked.items() if not future.done()}
+            if training not in self._asked:
+                self._asked[training] = self._pool.submit(summary, training)
+            return self._asked[training]
+
+
+def _answer(future: Future[Summary]) -> Summary:
+    return future.result() if future.done() else UNANSWERED
+
+
+def summary(training: Training) -> Summary:
+    """What there is to say of a training; where it cannot be read, that, and why."""
+    try:
+        return _read(training)
+    except Exception as error:  # noqa: BLE001 - one that somebody spoiled must not take the list of all away
+        _log.warning("%s cannot be listed: %r", training.place, error)
+        return Summary("unknown", _text(f"it cannot be read: {error}"))
+
+
+def _read(training: Training) -> Summary:
+    try:
+        result = (training.place / "result.json").stat()
+    except FileNotFoundError:
+        return _summary(training)
+    return _trained(training.place, result.st_mtime_ns)
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def _trained(place: Place, _mtime_ns: int) -> Summary:
+    """Of a training that is complete, and read once."""
+    return _summary(Training(place, is_over=True))
+
+
+def _summary(training: Training) -> Summary:
+    place = training.place
+    run, result, verdict = (_json(place / name) or {} for name in ("run.json", "result.json", VERDICT))
+    told = Told(run, result, verdict, promotion={})
+    if not told.run:
+        return GONE
+    settings = told.run.get("settings") or {}
+    step = _step(place, told)
+    return Summary(
+        state=_state(training, told, step),
+        dataset=_text(settings.get("dataset_name")),
+        model=_text(settings.get("model")),
+        progress=_share(progress(told, step) if step or told.result else None),
+        accuracy=_share(_accuracy(place, told)),
+        wait=_share(_wait(place, told)),
+        limit=_text((told.result or told.verdict).get("limit")),
+    )
+
+
+def _state(training: Training, told: Told, step: int) -> str:
+    if isinstance(training.place, Path):
+        return state_of(
+            told, step, (last_row(training.place / "record", "samples") or {}).get("time", 0.0), training.is_over
+        )
+    # Of a bucket no record was read.
+    return "trained" if told.result else "stopped" if training.is_over else "training"
+
+
+def _step(place: Place, told: Told) -> int:
+    """The last one that was taken; 0 where none was, where that does not matter any more, or is not at hand."""
+    if told.result or not isinstance(place, Path):
+        return 0
+    return int((last_row(place / "record", "batches") or {}).get("step", 0))
+
+
+def _accuracy(place: Place, told: Told) -> Any:
+    """Of the best model."""
+    if told.result:
+        return told.result["metrics"].get("val_accuracy")
+    bests = _json(place / "best.json")
+    return bests[-1]["metrics"].get("val_accuracy") if bests else None
+
+
+def _wait(place: Place, told: Told) -> Any:
+    """Of the whole training; while it goes on, of the time of the last verdict, and before the first one, lately."""
+    said = (told.result or told.verdict).get("wait_fraction")
+    if said is not None or not isinstance(place, Path):
+        return said
+    window: Mapping[str, float] = last_row(place / OVERVIEW, "batches") or {}
+    whole = window.get("step/time_ms")
+    return window.get("input/wait_ms", 0.0) / whole if whole else None
+
+
+def _json(file: Place) -> Any:
+    """The JSON value in a file; None where there is no file."""
+    try:
+        return storage.read_json(file)
+    except FileNotFoundError:
+        return None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{file.name} is no JSON: {error}") from error
+
+
+def _share(value: Any) -> float | None:
+    """A number that JSON can have."""
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def _text(value: Any) -> str:
+    """A text that a page can have: not too long, and none that UTF-8 has no bytes for."""
+    return "" if value is None else str(value)[:LONGEST].encode(errors="replace").decode()

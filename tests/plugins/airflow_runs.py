@@ -1,0 +1,47 @@
+"""Runs in Airflow's database, as far as the plugin looks: without the DAGs and tasks that make them."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from airflow.models.dag import DagModel
+from airflow.models.dagbundle import DagBundleModel
+from airflow.models.dagrun import DagRun
+from airflow.models.taskinstance import TaskInstance
+from airflow.models.team import Team
+from airflow.models.xcom import XComModel
+from airflow.utils.session import create_session
+from sqlalchemy import delete, insert
+
+from dags.places import TRAINING_PLACE
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def add_dag(dag_id: str, team: str) -> None:
+    """A DAG that only one team may see."""
+    with create_session() as session:
+        bundle = DagBundleModel(name=f"bundle of {dag_id}")
+        bundle.teams = [Team(name=team)]
+        session.add(bundle)
+        session.flush()
+        session.add(DagModel(dag_id=dag_id, bundle_name=bundle.name))
+
+
+def add_run(dag_id: str, run_id: str, training: Any, state: str = "success") -> None:
+    """A run that left this of its training, each a minute after the one before; nothing where it is None."""
+    with create_session() as session:
+        values = {"dag_id": dag_id, "run_id": run_id, "run_type": "manual", "state": state, "run_after": START}
+        number = session.execute(insert(DagRun).values(**values)).inserted_primary_key[0]
+        session.get(DagRun, number).start_date = START + timedelta(minutes=number)
+        task = {"dag_id": dag_id, "run_id": run_id, "task_id": "train"}
+        session.execute(insert(TaskInstance).values(**task, pool="default_pool"))
+        if training is not None:
+            value = {"key": TRAINING_PLACE, "value": training}
+            session.execute(insert(XComModel).values(**task, **value, dag_run_id=number))
+
+
+def remove_all() -> None:
+    """Leave the database as it was."""
+    with create_session() as session:
+        for model in (XComModel, TaskInstance, DagRun, DagModel, DagBundleModel, Team):
+            session.execute(delete(model))

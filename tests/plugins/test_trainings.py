@@ -1,0 +1,287 @@
+"""The list of trainings: what it says of each, whatever became of it, and who gets to see which."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from pipeline.monitor.record import RecordSink
+from pipeline.monitor.row import Row
+from pipeline.storage import place_of
+from pipeline.watch.summary import GONE, UNANSWERED, Summaries, Summary, Training, summary
+from tests.fake_gcs import FakeGcs, Fault
+from tests.report.rich import rich_run
+
+# Airflow imports Starlette's client for tests, which would rather have another HTTP library.
+pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx` with `starlette.testclient`")
+RESULT = {"metrics": {"best_epoch": 6, "val_accuracy": 0.54}, "limit": "decoding", "wait_fraction": 0.2345}
+MARKUP = "<script>document.title = 'broken'</script>"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a training that is complete: 360 steps, 60 an epoch."""
+    folder = rich_run(tmp_path_factory.mktemp("trained") / "run")
+    told = json.loads((folder / "run.json").read_text())
+    told |= {"steps_per_epoch": 60, "settings": {"epochs": 8, "model": "small_cnn", "dataset_name": "shapes"}}
+    (folder / "run.json").write_text(json.dumps(told))
+    (folder / "result.json").write_text(json.dumps(RESULT))
+    return folder
+
+
+@pytest.fixture
+def training(trained: Path, tmp_path: Path) -> Path:
+    """A copy of it that goes on."""
+    folder = tmp_path / "training"
+    shutil.copytree(trained, folder)
+    (folder / "result.json").unlink()
+    return folder
+
+
+def now(folder: Path, step: int = 361) -> None:
+    """Have a training take a step now."""
+    sink = RecordSink(folder / "record")
+    sink.write(Row("samples", time.time(), step, {"sys/cpu_pct": 50.0}))
+    sink.write(Row("batches", time.time(), step, {"step/time_ms": 80.0}))
+    sink.close()
+
+
+def test_a_complete_training_is_told_by_its_result(trained: Path) -> None:
+    assert summary(Training(trained, is_over=True)) == Summary(
+        "trained", "", "shapes", "small_cnn", progress=1.0, accuracy=0.54, wait=0.2345, limit="decoding"
+    )
+
+
+def test_a_complete_training_is_read_once_and_again_where_it_was_trained_anew(training: Path) -> None:
+    (training / "result.json").write_text(json.dumps(RESULT))
+    before = summary(Training(training, is_over=True))
+    shutil.rmtree(training / "record")
+    (training / "run.json").unlink()
+    assert summary(Training(training, is_over=True)) == before
+    (training / "run.json").write_text('{"settings": {"model": "another"}}')
+    os.utime(training / "result.json", (2e9, 2e9))
+    assert summary(Training(training, is_over=True)).model == "another"
+    (training / "run.json").unlink()
+    (training / "result.json").unlink()
+    assert summary(Training(training, is_over=True)) == GONE
+
+
+def test_one_that_goes_on_is_told_by_its_last_rows(training: Path) -> None:
+    assert summary(Training(training, is_over=False)).state == "silent"
+    now(training)
+    found = summary(Training(training, is_over=False))
+    assert (found.state, found.accuracy, found.limit) == ("training", None, "")
+    assert found.progress == pytest.approx(361 / 480)
+    assert found.wait is not None
+    assert 0.1 < found.wait < 0.35  # 20 of 84 ms, before the first verdict
+    now(training, step=480)
+    assert summary(Training(training, is_over=False)).state == "evaluating"
+    assert summary(Training(training, is_over=True)).state == "stopped"
+
+
+def test_one_that_goes_on_is_told_by_its_verdict_and_its_best_epoch(training: Path) -> None:
+    (training / "verdict.json").write_text('{"limit": "compute", "wait_fraction": 0.012, "sentence": "-"}')
+    bests = [{"epoch": epoch, "model": "m", "metrics": {"val_accuracy": 0.1 * epoch}} for epoch in (1, 5)]
+    (training / "best.json").write_text(json.dumps(bests))
+    found = summary(Training(training, is_over=False))
+    assert (found.limit, found.wait, found.accuracy) == ("compute", 0.012, 0.5)
+
+
+def test_one_that_has_not_taken_a_step_is_starting(training: Path) -> None:
+    shutil.rmtree(training / "record")
+    shutil.rmtree(training / "overview")
+    found = summary(Training(training, is_over=False))
+    assert (found.state, found.progress, found.wait) == ("starting", None, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("run.json", "{", "it cannot be read: run.json is no JSON"),
+        ("run.json", "[1]", "it cannot be read"),
+        ("run.json", '{"settings": 7}', "it cannot be read"),
+        ("best.json", '{"a": 1}', "it cannot be read"),
+        ("record/batches-00009.csv", "time,step\n1,2,3\n", "it cannot be read"),
+    ],
+)
+def test_a_training_that_somebody_spoiled_is_listed_with_words(
+    training: Path, name: str, content: str, words: str
+) -> None:
+    (training / name).write_text(content)
+    found = summary(Training(training, is_over=False))
+    assert found.state == "unknown"
+    assert found.words.startswith(words)
+
+
+def test_what_json_and_pages_cannot_have_is_left_out(training: Path) -> None:
+    told = {"settings": {"epochs": 8, "model": "\ud800" + 400 * "m", "dataset_name": MARKUP}, "steps_per_epoch": 60}
+    (training / "run.json").write_text(json.dumps(told))
+    (training / "result.json").write_text('{"metrics": {"val_accuracy": NaN}, "limit": 3, "wait_fraction": "much"}')
+    found = summary(Training(training, is_over=True))
+    assert found == Summary("trained", "", MARKUP, "?" + 299 * "m", 1.0, None, None, "3")
+
+
+def test_of_a_bucket_the_json_files_are_read_and_no_record(trained: Path, gcs: FakeGcs) -> None:
+    for name in ("run.json", "result.json"):
+        gcs.put("bucket", f"runs/1/{name}", (trained / name).read_bytes())
+    gcs.put("bucket", "runs/2/run.json", (trained / "run.json").read_bytes())
+    places = [place_of(f"gs://bucket/runs/{run}") for run in (1, 2, 3)]
+    complete, going_on, gone = Summaries().of([Training(place, is_over=False) for place in places])
+    assert complete == summary(Training(trained, is_over=True))
+    assert (going_on.state, going_on.dataset, going_on.progress) == ("training", "shapes", None)
+    assert gone == GONE
+
+
+def test_a_bucket_that_does_not_answer_keeps_nobody_from_the_others(trained: Path, gcs: FakeGcs) -> None:
+    gcs.put("bucket", "runs/1/run.json", (trained / "run.json").read_bytes())
+    stall = Fault("stall", matches="runs/1", times=None)
+    gcs.faults.add(stall)
+    summaries = Summaries()
+    listed = [Training(place_of("gs://bucket/runs/1"), False), Training(trained, True)]
+    assert [each.state for each in summaries.of(listed, patience_s=0.2)] == ["unknown", "trained"]
+    assert summaries.of(listed[:1], patience_s=0.2) == [UNANSWERED]
+    stall.release()
+    assert [each.state for each in summaries.of(listed, patience_s=20)] == ["training", "trained"]
+    assert stall.fired == 1  # nobody asked twice for what was under way
+
+
+@pytest.fixture
+def runs(airflow_database: None, trained: Path) -> Iterator[None]:
+    """Two DAGs of two teams: five runs of one, of which one has no training, and one of the other."""
+    from tests.plugins.airflow_runs import add_dag, add_run, remove_all
+
+    add_dag("ours", "us")
+    add_dag("theirs", "them")
+    add_run("ours", "run 1", str(trained))
+    add_run("ours", "run 2", None)
+    add_run("ours", MARKUP, str(trained.with_name("gone")))
+    add_run("theirs", "run 1", str(trained))
+    add_run("ours", "run 4", "gs://")
+    add_run("ours", "run 5", str(trained), state="running")
+    yield
+    remove_all()
+
+
+class Client:
+    """Asks an application in this process."""
+
+    def __init__(self, app: Any) -> None:
+        self._app = app
+
+    def get(self, address: str, headers: dict[str, str] | None = None) -> httpx.Response:
+        return asyncio.run(self._get(address, headers or {}))
+
+    async def _get(self, address: str, headers: dict[str, str]) -> httpx.Response:
+        async with httpx.AsyncClient(transport=httpx.ASGITransport(self._app), base_url="http://airflow") as client:
+            return await client.get(address, headers=headers)
+
+
+@pytest.fixture(scope="module")
+def client() -> Client:
+    """A client of the pages as Airflow mounts them, with its own log-in."""
+    from airflow.api_fastapi.app import init_auth_manager
+
+    from plugins.training_monitor.app import build
+
+    init_auth_manager()
+    return Client(build())
+
+
+def logged_in(role: str | None, *teams: str) -> dict[str, str]:
+    """What a user sends who has logged in."""
+    from airflow.api_fastapi.app import get_auth_manager
+    from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
+
+    user = SimpleAuthManagerUser(username="somebody", role=role, teams=list(teams))
+    return {"Authorization": f"Bearer {get_auth_manager().generate_jwt(user)}"}
+
+
+def listed(client: Client, who: dict[str, str], query: str = "") -> Any:
+    answer = client.get(f"/trainings.json{query}", headers=who)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_nobody_sees_the_list_without_a_log_in(client: Client, runs: None) -> None:
+    assert client.get("/trainings").status_code == 401
+    assert client.get("/trainings.json").status_code == 401
+    forged = {"Authorization": "Bearer e30.e30.e30"}
+    assert client.get("/trainings.json", headers=forged).status_code == 403
+
+
+def test_who_may_see_no_runs_may_see_no_list(client: Client, runs: None) -> None:
+    assert client.get("/trainings.json", headers=logged_in(None)).status_code == 403
+    assert client.get("/trainings.json?dag_id=ours", headers=logged_in(None)).status_code == 403
+
+
+def test_each_sees_the_trainings_of_the_dags_that_they_may_read(client: Client, runs: None) -> None:
+    def seen(*teams: str) -> list[tuple[str, str]]:
+        rows = listed(client, logged_in("viewer", *teams))["rows"]
+        return [(row["dag_id"], row["run_id"]) for row in rows]
+
+    ours = [("ours", run_id) for run_id in ("run 5", "run 4", MARKUP, "run 1")]
+    assert seen("us") == ours
+    assert seen("them") == [("theirs", "run 1")]
+    assert seen("us", "them") == [*ours[:2], ("theirs", "run 1"), *ours[2:]]
+    assert seen() == []
+
+
+def test_two_beside_each_other_are_asked_for_by_the_right_to_each(client: Client, runs: None) -> None:
+    def status(dag_id: str) -> int:
+        return client.get(f"/data?dag_id={dag_id}&run_id=run+2", headers=logged_in("viewer", "us")).status_code
+
+    assert (status("ours"), status("theirs")) == (200, 403)
+
+
+def test_a_row_has_all_that_is_shown_and_words_where_there_is_nothing(client: Client, runs: None) -> None:
+    running, nowhere, gone, first = listed(client, logged_in("viewer", "us"))["rows"]
+    assert first == {
+        "number": first["number"],
+        "dag_id": "ours",
+        "run_id": "run 1",
+        "start": f"2026-01-01T00:{first['number']:02d}:00+00:00",
+        "state": "trained",
+        "words": "",
+        "dataset": "shapes",
+        "model": "small_cnn",
+        "progress": 1.0,
+        "accuracy": 0.54,
+        "wait": 0.2345,
+        "limit": "decoding",
+    }
+    assert (gone["state"], gone["words"]) == (nowhere["state"], nowhere["words"]) == (GONE.state, GONE.words)
+    assert running["state"] == "trained"  # its report is still to come
+
+
+def test_older_ones_are_told_page_by_page(client: Client, runs: None) -> None:
+    who = logged_in("viewer", "us")
+    newest = listed(client, who, "?limit=3")
+    assert ([row["run_id"] for row in newest["rows"]], newest["more"]) == (["run 5", "run 4", MARKUP], True)
+    older = listed(client, who, f"?limit=3&before={newest['rows'][-1]['number']}")
+    assert ([row["run_id"] for row in older["rows"]], older["more"]) == (["run 1"], False)
+    assert listed(client, who, f"?before={older['rows'][0]['number']}") == {"rows": [], "more": False}
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=100000", "before=-1", f"before={2**63}", "before=../", "limit=x"])
+def test_a_query_that_makes_no_sense_is_refused(client: Client, runs: None, query: str) -> None:
+    assert client.get(f"/trainings.json?{query}", headers=logged_in("viewer", "us")).status_code == 422
+
+
+def test_the_page_and_its_files_come_with_a_strict_policy(client: Client) -> None:
+    for name in ("trainings", "assets/trainings.js", "assets/icon.svg", "assets/icon-dark.svg"):
+        answer = client.get(f"/{name}", headers=logged_in("viewer"))
+        assert answer.status_code == 200, name
+        assert "script-src 'self'" in answer.headers["Content-Security-Policy"]
+    page = client.get("/trainings", headers=logged_in("viewer")).text
+    assert "<script src=" in page
+    assert "onclick" not in page
+    assert "<style" not in page
