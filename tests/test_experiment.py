@@ -21,7 +21,7 @@ from pipeline.monitor.archives import archives
 from pipeline.monitor.comet import experiment_key
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
-from pipeline.runs import Best, Run, load_run, save_best, save_result
+from pipeline.runs import Best, Run, load_result, load_run, save_best, save_result
 from pipeline.train import prepare_run
 from tests.comet_server import METRICS, comet_server
 from tests.conftest import jpeg
@@ -60,6 +60,20 @@ def run(tmp_path: Path) -> Run:
     save(run.folder, answers, evaluation_of(answers, ["a", "b"], seed=0))
     save_result(run, "")
     return load_run(run.folder)
+
+
+def test_a_result_has_the_share_of_waiting_where_enough_steps_tell(run: Run):
+    told = load_result(run.folder)
+    assert told is not None
+    assert (told["limit"], told["wait_fraction"]) == ("unknown", None)
+    with closing(RecordSink(run.folder / "record")) as sink:
+        for step in range(3, 30):
+            times = {"input/wait_ms": 1.0, "step/compute_ms": 3.0, "step/time_ms": 4.0}
+            sink.write(Row("batches", 100.0 + step, step, {**dict.fromkeys(OF_A_BATCH, 1.0), **times, "first": 0.0}))
+    save_result(run, "")
+    told = load_result(run.folder)
+    assert told is not None
+    assert told["wait_fraction"] == 0.25
 
 
 def log_results(run: Run, **environment: str) -> str:

@@ -7,7 +7,7 @@ as JSON and is put there as text, so that no name of a file, a label or a run is
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlencode
 
 from airflow.api_fastapi.app import get_auth_manager
@@ -18,11 +18,11 @@ from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 from starlette.middleware.gzip import GZipMiddleware
 
 from pipeline.errors import TenfoldError
-from pipeline.report import CARD, REPORT
 from pipeline.storage import Place
-from pipeline.watch.copies import Copies
-from pipeline.watch.summary import GONE, Summaries, Training
 from plugins.training_monitor.runs import Found, find_run, newest_trainings
+
+if TYPE_CHECKING:
+    from pipeline.watch.summary import Summaries
 
 STATIC = Path(__file__).with_name("static")
 ASSETS = ("monitor.css", "monitor.js", "run.js", "trainings.js", "icon.svg", "icon-dark.svg")
@@ -61,6 +61,9 @@ def readable_dags(user: Annotated[Any, Depends(get_user)]) -> set[str]:
 
 def build() -> FastAPI:
     """The application, whose every address asks for a log-in."""
+    from pipeline.watch.copies import Copies
+    from pipeline.watch.summary import Summaries
+
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, dependencies=[Depends(get_user)])
     app.state.copies = Copies()
     app.state.summaries = Summaries()
@@ -115,7 +118,9 @@ def trainings(
     return JSONResponse({"rows": rows, "more": len(found) > limit})
 
 
-def _rows(summaries: Summaries, runs: Sequence[Found]) -> Iterator[dict[str, Any]]:
+def _rows(summaries: "Summaries", runs: Sequence[Found]) -> Iterator[dict[str, Any]]:
+    from pipeline.watch.summary import GONE, Training
+
     told = iter(summaries.of([Training(run.training, run.is_over) for run in runs if run.training]))
     for run in runs:
         ids = {"number": run.number, "dag_id": run.dag_id, "run_id": run.run_id}
@@ -167,6 +172,8 @@ def data(
 
 def _links(found: Found, status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """(words, address) of what else there is to see of a run."""
+    from pipeline.report import REPORT
+
     query = urlencode({"dag_id": found.dag_id, "run_id": found.run_id})
     if found.training and status["state"] == "trained" and (found.training / REPORT).exists():
         yield "Report", f"report?{query}"
@@ -198,12 +205,16 @@ def figures(request: Request, dag_id: str, run_id: str) -> Response:
 
 def report(dag_id: str, run_id: str) -> Response:
     """The report of a run's training. Raises 404 where there is none yet."""
+    from pipeline.report import REPORT
+
     found = find_run(dag_id, run_id)
     return _document(found and found.training and found.training / REPORT, "report")
 
 
 def card(dag_id: str, run_id: str) -> Response:
     """The card of the data set that a run made or took. Raises 404 where there is none yet."""
+    from pipeline.report import CARD
+
     found = find_run(dag_id, run_id)
     return _document(found and found.dataset and found.dataset / CARD, "data set card")
 

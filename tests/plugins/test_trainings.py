@@ -268,6 +268,7 @@ def test_older_ones_are_told_page_by_page(client: Client, runs: None) -> None:
     assert ([row["run_id"] for row in newest["rows"]], newest["more"]) == (["run 5", "run 4", MARKUP], True)
     older = listed(client, who, f"?limit=3&before={newest['rows'][-1]['number']}")
     assert ([row["run_id"] for row in older["rows"]], older["more"]) == (["run 1"], False)
+    assert not listed(client, who, "?limit=4")["more"]
     assert listed(client, who, f"?before={older['rows'][0]['number']}") == {"rows": [], "more": False}
 
 
