@@ -3,6 +3,7 @@
 The scheduler, the workers and the dag-processor import plugins too, and have no use for a web server.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from threading import Lock
 from typing import Any
@@ -22,9 +23,14 @@ class Lazy:
         self._building = Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # In a thread: pandas and Bokeh take seconds to import, in which Airflow answers others.
+        app = self._app or await asyncio.to_thread(self._built)
+        await app(scope, receive, send)
+
+    def _built(self) -> App:
         with self._building:
             self._app = self._app or self._build()
-        await self._app(scope, receive, send)
+            return self._app
 
 
 def monitor() -> App:

@@ -1,0 +1,30 @@
+"""The application that is built when it is first asked for something."""
+
+import asyncio
+from threading import Event
+from typing import Any
+
+from plugins.training_monitor.lazy import App, Lazy
+
+
+def test_it_is_built_once_and_keeps_nobody_else_waiting_meanwhile() -> None:
+    somebody_else = Event()
+    built, answered = [], []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        answered.append(scope)
+
+    def build() -> App:
+        built.append(somebody_else.wait(10))
+        return app
+
+    async def ask() -> None:
+        lazy = Lazy(build)
+        asked = [asyncio.create_task(lazy({"number": number}, None, None)) for number in range(3)]  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        somebody_else.set()
+        await asyncio.gather(*asked)
+
+    asyncio.run(ask())
+    assert built == [True]
+    assert sorted(each["number"] for each in answered) == [0, 1, 2]
