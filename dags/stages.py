@@ -268,7 +268,8 @@ class TrainOperator(BaseOperator):
 
         dataset = place_of(self.dataset)
         run = prepare_run(settings_from(self.settings), dataset, self.training, self.server, self.dag_id)
-        context["ti"].xcom_push(key=TRAINING_PLACE, value=str(run.training))
+        for key, value in ((TRAINING_PLACE, str(run.training)), (DATASET_PLACE, self.dataset)):
+            context["ti"].xcom_push(key=key, value=value)
         self._process = TrainingProcess(run, output=1)  # the task's own stdout, which Airflow shows as it comes
         result: dict[str, Any] = self._process.wait()
         return result

@@ -22,6 +22,7 @@ from pipeline.storage import Place
 from plugins.training_monitor.runs import Found, find_run, newest_trainings
 
 if TYPE_CHECKING:
+    from pipeline.watch.copies import Copies
     from pipeline.watch.summary import Summaries
 
 STATIC = Path(__file__).with_name("static")
@@ -149,35 +150,42 @@ def data(
     With ``after`` (ms from the start) of the curves only what is newer; with ``start`` and ``end`` (also ms) between
     those as closely as it was measured.
     """
-    from pipeline.watch.data import data as drawn
-    from pipeline.watch.data import span_of
-
     found = find_run(dag_id, run_id)
     if found is None or found.training is None:
         return JSONResponse({"status": _without_training(found)})
+    closer = None if start is None or end is None else (start, end)
     try:
-        copies = request.app.state.copies
-        folder = copies.at_hand(found.training)
-        span = None if start is None or end is None else span_of(folder, start, end)
-        if span:
-            copies.bring(found.training, span)
-        content = drawn(folder, found.is_over, after, span)
-    except (TenfoldError, OSError) as error:
-        return JSONResponse({"status": {"state": "unknown", "words": str(error)}})
+        return JSONResponse(_content(request.app.state.copies, found, found.training, after, closer))
+    except (TenfoldError, OSError, ValueError) as error:  # ValueError: what others wrote there is no number, or no text
+        words = str(error).encode("utf-8", "backslashreplace").decode()
+        return JSONResponse({"status": {"state": "unknown", "words": words}})
+
+
+def _content(
+    copies: "Copies", found: Found, training: Place, after: float | None, closer: tuple[float, float] | None
+) -> dict[str, Any]:
+    from pipeline.watch.data import data as drawn
+    from pipeline.watch.data import span_of
+
+    folder = copies.at_hand(training)
+    span = closer and span_of(folder, *closer)
+    if span:
+        copies.bring(training, span)
+    content = drawn(folder, found.is_over, after, span)
     if found.waits and content["status"]["state"] != "trained":
         content["status"]["words"] += f"; {found.waits}"
     content["status"]["links"] = list(_links(found, content["status"]))
-    return JSONResponse(content)
+    return content
 
 
 def _links(found: Found, status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """(words, address) of what else there is to see of a run."""
-    from pipeline.report import REPORT
+    from pipeline.report import CARD, REPORT
 
     query = urlencode({"dag_id": found.dag_id, "run_id": found.run_id})
     if found.training and status["state"] == "trained" and (found.training / REPORT).exists():
         yield "Report", f"report?{query}"
-    if found.dataset:
+    if found.dataset and (found.dataset / CARD).exists():
         yield "Data set card", f"card?{query}"
     if str(status["comet"]).startswith("https://"):
         yield "Comet", str(status["comet"])

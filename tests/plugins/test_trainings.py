@@ -286,3 +286,10 @@ def test_the_page_and_its_files_come_with_a_strict_policy(client: Client) -> Non
     assert "<script src=" in page
     assert "onclick" not in page
     assert "<style" not in page
+
+
+@pytest.mark.parametrize("text", ['{"settings": {"model": "\\ud800"}}', '{"settings": {"epochs": NaN}}', "[]", "{"])
+def test_what_others_wrote_into_a_training_breaks_no_tab(client: Client, runs: None, trained: Path, text: str) -> None:
+    (trained / "run.json").write_text(text)
+    answer = client.get("/data?dag_id=ours&run_id=run+1", headers=logged_in("viewer", "us"))
+    assert (answer.status_code, answer.json()["status"]["state"] in ("trained", "unknown")) == (200, True)
