@@ -1,8 +1,8 @@
 # What a person types is what CI runs. `make help` lists it.
 .DEFAULT_GOAL := help
 .PHONY: help env env-dev run backfill up down status test test-long check lock clean bench-env bench-sharding \
-	bench-input bench-storage bench-orchestration bench-training bench-monitoring demo-gcs docker-up docker-check \
-	docker-down
+	bench-input bench-storage bench-orchestration bench-training bench-monitoring bench-plugin demo-gcs docker-up \
+	docker-check docker-down
 
 VENV_PYTHON := .venv/bin/python
 AIRFLOW := $(VENV_PYTHON) -m scripts.airflow
@@ -113,6 +113,9 @@ bench-training: env ## steps of the training loop, beside Model.fit and a bare s
 
 bench-monitoring: env ## what the monitor takes of a core, source by source, and from a loop; BENCH='--only cost'
 	$(VENV_PYTHON) -m benchmarks.monitoring $$BENCH
+
+bench-plugin: env-dev ## how long a training takes to open in Airflow's UI, and what ten open pages take; BENCH='--quick'
+	$(VENV_PYTHON) -m benchmarks.plugin $$BENCH
 
 clean: ## remove the environment and what the tools cached; data in workspace/ stays
 	rm -rf .venv .tools .bench .airflow .mypy_cache .ruff_cache .pytest_cache

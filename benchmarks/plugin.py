@@ -1,0 +1,395 @@
+"""How long a training takes to open in Airflow's UI, for a short record and a long one, and what ten open pages take.
+
+    make bench-plugin
+    python -m benchmarks.plugin [--hours N] [--seconds N] [--only SECTION] [--quick] [--json FILE]
+
+A real Airflow of its own, whose runs are paused before their first task; their trainings are simulated records that
+grow meanwhile (benchmarks/growing.py), one of ten minutes and one of ten hours. It is asked what the page asks, over
+HTTP with a log-in; "cold" is a record that the server never read before. What the api-server took of a core for an
+answer is told too: neighbours on the machine make an answer later, not dearer. With Chromium it is also the time from
+the address until all figures are drawn. Then ten pages stay open, five of each kind, and each asks every five seconds.
+"""
+
+import argparse
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from statistics import mean, median, quantiles
+from typing import Any
+
+import httpx
+import psutil
+
+from benchmarks.growing import growing
+from benchmarks.machine import machine_line, measure_sections, new_folder, say
+from benchmarks.rounds import ROOT
+from dags.places import TRAINING_PLACE
+from scripts.airflow.client import Login
+from scripts.airflow.commands import own_airflow
+from scripts.airflow.embedded import Embedded
+from scripts.airflow.record import only_one
+from scripts.airflow.settings import Layout
+from scripts.airflow.signals import Signals
+from tests.browser import CHROMIUM
+
+DAG = "image_training"
+MINUTES, OPEN, EVERY_S = 10, 5, 5.0
+"""Length of the short record, pages of each record that are open at once, and how often a page asks."""
+LOOKS = 10
+VERSION = "/api/v2/version"
+WANTED_S = 1.0
+Query = Mapping[str, Any]
+
+
+@dataclass
+class Server:
+    """An Airflow with trainings: their run ids, by the length of their records in words."""
+
+    airflow: Embedded
+    trainings: Mapping[str, Sequence[str]]
+    newcomer: str
+    """One more, for the first look at anything after the start."""
+
+    @contextmanager
+    def http(self) -> Iterator[httpx.Client]:
+        """Requests with a log-in."""
+        login = Login(self.airflow.url, self.airflow.password)
+        with httpx.Client(base_url=self.airflow.url, auth=login, timeout=60, trust_env=False) as http:
+            http.get("/api/v2/dags", params={"limit": 1}).raise_for_status()
+            yield http
+
+    @cached_property
+    def processes(self) -> list[psutil.Process]:
+        """Those of the api-server, which stay the same."""
+        root = psutil.Process(self.airflow.record.processes["api-server"].pid)
+        return [root, *root.children(recursive=True)]
+
+    def cpu_s(self) -> float:
+        """Seconds of a core that they had so far."""
+        return sum(sum(process.cpu_times()[:2]) for process in self.processes)
+
+    def memory_mb(self) -> float:
+        """That they hold now."""
+        return sum(process.memory_info().rss for process in self.processes) / 1e6
+
+
+@dataclass
+class Answers:
+    """Of one kind: of each its seconds, those of a core that the server took meanwhile, and bytes over the wire."""
+
+    server: Server
+    seconds: list[float] = field(default_factory=list)
+    cpu_s: list[float] = field(default_factory=list)
+    bytes: list[int] = field(default_factory=list)
+
+    def ask(self, http: httpx.Client, path: str, query: Query) -> httpx.Response:
+        """Ask once more."""
+        begin, begin_cpu = time.perf_counter(), self.server.cpu_s()
+        with http.stream("GET", path, params=query) as response:
+            response.read()
+        self.seconds.append(time.perf_counter() - begin)
+        self.cpu_s.append(self.server.cpu_s() - begin_cpu)
+        self.bytes.append(response.num_bytes_downloaded)
+        return response.raise_for_status()
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON."""
+        return {"seconds": self.seconds, "cpu_s": self.cpu_s, "bytes": self.bytes}
+
+
+def main() -> None:
+    """Measure, and print Markdown."""
+    options = parse(sys.argv[1:])
+    chosen = {name: measure for name, measure in SECTIONS.items() if options.only in ("", name)}
+    with ExitStack() as stack:
+        stack.enter_context(redirect_stdout(sys.stderr))  # standard output is for the tables alone
+        server = stack.enter_context(serving(options))
+        stack.enter_context(redirect_stdout(sys.__stdout__))
+        sections = {name: lambda given, measure=measure: measure(server, given) for name, measure in chosen.items()}
+        measure_sections([machine_line("apache-airflow", "pandas", "bokeh"), load_line()], sections, options)
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """What was asked for."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.plugin", description="What the pages in Airflow take.")
+    parser.add_argument("--hours", type=float, default=10, help="of the long record; ten are made in two minutes")
+    parser.add_argument("--seconds", type=float, default=60, help="for which ten pages are open")
+    parser.add_argument("--only", default="", choices=SECTIONS, help="of the sections")
+    parser.add_argument("--quick", action="store_true", help="one hour and ten seconds, to see that all of it runs")
+    parser.add_argument("--json", type=Path, help="file for every figure")
+    options = parser.parse_args(arguments)
+    if options.quick:
+        options.hours, options.seconds = 1, 10
+    return options
+
+
+def load_line() -> str:
+    """What else the machine does."""
+    return f"Load of the machine before: {', '.join(f'{each:.1f}' for each in os.getloadavg())} (1, 5, 15 minutes)."
+
+
+# --- what is watched --------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def serving(options: argparse.Namespace) -> Iterator[Server]:
+    """The Airflow with the trainings, which grow."""
+    folder = new_folder("plugin")
+    short = [folder / f"short-{number}" for number in range(OPEN + 1)]
+    long = [folder / f"long-{number}" for number in range(OPEN)]
+    say(f"making a record of {options.hours:g} hours")
+    layout = Layout(home=folder / "airflow", workspace=folder / "workspace", dags=ROOT / "dags")
+    with ExitStack() as stack:
+        stack.enter_context(growing([(options.hours, long[:1]), (MINUTES / 60, short)]))
+        for other in long[1:]:
+            other.symlink_to(long[0])  # another path is another record to the server
+        signals = stack.enter_context(Signals())
+        stack.enter_context(only_one(layout.home))
+        airflow, _ = stack.enter_context(own_airflow(layout, DAG, signals))
+        names = {f"{MINUTES} minutes": short[1:], f"{options.hours:g} hours": long}
+        ids = {name: [path.name for path in paths] for name, paths in names.items()}
+        server = Server(airflow, ids, short[0].name)
+        add_runs(server, [*short, *long])
+        yield server
+
+
+def add_runs(server: Server, trainings: Sequence[Path]) -> None:
+    """A run for each, as the task that trains leaves it while it goes on; none of their tasks ever starts."""
+    dag = f"/api/v2/dags/{DAG}"
+    with server.http() as http:
+        http.patch(dag, json={"is_paused": True}).raise_for_status()
+        for training in trainings:
+            asked = {"dag_run_id": training.name, "logical_date": None, "conf": {}}
+            http.post(f"{dag}/dagRuns", json=asked).raise_for_status()
+            left = {"key": TRAINING_PLACE, "value": str(training)}
+            entries = f"{dag}/dagRuns/{training.name}/taskInstances/report/xcomEntries"
+            http.post(entries, json=left).raise_for_status()
+
+
+def run_query(run_id: str, **further: float) -> dict[str, Any]:
+    """What names a run, as the page does it."""
+    return {"dag_id": DAG, "run_id": run_id, **further}
+
+
+# --- the page ---------------------------------------------------------------------------------------------------------
+
+
+def page_results(server: Server, options: argparse.Namespace) -> dict[str, Any]:
+    """What a page asks when it opens, refreshes and looks closer; and how long a browser takes to draw it."""
+    with server.http() as http:
+        say("page: the first look after the start of Airflow")
+        first = {"the first look of all": first_look(server, http)}
+        say("page: each record")
+        asked = {name: looks(server, http, ids) for name, ids in server.trainings.items()}
+    drawn = browser_results(server)
+    tables = [answer_table(first | asked), drawn_table(drawn), page_conclusion(options.hours, asked, drawn)]
+    print("\n".join(line for lines in tables for line in ["", *lines]), flush=True)
+    plain = {name: {kind: each.plain() for kind, each in kinds.items()} for name, kinds in (first | asked).items()}
+    return {"answers": plain, "drawn": drawn}
+
+
+def first_look(server: Server, http: httpx.Client) -> dict[str, Answers]:
+    """The server imports what it needs."""
+    found = {kind: Answers(server) for kind in ("page", "all data", "figures")}
+    for (_, answers), path in zip(found.items(), ("run", "data", "figures"), strict=True):
+        answers.ask(http, f"/tenfold/{path}", run_query(server.newcomer))
+    return found
+
+
+def looks(server: Server, http: httpx.Client, run_ids: Sequence[str]) -> dict[str, Answers]:
+    """Every run opened once, cold; then one of them again and again."""
+    kinds = ("page", "all data, cold", "figures", "all data", "a refresh", "a minute, closer")
+    page, cold, figures, whole, refresh, closer = (Answers(server) for _ in kinds)
+    for run_id in run_ids:
+        page.ask(http, "/tenfold/run", run_query(run_id))
+        cold.ask(http, "/tenfold/data", run_query(run_id))
+        figures.ask(http, "/tenfold/figures", run_query(run_id))
+    for number in range(LOOKS):
+        settled = whole.ask(http, "/tenfold/data", run_query(run_ids[0])).json()["settled"]
+        refresh.ask(http, "/tenfold/data", run_query(run_ids[0], after=settled))
+        start = settled * number / LOOKS  # never the same minute twice
+        closer.ask(http, "/tenfold/data", run_query(run_ids[0], start=start, end=start + 60_000))
+    return dict(zip(kinds, (page, cold, figures, whole, refresh, closer), strict=True))
+
+
+def answer_table(found: Mapping[str, Mapping[str, Answers]]) -> list[str]:
+    """A line each kind of answer."""
+    lines = [
+        "| record | asked for | median, ms | worst, ms | of a core, ms | KB over the wire |",
+        "|---|---|---|---|---|---|",
+    ]
+    return lines + [
+        f"| {name} | {kind} | {1000 * median(each.seconds):,.0f} | {1000 * max(each.seconds):,.0f} | "
+        f"{1000 * mean(each.cpu_s):,.0f} | {median(each.bytes) / 1000:,.1f} |"
+        for name, kinds in found.items()
+        for kind, each in kinds.items()
+    ]
+
+
+# --- a browser --------------------------------------------------------------------------------------------------------
+
+DRAWN = """document.querySelector("article[data-state] .tiles dd") && window.Bokeh && Bokeh.documents.length > 0
+  && Bokeh.documents.every(each => each.is_idle)"""
+NOW = "new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => done(performance.now()))))"
+Drawn = Mapping[str, Mapping[str, Sequence[float]]]
+"""Seconds, by the record and by the kind of visit."""
+
+
+def browser_results(server: Server, visits: int = 3) -> Drawn:
+    """Seconds until all figures are drawn; nothing where there is no Chromium."""
+    if CHROMIUM is None:
+        return {}
+    from playwright.sync_api import sync_playwright
+
+    say("page: in Chromium")
+    with (
+        sync_playwright() as playwright,
+        playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"]) as browser,
+    ):
+        return {name: visited(browser, server, ids[0], visits) for name, ids in server.trainings.items()}
+
+
+def visited(browser: Any, server: Server, run_id: str, visits: int) -> dict[str, list[float]]:
+    """Visits of a browser that was never there, and of the same one again."""
+    found: dict[str, list[float]] = {"first visit": [], "again": []}
+    for _ in range(visits):
+        with browser.new_context(base_url=server.airflow.url, viewport={"width": 1400, "height": 1000}) as context:
+            log_in(context, server.airflow.password)
+            for seconds in found.values():
+                seconds.append(drawn_s(context, run_id))
+    return found
+
+
+def log_in(context: Any, password: str) -> None:
+    """Through Airflow's page."""
+    page = context.new_page()
+    page.goto("/")
+    page.fill("input[name=username]", "admin")
+    page.fill("input[name=password]", password)
+    page.keyboard.press("Enter")
+    page.wait_for_url(lambda address: "login" not in address)
+    page.close()
+
+
+def drawn_s(context: Any, run_id: str) -> float:
+    """Seconds from the call of the page until all its figures and numbers are there, by the browser's clock."""
+    page = context.new_page()
+    page.goto(f"/tenfold/run?{httpx.QueryParams(run_query(run_id))}", wait_until="commit")
+    while not page.evaluate(DRAWN):
+        time.sleep(0.02)
+    seconds = page.evaluate(NOW) / 1000
+    page.close()
+    return float(seconds)
+
+
+def drawn_table(drawn: Drawn) -> list[str]:
+    """A line each record."""
+    if not drawn:
+        return ["Not seen in a browser: there is no Chromium."]
+    lines = ["| until all figures are drawn | first visit, s (worst) | again, s (worst) |", "|---|---|---|"]
+    for name, visits in drawn.items():
+        cells = (f"{median(seconds):.2f} ({max(seconds):.2f})" for seconds in visits.values())
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
+
+
+def page_conclusion(hours: float, asked: Mapping[str, Mapping[str, Answers]], drawn: Drawn) -> list[str]:
+    """Whether the long record opens in time."""
+    name = f"{hours:g} hours"
+    opened = sum(median(asked[name][kind].seconds) for kind in ("page", "all data, cold", "figures"))
+    seen = f", and is drawn in {median(drawn[name]['again']):.2f} s" if drawn else ""
+    return [f"Wanted: a long record opens in {WANTED_S:.0f} s; that of {name} is answered in {opened:.2f} s{seen}."]
+
+
+# --- ten pages --------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Busy:
+    """What the api-server did for a while."""
+
+    core_pct: float
+    memory_mb: float
+    others: Answers
+    """To an ordinary call of Airflow meanwhile."""
+    refreshes: Answers
+
+    def plain(self) -> dict[str, Any]:
+        """For JSON."""
+        answers = {"others": self.others.plain(), "refreshes": self.refreshes.plain()}
+        return {"core_pct": self.core_pct, "memory_mb": self.memory_mb, **answers}
+
+
+def load_results(server: Server, options: argparse.Namespace) -> dict[str, Any]:
+    """The api-server while nobody looks, and while ten pages are open."""
+    say(f"load: {options.seconds / 2:.0f} s at rest")
+    found = {"no page": watched(server, options.seconds / 2, [])}
+    say(f"load: {options.seconds:.0f} s with {2 * OPEN} pages")
+    found[f"{2 * OPEN} pages"] = watched(server, options.seconds, [i for ids in server.trainings.values() for i in ids])
+    print("\n".join(["", *load_table(found)]), flush=True)
+    return {name: busy.plain() for name, busy in found.items()}
+
+
+def watched(server: Server, seconds: float, run_ids: Sequence[str]) -> Busy:
+    """Open the pages, one after the other within the time after which each asks again; then measure for a while."""
+    over, refreshes, others = threading.Event(), Answers(server), Answers(server)
+    pages = [threading.Thread(target=stay_open, args=(server, run_id, refreshes, over)) for run_id in run_ids]
+    for page in pages:
+        page.start()
+        time.sleep(EVERY_S / len(pages))
+    time.sleep(EVERY_S)
+    refreshes.seconds.clear()
+    begin, begin_cpu = time.perf_counter(), server.cpu_s()
+    with httpx.Client(base_url=server.airflow.url, trust_env=False, timeout=60) as http:
+        while time.perf_counter() < begin + seconds:
+            others.ask(http, VERSION, {})
+            time.sleep(0.1)
+    core_pct = 100 * (server.cpu_s() - begin_cpu) / (time.perf_counter() - begin)
+    over.set()
+    for page in pages:
+        page.join()
+    return Busy(core_pct, server.memory_mb(), others, refreshes)
+
+
+def stay_open(server: Server, run_id: str, refreshes: Answers, over: threading.Event) -> None:
+    """As static/run.js does: all of it, and then what is new."""
+    with server.http() as http:
+        found = Answers(server).ask(http, "/tenfold/data", run_query(run_id)).json()
+        while not over.wait(EVERY_S):
+            found = refreshes.ask(http, "/tenfold/data", run_query(run_id, after=found["settled"])).json()
+
+
+def load_table(found: Mapping[str, Busy]) -> list[str]:
+    """A line at rest, and one under load."""
+    lines = [
+        "| open | api-server, % of a core | its memory, MB | a refresh, ms: median (p95) | "
+        f"`{VERSION}`, ms: median (p95) |",
+        "|---|---|---|---|---|",
+    ]
+    for name, busy in found.items():
+        cells = (f"{busy.core_pct:.1f}", f"{busy.memory_mb:,.0f}", spread(busy.refreshes), spread(busy.others))
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    rest, full = found.values()
+    more = (full.core_pct - rest.core_pct) / (2 * OPEN)
+    words = f"Each open page takes {more:.1f}% of a core, and an ordinary call"
+    wait = 1000 * (median(full.others.seconds) - median(rest.others.seconds))
+    return [*lines, "", f"{words} {wait:.1f} ms more by the median."]
+
+
+def spread(answers: Answers) -> str:
+    """In ms."""
+    if len(answers.seconds) < 2:
+        return ""
+    return f"{1000 * median(answers.seconds):,.0f} ({1000 * quantiles(answers.seconds, n=20)[-1]:,.0f})"
+
+
+SECTIONS: dict[str, Callable[[Server, argparse.Namespace], Any]] = {"page": page_results, "load": load_results}
+
+if __name__ == "__main__":
+    main()
