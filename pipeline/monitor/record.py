@@ -21,10 +21,10 @@ import logging
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from pipeline.monitor.row import KINDS, Row
 from pipeline.servers import SERVERS
@@ -179,8 +179,9 @@ def read(folder: Path, kind: str, columns: Sequence[str] | None = None) -> panda
     """
     import pandas
 
-    tables = [read_segment(path, columns) for path in segments(folder, kind)]
-    table = pandas.concat(tables or [_parsed(_NOTHING, columns)], ignore_index=True)
+    wanted = _every if columns is None else frozenset(columns).__contains__
+    tables = [read_segment(path, wanted) for path in segments(folder, kind)]
+    table = pandas.concat(tables or [_parsed(_NOTHING, wanted)], ignore_index=True)
     if columns is not None:
         table = table.reindex(columns=[*_OF_ALL, *columns])
     return table if kind == "samples" else surviving(table)
@@ -193,23 +194,29 @@ def rows(folder: Path, kind: str) -> Iterator[Row]:
         yield Row(kind, values.pop("time"), int(values.pop("step")), values)
 
 
-def read_segment(path: Path, columns: Sequence[str] | None = None) -> pandas.DataFrame:
-    """The rows of one of `segments`, as `read` gives them, before it is known which of them survive."""
+def _every(_name: str) -> bool:
+    return True
+
+
+def read_segment(path: Path, wanted: Callable[[str], bool] = _every) -> pandas.DataFrame:
+    """The rows of one of `segments`, as `read` gives them, before it is known which of them survive.
+
+    Of the metrics only those whose names are ``wanted``.
+    """
     with _opened(path) as file:
         content = file.read()
-    return _parsed(content[: content.rfind(b"\n") + 1] or _NOTHING, columns)
+    return _parsed(content[: content.rfind(b"\n") + 1] or _NOTHING, wanted)
 
 
-def _parsed(content: bytes, columns: Sequence[str] | None) -> pandas.DataFrame:
+def _parsed(content: bytes, wanted: Callable[[str], bool]) -> pandas.DataFrame:
     import pandas
 
     # Types are told: each segment would guess for itself, and not the same.
     types = defaultdict(lambda: "float64", step="int64")
-    wanted = None if columns is None else {*_OF_ALL, *columns}.__contains__
-    return pandas.read_csv(io.BytesIO(content), dtype=types, usecols=wanted)
+    return pandas.read_csv(io.BytesIO(content), dtype=types, usecols=lambda name: name in _OF_ALL or wanted(name))
 
 
-def _opened(path: Path) -> BinaryIO:
+def _opened(path: Path) -> io.BufferedIOBase:
     """The text of a segment, which may be compressed at any moment."""
     with suppress(FileNotFoundError):
         return _unpacked(path)
@@ -218,8 +225,8 @@ def _opened(path: Path) -> BinaryIO:
     return _unpacked(path)  # compressed between the two looks
 
 
-def _unpacked(path: Path) -> BinaryIO:
-    return io.BytesIO(gzip.decompress(_compressed(path).read_bytes()))
+def _unpacked(path: Path) -> io.BufferedIOBase:
+    return gzip.open(_compressed(path))  # whoever looks for its first row unpacks no more than that
 
 
 def surviving(table: pandas.DataFrame) -> pandas.DataFrame:

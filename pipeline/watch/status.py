@@ -281,7 +281,7 @@ def _epoch_rows(epochs: pandas.DataFrame) -> Rows:
     shown = _shown(epochs)
     return [
         [f"{row['step']:.0f}", *(f"{row[name]:.4g}" for name in shown)]
-        for _, row in epochs.tail(MOST_ROWS).iloc[::-1].iterrows()
+        for row in epochs.tail(MOST_ROWS).iloc[::-1].to_dict("records")
     ]
 
 

@@ -82,22 +82,23 @@ def _parsed(path: Path) -> pandas.DataFrame:
     try:
         closed = path.with_name(f"{path.name}.gz").stat()
     except FileNotFoundError:  # it grows still
-        return _drawn(read_segment(path))
+        return _read(path)
     return _closed(path, closed.st_mtime_ns)
 
 
 @lru_cache(maxsize=32)
 def _closed(path: Path, _mtime_ns: int) -> pandas.DataFrame:
     """A segment that never changes again, read once for all who look at it."""
-    return _drawn(read_segment(path))
+    return _read(path)
 
 
-def _drawn(rows: pandas.DataFrame) -> pandas.DataFrame:
+def _read(path: Path) -> pandas.DataFrame:
     """Without the samples that no figure shows. A copy: one block is worked on faster than many."""
-    return rows[[name for name in rows.columns if _is_drawn(name.removesuffix(HIGHEST))]].copy()
+    return read_segment(path, _is_drawn).copy()
 
 
-def _is_drawn(name: str) -> bool:
+def _is_drawn(column: str) -> bool:
+    name = column.removesuffix(HIGHEST)
     return name in _DRAWN or not name.startswith(_SAMPLED) or _OF_A_GPU.fullmatch(name) is not None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -53,7 +54,7 @@ class View:
         """Up to when all curves stay as they are (unix s)."""
         return min(self.batches.settled, *(samples.settled for samples in self.servers.values()))
 
-    @property
+    @cached_property
     def panels(self) -> list[tuple[Panel, list[Curve]]]:
         """The panels of the machine that tell something, with their curves."""
         return [(panel, curves) for panel in PANELS if (curves := telling(panel, self.samples.means))]

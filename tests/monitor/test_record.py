@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import random
 import resource
 import signal
 import subprocess
@@ -12,7 +13,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, BinaryIO
+from typing import IO, Any
 
 import pandas
 import pytest
@@ -21,6 +22,7 @@ from pipeline.monitor import record
 from pipeline.monitor.record import (
     SEGMENT_BYTES,
     RecordSink,
+    first_time,
     last_row,
     read,
     read_servers,
@@ -218,7 +220,7 @@ def test_a_segment_may_be_compressed_between_two_looks_of_a_reader(
     sink, unpacked = RecordSink(tmp_path), record._unpacked
     sink.write(row("samples", 1))
 
-    def looked_for_compressed(path: Path) -> BinaryIO:
+    def looked_for_compressed(path: Path) -> Any:
         try:
             return unpacked(path)
         finally:
@@ -227,6 +229,19 @@ def test_a_segment_may_be_compressed_between_two_looks_of_a_reader(
     monkeypatch.setattr(record, "_unpacked", looked_for_compressed)
     assert read(tmp_path, "samples")["step"].tolist() == [1]
     assert names(tmp_path) == ["samples-00000.csv.gz"]
+
+
+def test_only_the_begin_of_a_segment_is_unpacked_for_its_first_time(tmp_path: Path) -> None:
+    noise = random.Random(1)
+    sink = RecordSink(tmp_path)
+    for step in range(5000):
+        sink.write(Row("samples", 1e9 + step, step, {"noise": noise.random()}))
+    sink.close()
+    packed = tmp_path / "samples-00000.csv.gz"
+    packed.write_bytes(packed.read_bytes()[: packed.stat().st_size // 2])
+    assert first_time(tmp_path / "samples-00000.csv") == 1e9
+    with pytest.raises(EOFError):
+        read(tmp_path, "samples")
 
 
 def test_a_full_disk_leaves_what_cannot_be_compressed_as_it_is(

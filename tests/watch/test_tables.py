@@ -84,7 +84,7 @@ def test_few_segments_are_read_for_a_span(tmp_path: Path, monkeypatch: pytest.Mo
     folder = written(tmp_path, seconds=1000)
     assert len(segments(folder / "record", "samples")) > 50
     read: list[Path] = []
-    monkeypatch.setattr(tables, "read_segment", lambda path: read.append(path) or record.read_segment(path))
+    monkeypatch.setattr(tables, "read_segment", lambda path, _: read.append(path) or record.read_segment(path))
     windows(folder, "samples", Span(BEGIN + 500, BEGIN + 510))
     assert 0 < len([path for path in read if path.parent.name == "record"]) < 6
 
@@ -129,5 +129,5 @@ def test_what_is_closed_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     sink.write(Row("epochs", BEGIN, 1, {"loss": 1.0}))
     sink.close()
     first = tables.epochs(tmp_path)
-    monkeypatch.setattr(tables, "read_segment", lambda path: pytest.fail("read again"))
+    monkeypatch.setattr(tables, "read_segment", lambda *_: pytest.fail("read again"))
     pandas.testing.assert_frame_equal(tables.epochs(tmp_path), first)
