@@ -16,7 +16,9 @@ from bokeh.models import (
     ColumnDataSource,
     DataRange1d,
     HoverTool,
+    PanTool,
     Range1d,
+    ResetTool,
     TimedeltaTicker,
     TimedeltaTickFormatter,
 )
@@ -68,8 +70,10 @@ class _Time:
     def panel(self, title: str, top: float | None, height: int = 190) -> Any:
         plot = new_plot(title, "", height, along="width")
         plot.x_range = self._range
-        # A drag looks closer at what was measured; the report, which is whole, is moved instead.
-        plot.toolbar.active_drag = next(tool for tool in plot.tools if isinstance(tool, BoxZoomTool))
+        # A drag looks closer at what was measured. A fourth button would hide the third: the panel is too low.
+        closer = BoxZoomTool(dimensions="width")
+        plot.toolbar.tools = [closer, PanTool(dimensions="width"), ResetTool()]
+        plot.toolbar.active_drag = closer
         plot.xaxis.formatter, plot.xaxis.ticker = TimedeltaTickFormatter(), TimedeltaTicker(desired_num_ticks=4)
         if top == WHOLE:
             plot.y_range = Range1d(0, 1.03 * top)
@@ -92,7 +96,7 @@ class _Time:
                 )
             )  # fmt: skip
         add_legend(plot, [(line.name, [line]) for line in lines])
-        plot.add_tools(HoverTool(renderers=lines, tooltips=[("$name", "$y{0.0}")], mode="mouse"))
+        plot.add_tools(HoverTool(renderers=lines, tooltips=[("$name", "$y{0.0}")], mode="mouse", visible=False))
 
 
 def _source(name: str, columns: Sequence[str]) -> ColumnDataSource:
@@ -160,5 +164,5 @@ def _servers(drawable: Drawable, time: _Time) -> Figure:
         source = _source(f"busy {number}", ["busy"])  # no other model may have its name
         lines.append(plot.line(TIME, "busy", source=source, color=colour, line_width=2, line_dash=dash, name=name))
     add_legend(plot, [(line.name, [line]) for line in lines])
-    plot.add_tools(HoverTool(renderers=lines, tooltips=[("$name", "$y{0.0}")], mode="mouse"))
+    plot.add_tools(HoverTool(renderers=lines, tooltips=[("$name", "$y{0.0}")], mode="mouse", visible=False))
     return Figure("servers", "All training servers", "", (plot,), stacked=True)
