@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 SCREENSHOTS = os.environ.get("TENFOLD_SCREENSHOTS", "")
 """A folder for the pictures of the README; without it none is taken."""
 WIDTH = 1400
-FIELDS = {"dataset_name": "shapes", "epochs": 8, "batch_size": 8, "learning_rate": 0.002}
+FIELDS = {"dataset_name": "shapes", "epochs": 12, "batch_size": 8, "learning_rate": 0.002}
 OF_AIRFLOW = "An iframe which has both allow-scripts and allow-same-origin for its sandbox"
 """The one complaint of a browser that is not about us: Airflow sandboxes frames of plugins so."""
 EVIL = "<img src=x onerror=alert(1)>"
