@@ -35,7 +35,7 @@ OF_AIRFLOW = "An iframe which has both allow-scripts and allow-same-origin for i
 """The one complaint of a browser that is not about us: Airflow sandboxes frames of plugins so."""
 EVIL = "<img src=x onerror=alert(1)>"
 NO_RUNS = ("../../../etc/passwd", EVIL + "?", "x" * 300, "a\0b", "manual__2026-01-01T00:00:00+00:00", "'; --")
-OF_NO_RUN = ("/assets/{name}",)
+OF_NO_RUN = ("/assets/{name}", "/trainings")
 """Addresses that say nothing of any run: whoever is logged in may ask."""
 
 
@@ -414,6 +414,18 @@ def test_two_runs_lie_beside_each_other(ui: Ui, logged_in: LoggedIn, trained: st
         assert seen.complaints == []
         seen.page.evaluate("scrollTo(0, 0)")
         screenshot(seen.page, "two")
+
+
+def test_all_trainings_are_listed_on_a_page_of_the_menu(ui: Ui, logged_in: LoggedIn, trained: str, rich: str) -> None:
+    with logged_in("reader") as context:
+        seen = Seen(context.new_page())
+        seen.page.goto("/plugin/training-monitor")
+        rows = seen.page.frame_locator("iframe").locator("tbody tr")
+        rows.filter(has_text=trained).first.wait_for()
+        assert rows.filter(has_text=rich).count() == 1
+        screenshot(seen.page, "list")
+        assert [each for each in seen.complaints if OF_AIRFLOW not in each] == []
+        assert {urlsplit(each).netloc for each in seen.requests if each.startswith("http")} == {urlsplit(ui.url).netloc}
 
 
 def screenshot(page: Page, name: str) -> None:
