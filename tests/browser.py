@@ -1,11 +1,18 @@
 """A real browser for tests: the Chromium of this machine, driven by Playwright. Import `browser`, the fixture."""
 
+from __future__ import annotations
+
+import io
 import os
 import shutil
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from PIL import Image
+from playwright.sync_api import Browser, Locator, Page, sync_playwright
+
+from tests.waiting import until
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
@@ -20,3 +27,54 @@ def browser() -> Iterator[Browser]:
         launched = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield launched
         launched.close()
+
+
+class Seen:
+    """A page that a browser shows, what it and the frames in it complained of, and what they asked for."""
+
+    def __init__(self, page: Page) -> None:
+        self.complaints: list[str] = []
+        self.requests: list[str] = []
+        self.page = page
+        self.page.on("console", lambda m: self.complaints.append(m.text) if m.type in ("error", "warning") else None)
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+
+    def until(self, condition: str) -> None:
+        """Wait for a condition in the page. That of Playwright is evaluated by what the page forbids."""
+        until(lambda: self.page.evaluate(condition), seconds=30)
+
+    def blank_plots(self) -> list[str]:
+        """The ids of the places where nothing is drawn, as a person sees it."""
+        pixels = pixels_of(self.page.screenshot(full_page=True))
+        boxes = self.page.evaluate(_BOXES)
+        return [name for name, *box in boxes if coloured(pixels, *map(round, box)) < LEAST_COLOURED]
+
+
+_BOXES = """[...document.querySelectorAll(".plots > div")].map(plot => {
+  const box = plot.getBoundingClientRect();
+  return [plot.id, box.left + scrollX, box.top + scrollY, box.width, box.height];
+})"""
+LEAST_COLOURED = 50
+"""Pixels of a plot that shows something: the sign of a curve in its legend alone has fewer."""
+
+
+def blank(plots: Locator) -> list[str]:
+    """The ids of the plots where nothing is drawn; each is scrolled to, in a frame too."""
+    return [str(plot.get_attribute("id")) for plot in plots.all() if not _is_drawn(plot.screenshot())]
+
+
+def _is_drawn(png: bytes) -> bool:
+    pixels = pixels_of(png)
+    return coloured(pixels, 0, 0, pixels.shape[1], pixels.shape[0]) >= LEAST_COLOURED
+
+
+def pixels_of(png: bytes) -> np.ndarray:
+    """Of shape (height, width, 3), from 0 to 255."""
+    with Image.open(io.BytesIO(png)) as image:
+        return np.asarray(image.convert("RGB")).astype(int)
+
+
+def coloured(pixels: np.ndarray, left: int, top: int, width: int, height: int) -> int:
+    """Pixels that are no grey: axes and words are grey on all pages, what was measured is not."""
+    return int((np.ptp(pixels[top : top + height, left : left + width], axis=2) > 30).sum())

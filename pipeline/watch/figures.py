@@ -11,7 +11,17 @@ from functools import lru_cache
 from typing import Any
 
 import pandas
-from bokeh.models import ColumnDataSource, DataRange1d, HoverTool, Range1d, TimedeltaTicker, TimedeltaTickFormatter
+from bokeh.models import (
+    BoxZoomTool,
+    ColumnDataSource,
+    DataRange1d,
+    HoverTool,
+    PanTool,
+    Range1d,
+    ResetTool,
+    TimedeltaTicker,
+    TimedeltaTickFormatter,
+)
 
 from pipeline.report.drawing import BLUE, GREEN, GREY, VERMILLION, Figure, add_legend, embedded, new_plot
 from pipeline.report.figures import epoch_bars, learning_plots
@@ -43,7 +53,10 @@ def frames(drawable: Drawable) -> str:
 def figures(drawable: Drawable) -> list[Figure]:
     """All figures; their sentences tell of numbers, and come with those."""
     time = _Time()
-    drawn = [_waiting(time), _learning(drawable), _spent(drawable), _machine(drawable, time), _servers(drawable, time)]
+    drawn = [
+        _waiting(drawable, time), _learning(drawable), _spent(drawable), _machine(drawable, time),
+        _servers(drawable, time),
+    ]  # fmt: skip
     return [figure for figure in drawn if figure.items]
 
 
@@ -57,7 +70,11 @@ class _Time:
     def panel(self, title: str, top: float | None, height: int = 190) -> Any:
         plot = new_plot(title, "", height, along="width")
         plot.x_range = self._range
-        plot.xaxis.formatter, plot.xaxis.ticker = TimedeltaTickFormatter(), TimedeltaTicker()
+        # A drag looks closer at what was measured. A fourth button would hide the third: the panel is too low.
+        closer = BoxZoomTool(dimensions="width")
+        plot.toolbar.tools = [closer, PanTool(dimensions="width"), ResetTool()]
+        plot.toolbar.active_drag = closer
+        plot.xaxis.formatter, plot.xaxis.ticker = TimedeltaTickFormatter(), TimedeltaTicker(desired_num_ticks=4)
         if top == WHOLE:
             plot.y_range = Range1d(0, 1.03 * top)
             plot.yaxis.ticker = [0, 25, 50, 75, 100]
@@ -79,7 +96,7 @@ class _Time:
                 )
             )  # fmt: skip
         add_legend(plot, [(line.name, [line]) for line in lines])
-        plot.add_tools(HoverTool(renderers=lines, tooltips=[("$name", "$y{0.0}")], mode="mouse"))
+        plot.add_tools(HoverTool(renderers=lines, tooltips=[("$name", "$y{0.0}")], mode="mouse", visible=False))
 
 
 def _source(name: str, columns: Sequence[str]) -> ColumnDataSource:
@@ -90,7 +107,9 @@ def _with_highest(columns: Sequence[str]) -> list[str]:
     return [name for column in columns for name in (column, column + HIGHEST)]
 
 
-def _waiting(time: _Time) -> Figure:
+def _waiting(drawable: Drawable, time: _Time) -> Figure:
+    if not drawable.steps:
+        return Figure("waiting", "", "")
     source = _source("batches", ["wait", "rate", *_with_highest(["step/time_ms"])])
     panels = (
         ("Waiting for data (% of the step time)", Curve("waiting", "wait", VERMILLION), WHOLE),
@@ -142,8 +161,8 @@ def _servers(drawable: Drawable, time: _Time) -> Figure:
     for number in drawable.servers[:MOST_LINES]:
         colour, dash = look_of_line(number)
         name = f"server {number}"
-        source = _source(name, ["busy"])
+        source = _source(f"busy {number}", ["busy"])  # no other model may have its name
         lines.append(plot.line(TIME, "busy", source=source, color=colour, line_width=2, line_dash=dash, name=name))
     add_legend(plot, [(line.name, [line]) for line in lines])
-    plot.add_tools(HoverTool(renderers=lines, tooltips=[("$name", "$y{0.0}")], mode="mouse"))
+    plot.add_tools(HoverTool(renderers=lines, tooltips=[("$name", "$y{0.0}")], mode="mouse", visible=False))
     return Figure("servers", "All training servers", "", (plot,), stacked=True)

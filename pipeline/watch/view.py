@@ -22,10 +22,11 @@ Columns = dict[str, list[float | None]]
 
 
 class Drawable(NamedTuple):
-    """What the figures show: the panels by their titles with the columns of their curves, the columns of the epochs,
-    the parts of their time, and the indices of the servers where there are several.
+    """What the figures show: whether a step was taken, the panels by their titles with the columns of their curves,
+    the columns of the epochs, the parts of their time, and the indices of the servers where there are several.
     """
 
+    steps: bool
     panels: tuple[tuple[str, tuple[str, ...]], ...]
     learning: tuple[str, ...]
     spent: tuple[str, ...]
@@ -90,7 +91,7 @@ def columns(view: View, steps_per_epoch: int, batch_size: int) -> dict[str, Colu
     found = {"samples": _samples(view), "batches": _batches(view, batch_size), "ends": _ends(view)}
     found |= {name: _epochs(view.epochs, name) for name in LEARNING if name in view.epochs}
     if len(view.servers) > 1:
-        found |= {f"server {index}": _busy(view, samples) for index, samples in view.servers.items()}
+        found |= {f"busy {index}": _busy(view, samples) for index, samples in view.servers.items()}
     if steps_per_epoch:
         found["spent"] = _spent(view, steps_per_epoch)
     return found
@@ -177,6 +178,7 @@ def drawable(view: View, steps_per_epoch: int) -> Drawable:
     """What there is to draw of a training now."""
     spent = spent_by_epoch(view, steps_per_epoch) if steps_per_epoch else pandas.DataFrame()
     return Drawable(
+        steps=len(view.batches.means) > 0,
         panels=tuple((panel.title, tuple(curve.column for curve in curves)) for panel, curves in view.panels),
         learning=tuple(name for name in LEARNING if name in view.epochs),
         spent=tuple(str(name) for name, seconds in spent.items() if seconds.sum() > 0),

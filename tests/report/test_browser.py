@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
 
 from pipeline.report import compare_runs, samples_page, write_report
-from tests.browser import browser
+from tests.browser import Seen, browser
 from tests.report.rich import rich_run
 from tests.report.test_report import jpeg
-from tests.waiting import until
 
 __all__ = ["browser"]
 WIDE, NARROW, PAPER = 1100, 390, 703  # CSS pixels: a desk, a telephone, A4 within margins of 12 mm
@@ -34,29 +30,13 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
-class Seen:
-    """A page that a browser shows, what it complained of, and what it asked for."""
+class Document(Seen):
+    """A page of ours that lies on disk."""
 
     def __init__(self, context: Any, path: Path) -> None:
-        self.complaints: list[str] = []
-        self.requests: list[str] = []
-        self.page = context.new_page()
-        self.page.on("console", lambda m: self.complaints.append(m.text) if m.type in ("error", "warning") else None)
-        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
-        self.page.on("request", lambda request: self.requests.append(request.url))
+        super().__init__(context.new_page())
         self.page.goto(path.as_uri())
         self.until("Bokeh.documents.length && Bokeh.documents[0].is_idle")
-
-    def until(self, condition: str) -> None:
-        """Wait for a condition in the page. That of Playwright is evaluated by what the page forbids."""
-        until(lambda: self.page.evaluate(condition), seconds=30)
-
-    def blank_plots(self) -> list[str]:
-        """The ids of the places where nothing is drawn, as a person sees it."""
-        with Image.open(io.BytesIO(self.page.screenshot(full_page=True))) as image:
-            pixels = np.asarray(image.convert("RGB")).astype(int)
-        boxes = self.page.evaluate(_BOXES)
-        return [name for name, *box in boxes if coloured(pixels, *map(round, box)) < 50]
 
     def plots(self) -> int:
         """How many there are."""
@@ -66,23 +46,12 @@ class Seen:
         return bool(self.page.evaluate("document.documentElement.scrollWidth > innerWidth"))
 
 
-_BOXES = """[...document.querySelectorAll(".plots > div")].map(plot => {
-  const box = plot.getBoundingClientRect();
-  return [plot.id, box.left + scrollX, box.top + scrollY, box.width, box.height];
-})"""
-
-
-def coloured(pixels: np.ndarray, left: int, top: int, width: int, height: int) -> int:
-    """Pixels that are no grey: axes and words are grey on both pages, what was measured is not."""
-    return int((np.ptp(pixels[top : top + height, left : left + width], axis=2) > 30).sum())
-
-
 @pytest.mark.parametrize(
     "name", ["report", *(pytest.param(each, marks=pytest.mark.long) for each in ("compare", "samples"))]
 )
 def test_all_figures_are_drawn_in_light_in_dark_and_on_paper(browser: Any, pages: dict[str, Path], name: str) -> None:
     with browser.new_context(viewport={"width": WIDE, "height": 900}) as context:
-        seen = Seen(context, pages[name])
+        seen = Document(context, pages[name])
         assert seen.plots() == DRAWN[name]
         assert seen.blank_plots() == []
         assert not seen.is_too_wide()
@@ -106,7 +75,7 @@ def background(seen: Seen) -> str:
 @pytest.mark.parametrize("name", DRAWN)
 def test_a_telephone_has_room_for_all(browser: Any, pages: dict[str, Path], name: str) -> None:
     with browser.new_context(viewport={"width": NARROW, "height": 900}) as context:
-        seen = Seen(context, pages[name])
+        seen = Document(context, pages[name])
         assert (seen.plots(), seen.blank_plots()) == (DRAWN[name], [])
         assert not seen.is_too_wide()
         assert seen.complaints == []
@@ -122,7 +91,7 @@ _LEGENDS = """Bokeh.documents[0].roots().flatMap(plot => plot.above)
 def test_the_wheel_scrolls_the_page_and_a_drag_moves_all_panels(browser: Any, pages: dict[str, Path]) -> None:
     ends = "Bokeh.documents[0].roots().slice(0, 2).map(panel => panel.x_range.end)"
     with browser.new_context(viewport={"width": WIDE, "height": 900}) as context:
-        seen = Seen(context, pages["samples"])
+        seen = Document(context, pages["samples"])
         before, scrolled = seen.page.evaluate(ends), seen.page.evaluate("scrollY")
         box = seen.page.locator("#utilization-0").bounding_box()
         seen.page.mouse.move(box["x"] + 500, box["y"] + 120)

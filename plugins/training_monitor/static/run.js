@@ -20,18 +20,27 @@ class Training {
 
   // Ask for what is new and show it; how long to wait until the next time.
   async refresh() {
+    const closer = this.closer;
     let found;
     try {
-      found = await ask("data", {...this.ids, ...this.asked()});
+      found = await this.ask_data();
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
       this.say_refused(error.message);
       return EVERY_MS;
     }
+    if (closer !== this.closer) return EVERY_MS;  // zoomed meanwhile: what it shows then is on its way
     this.show_status(found.status);
     if (found.columns) await this.show_curves(found);
     this.place.setAttribute("data-state", found.status.state);
     return OVER.includes(found.status.state) ? AT_REST_MS : EVERY_MS;
+  }
+
+  async ask_data() {
+    const found = await ask("data", {...this.ids, ...this.asked()});
+    if (!found.columns || found.frames === this.frames || found.after === null) return found;
+    this.settled = null;  // other curves than before: they are needed from their beginning
+    return ask("data", {...this.ids, ...this.asked()});
   }
 
   asked() {
@@ -117,7 +126,7 @@ class Training {
       columns = Object.fromEntries(Object.entries(columns).map(([key, values]) => [key, [...before[key].slice(0, last), ...values]]));
     }
     this.columns[name] = columns;
-    const source = this.document.get_model_by_name(name);
+    const source = this.document?.get_model_by_name(name);
     const numbers = values => values.map(value => value ?? NaN);
     if (source) source.data = Object.fromEntries(Object.entries(columns).map(([key, values]) => [key, numbers(values)]));
   }
@@ -126,6 +135,7 @@ class Training {
     const {figures, embedded} = await ask("figures", this.ids);
     this.shown = figures.map(figure => this.section(figure));
     this.figures.replaceChildren(...this.shown.map(each => each.section));
+    if (!figures.length) return;  // nothing was measured yet
     for (const item of embedded.render)
       for (const id of Object.keys(item.roots)) item.roots[id] = this.place_of(item.roots[id]);
     const views = await Bokeh.embed.embed_items(embedded.documents, embedded.render);
@@ -163,10 +173,21 @@ class Training {
 
   again() {
     clearTimeout(this.timer);
-    this.timer = setTimeout(async () => this.wait(document.hidden ? EVERY_MS : await this.refresh()), 0);
+    this.timer = setTimeout(() => this.turn(), 0);
+  }
+
+  // What goes wrong once, and is said on the console, must not leave the page as it is for ever.
+  async turn() {
+    let pause = EVERY_MS;
+    try {
+      if (!document.hidden) pause = await this.refresh();
+    } finally {
+      this.wait(pause);
+    }
   }
 
   wait(milliseconds) {
+    clearTimeout(this.timer);
     this.timer = setTimeout(() => this.again(), milliseconds);
   }
 }

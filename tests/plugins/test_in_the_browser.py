@@ -1,0 +1,435 @@
+"""A training in Airflow's own UI, seen by a real browser: from the form to the report, and by those who may not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, Frame, Page
+
+from pipeline.report import write_report
+from pipeline.samples import draw_samples
+from scripts.airflow.settings import ROOT, Layout
+from tests.browser import Seen, blank, browser
+from tests.plugins.airflow_ui import DAG, Ui, address, page_of, started
+from tests.report.rich import rich_run
+from tests.report.test_report import jpeg
+from tests.waiting import until
+
+__all__ = ["browser"]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+
+SCREENSHOTS = os.environ.get("TENFOLD_SCREENSHOTS", "")
+"""A folder for the pictures of the README; without it none is taken."""
+WIDTH = 1400
+FIELDS = {"dataset_name": "shapes", "epochs": 12, "batch_size": 8, "learning_rate": 0.002}
+OF_AIRFLOW = "An iframe which has both allow-scripts and allow-same-origin for its sandbox"
+"""The one complaint of a browser that is not about us: Airflow sandboxes frames of plugins so."""
+EVIL = "<img src=x onerror=alert(1)>"
+NO_RUNS = ("../../../etc/passwd", EVIL + "?", "x" * 300, "a\0b", "manual__2026-01-01T00:00:00+00:00", "'; --")
+OF_NO_RUN = ("/assets/{name}", "/trainings")
+"""Addresses that say nothing of any run: whoever is logged in may ask."""
+
+
+@pytest.fixture(scope="module")
+def ui(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ui]:
+    folder = tmp_path_factory.mktemp("ui")
+    layout = Layout(folder / "home", folder / "workspace", ROOT / "dags")
+    draw_samples(layout.samples, 240)
+    with started(layout) as ui:
+        yield ui
+
+
+LoggedIn = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def logged_in(browser: Browser, ui: Ui) -> LoggedIn:
+    """Opens a browser of a user who has logged in through Airflow's page."""
+
+    @cache
+    def kept(user: str) -> Any:
+        with browser.new_context(base_url=ui.url) as context:
+            page = context.new_page()
+            page.goto("/")
+            page.fill("input[name=username]", user)
+            page.fill("input[name=password]", ui.password(user))
+            page.keyboard.press("Enter")
+            page.wait_for_url(lambda address: "login" not in address)
+            return context.storage_state()
+
+    def opened(user: str, **options: Any) -> BrowserContext:
+        size = {"width": WIDTH, "height": 1000}
+        return browser.new_context(base_url=ui.url, storage_state=kept(user), viewport=size, **options)
+
+    return opened
+
+
+@pytest.fixture(scope="module")
+def triggered(ui: Ui, logged_in: LoggedIn) -> str:
+    """The id of a run that was started by the form, with fields that were changed."""
+    with logged_in("admin") as context:
+        page = context.new_page()
+        form = open_form(page)
+        for name, value in FIELDS.items():
+            fill(form, name, value)
+        picture_of_form(page)
+        fill(form, "source_uri", ui.layout.samples)
+        form.get_by_role("button", name="Trigger", exact=True).click()
+        page.wait_for_url("**/runs/**")
+        return str(page.evaluate("decodeURIComponent(location.pathname.split('/').at(-1))"))
+
+
+def open_form(page: Page) -> Any:
+    page.goto(f"/dags/{DAG}")
+    page.get_by_role("button", name="Trigger").first.click()
+    form = page.get_by_role("dialog")
+    form.locator("input[name=element_epochs]").wait_for()
+    return form
+
+
+def fill(form: Any, name: str, value: Any) -> None:
+    """Put a value into a field and leave it, as with the Tab key."""
+    field = form.locator(f"input[name=element_{name}]")
+    field.fill(str(value))
+    field.blur()
+
+
+def picture_of_form(page: Page) -> None:
+    """All that is unfolded of it."""
+    page.set_viewport_size({"width": WIDTH, "height": 1400})
+    page.get_by_role("dialog").get_by_role("heading").first.scroll_into_view_if_needed()
+    screenshot(page, "form")
+
+
+@pytest.fixture(scope="module")
+def trained(ui: Ui, triggered: str) -> str:
+    """The id of that run, when it has ended."""
+    until(lambda: ui.client.state(triggered) in ("success", "failed"), 300, 0.5)
+    assert ui.client.state(triggered) == "success"
+    return triggered
+
+
+@pytest.fixture(scope="module")
+def rich(ui: Ui, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The id of a run whose training has all there is to draw: GPUs, several servers, six epochs."""
+    folder = rich_run(tmp_path_factory.mktemp("rich") / "run")
+    retell(folder, steps_per_epoch=60, settings={"epochs": 6, "batch_size": 32, "dataset_name": "shapes"})
+    write_report(folder, [("circle", jpeg("red"))], [("a.jpg", jpeg("blue"))])
+    return ui.run_with("rich", folder)
+
+
+def retell(folder: Path, settings: dict[str, Any], **told: Any) -> None:
+    """Change what run.json says."""
+    run = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(json.dumps({**run, **told, "settings": {**run["settings"], **settings}}))
+
+
+class Tab(Seen):
+    """The tab of a run in Airflow."""
+
+    def __init__(self, context: BrowserContext, run_id: str) -> None:
+        super().__init__(context.new_page())
+        self.page.goto(page_of(run_id))
+        self.page.frame_locator("iframe").locator("article[data-state]").wait_for()
+        self.frame = next(frame for frame in self.page.frames if "/tenfold/run" in frame.url)
+
+    @property
+    def state(self) -> str:
+        """That of the training, as the page has it for us."""
+        return str(self.frame.locator("article").get_attribute("data-state"))
+
+    @property
+    def words(self) -> str:
+        """How far it is, and the numbers below."""
+        return self.frame.locator(".head, .tiles").all_inner_texts().__str__()
+
+    @property
+    def sections(self) -> list[str]:
+        """The titles of the figures."""
+        return self.frame.locator("section h2").all_inner_texts()
+
+    def wait_until_drawn(self) -> None:
+        """What is to be drawn is."""
+        until(lambda: self.frame.evaluate("Bokeh.documents.every(each => each.is_idle)"), 30)
+
+    def blank(self) -> list[str]:
+        """The plots where nothing is drawn."""
+        self.wait_until_drawn()
+        plots = self.frame.locator(".plots > div")
+        assert plots.count() >= 3
+        return blank(plots)
+
+    def check(self, url: str) -> None:
+        """Nothing was complained of, and nothing asked of another host."""
+        assert [each for each in self.complaints if OF_AIRFLOW not in each] == []
+        assert {urlsplit(each).netloc for each in self.requests if each.startswith("http")} == {urlsplit(url).netloc}
+
+
+def test_a_training_is_started_by_the_form_and_watched_until_it_has_trained(
+    ui: Ui, logged_in: LoggedIn, triggered: str
+) -> None:
+    conf = ui.client.run(triggered)["conf"]
+    assert {name: conf[name] for name in FIELDS} == FIELDS
+    with logged_in("admin") as context:
+        tab = Tab(context, triggered)
+        tab.frame.evaluate("window.never_loaded_again = true")
+        until(lambda: tab.state == "training", 240, 0.2)
+        words, drawn = tab.words, last_step_drawn(tab)
+        until(lambda: tab.words != words and last_step_drawn(tab) > drawn, 30, 0.2)
+        assert tab.state == "training"
+        assert "step" in tab.words
+        assert 0 < tab.frame.locator("progress").evaluate("bar => bar.value") < 1
+        tab.wait_until_drawn()
+        screenshot(tab.page, "training")
+        until(lambda: tab.state == "trained", 240, 0.2)
+        assert "Trained" in tab.words
+        assert tab.sections == [
+            "Does the accelerator wait?", "Loss and accuracy", "Where the time went", "What the machine did",
+        ]  # fmt: skip
+        assert tab.blank() == []
+        assert tab.frame.evaluate("window.never_loaded_again")
+        tab.check(ui.url)
+
+
+def last_step_drawn(tab: Tab) -> float:
+    """When that was (ms from the start); 0 where there is none yet."""
+    newest = "Bokeh.documents.map(each => each.get_model_by_name('batches')?.data.time.at(-1) ?? 0).at(-1) ?? 0"
+    return float(tab.frame.evaluate(newest))
+
+
+def test_all_there_is_to_draw_is_drawn(ui: Ui, logged_in: LoggedIn, rich: str) -> None:
+    with logged_in("reader") as context:
+        tab = Tab(context, rich)
+        assert (tab.state, len(tab.sections)) == ("trained", 5)
+        assert tab.blank() == []
+        assert "examples a second" in tab.words
+        tab.check(ui.url)
+
+
+def test_a_drag_asks_for_all_that_was_measured_and_reset_brings_the_whole_back(logged_in: LoggedIn, rich: str) -> None:
+    with logged_in("reader") as context:
+        tab = Tab(context, rich)
+        assert tab.blank() == []
+        whole = rows_between(tab, 10_000, 12_000)
+        panel = tab.frame.locator("#machine-0-of-0")
+        panel.scroll_into_view_if_needed()
+        box = panel.bounding_box()
+        with tab.page.expect_request(lambda request: "/data?" in request.url and "start=" in request.url) as asked:
+            drag(tab.page, box, 0.3, 0.45)
+        assert "end=" in asked.value.url
+        begin, end = tab.frame.evaluate(
+            "(({start, end}) => [start, end])(Bokeh.documents[0].get_model_by_name('time'))"
+        )
+        assert 0 < begin < end < 30_000
+        until(lambda: rows_between(tab, begin, end) > 4 * (end - begin) / 1000, 30)
+        panel.hover()
+        with tab.page.expect_request(lambda request: "/data?" in request.url and "start=" not in request.url):
+            panel.get_by_title("Reset").click()
+        until(lambda: rows_between(tab, 10_000, 12_000) == whole, 30)
+        assert tab.blank() == []
+        assert [each for each in tab.complaints if OF_AIRFLOW not in each] == []
+
+
+def rows_between(tab: Tab, begin: float, end: float) -> int:
+    """How many samples are drawn of a span in ms."""
+    count = """([begin, end]) => [...Bokeh.documents[0].get_model_by_name("samples").data.time]
+      .filter(time => begin <= time && time <= end).length"""
+    return int(tab.frame.evaluate(count, [begin, end]))
+
+
+def drag(page: Page, box: Any, begin: float, end: float) -> None:
+    """Across a part of a panel, by the shares of its width."""
+    middle = box["y"] + 0.6 * box["height"]
+    page.mouse.move(box["x"] + begin * box["width"], middle)
+    page.mouse.down()
+    page.mouse.move(box["x"] + end * box["width"], middle, steps=6)
+    page.mouse.up()
+
+
+@pytest.fixture(scope="module")
+def addresses(ui: Ui) -> list[str]:
+    """The paths of all that the application answers, from itself: a new one cannot be forgotten."""
+    script = "from plugins.training_monitor.app import build; print(*(each.path for each in build().routes))"
+    environ = {**os.environ, "AIRFLOW_HOME": str(ui.layout.home), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=True)
+    found = done.stdout.splitlines()[-1].split()  # a warning of Airflow may stand before it
+    assert {"/run", "/data", "/figures", "/report", "/card", *OF_NO_RUN} <= {*found}
+    return found
+
+
+def test_only_who_is_logged_in_and_may_read_the_dag_gets_an_answer(ui: Ui, rich: str, addresses: list[str]) -> None:
+    def answers(user: str) -> dict[str, int]:
+        with ui.requests_of(user) as http:
+            return {path: http.get(address(path.format(name="run.js"), rich)).status_code for path in addresses}
+
+    assert answers("") == dict.fromkeys(addresses, 401)
+    assert answers("stranger") == {path: 200 if path in OF_NO_RUN else 403 for path in addresses}
+    assert answers("reader") == {path: 404 if path == "/card" else 200 for path in addresses}
+
+
+def test_who_is_not_logged_in_any_more_is_told(logged_in: LoggedIn, rich: str) -> None:
+    with logged_in("reader") as context:
+        page = context.new_page()
+        page.goto(address("/run", rich))
+        panel = page.locator("#waiting-0-of-0")
+        until(lambda: page.evaluate("Bokeh.documents.length && Bokeh.documents[0].is_idle"), 30)
+        context.clear_cookies()
+        drag(page, panel.bounding_box(), 0.3, 0.45)
+        page.get_by_role("alert").wait_for()
+        assert page.get_by_role("alert").inner_text().startswith("You are not logged in any more")
+
+
+@pytest.mark.parametrize("run_id", NO_RUNS, ids=["above", "markup", "long", "nul", "none", "quote"])
+def test_a_run_that_is_none_gets_a_friendly_empty_page(
+    ui: Ui, logged_in: LoggedIn, addresses: list[str], run_id: str
+) -> None:
+    with ui.requests_of("reader") as http:
+        for path in (each for each in addresses if each not in OF_NO_RUN):
+            assert http.get(address(path, run_id)).status_code in (200, 404), path
+            assert http.get(f"/tenfold{path}", params={"dag_id": run_id, "run_id": "x"}).status_code in (200, 404), path
+    with logged_in("reader") as context:
+        seen = Seen(context.new_page())
+        seen.page.goto(address("/run", run_id, other_dag_id=run_id, other_run_id=run_id))
+        until(lambda: seen.page.locator(".empty").all_inner_texts() == 2 * ["There is no run of this id."], 30)
+        assert seen.page.locator("img").count() == 0
+        assert seen.complaints == []
+
+
+def test_markup_in_what_a_training_says_is_text(
+    ui: Ui, logged_in: LoggedIn, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = rich_run(tmp_path_factory.mktemp("evil") / "run")
+    retell(folder, dataset=EVIL, settings={"dataset_name": EVIL, "model": EVIL})
+    result = json.loads((folder / "result.json").read_text())
+    (folder / "result.json").write_text(json.dumps({**result, "verdict": EVIL, "comet": "javascript:alert(1)"}))
+    (folder / "promotion.json").write_text(json.dumps({"verdict": EVIL}))
+    run_id = ui.run_with(EVIL, folder)
+    with logged_in("reader") as context:
+        seen = Seen(context.new_page())
+        seen.page.goto(address("/run", run_id, other_dag_id=DAG, other_run_id=run_id))
+        until(lambda: seen.page.locator("article[data-state=trained]").count() == 2, 30)
+        assert seen.page.locator("h1").all_inner_texts() == 2 * [f"{EVIL}: {EVIL}"]
+        assert seen.page.locator(".verdict").all_inner_texts() == 2 * [EVIL]
+        assert seen.page.locator("article > .soft").all_inner_texts() == 2 * [f"{DAG}: {run_id}"]
+        assert seen.page.locator("img").count() == 0
+        led_to = seen.page.locator("a").evaluate_all("links => links.map(each => each.href)")
+        assert [each for each in led_to if not each.startswith(ui.url)] == []
+        assert seen.complaints == []
+
+
+@pytest.mark.parametrize("name", ["Report", "Data set card"])
+def test_a_document_opens_from_its_link_and_is_nobody(logged_in: LoggedIn, trained: str, name: str) -> None:
+    with logged_in("reader") as context:
+        tab = Tab(context, trained)
+        with context.expect_page() as opened:
+            tab.frame.get_by_role("link", name=name).click()
+        seen = Seen(opened.value)
+        seen.page.wait_for_load_state()
+        seen.page.reload()  # for what it said before somebody listened
+        seen.until("document.readyState == 'complete'")
+        assert seen.page.evaluate("self.origin") == "null"
+        assert (
+            seen.page.evaluate("(() => { try { return document.cookie } catch { return 'refused' } })()") == "refused"
+        )
+        assert seen.page.locator("h1").count() == 1
+        if name == "Report":
+            seen.until("Bokeh.documents[0].is_idle")
+            assert seen.page.locator(".plots > div").count() > 5
+        assert seen.blank_plots() == []
+        assert [each for each in seen.complaints if "sandbox" not in each] == []
+
+
+def test_it_is_dark_where_airflow_is(ui: Ui, logged_in: LoggedIn, trained: str) -> None:
+    with logged_in("reader") as context:
+        tab = Tab(context, trained)
+        assert ground(tab.frame) == ground(tab.page.main_frame) == (255, 255, 255)
+        tab.page.get_by_role("button", name="User").click()
+        tab.page.get_by_role("menuitem", name="Appearance").click()
+        tab.page.get_by_role("menuitemradio", name="Dark Mode").click()
+        until(lambda: max(ground(tab.frame)) < 64, 10)
+        assert ground(tab.frame) == ground(tab.page.main_frame)
+        tab.page.keyboard.press("Escape")
+        assert tab.blank() == []
+        tab.frame.evaluate("scrollTo(0, 0)")
+        screenshot(tab.page, "dark")
+        tab.check(ui.url)
+
+
+def ground(frame: Frame) -> tuple[int, ...]:
+    """Red, green and blue of what lies under everything."""
+    paint = """() => {
+      const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+      for (const each of [document.documentElement, document.body]) {
+        canvas.fillStyle = getComputedStyle(each).backgroundColor;
+        canvas.fillRect(0, 0, 1, 1);
+      }
+      return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
+    }"""
+    return tuple(frame.evaluate(paint))
+
+
+def test_keyboard_and_screen_reader_get_all(logged_in: LoggedIn, rich: str) -> None:
+    with logged_in("reader") as context:
+        tab = Tab(context, rich)
+        assert tab.blank() == []
+        frame = tab.frame
+        assert frame.get_by_role("progressbar", name="share of the steps that are done").count() == 1
+        assert frame.get_by_role("status").first.inner_text() == "Trained"
+        assert frame.get_by_role("heading", level=1).count() == 1
+        assert frame.get_by_role("heading", level=2).all_inner_texts() == tab.sections
+        for number in range(len(tab.sections)):
+            assert frame.get_by_role("img").nth(number).get_attribute("aria-label"), tab.sections[number]
+        frame.evaluate("scrollTo(0, 0); document.body.tabIndex = -1; document.body.focus()")
+        visited = [tabbed(tab) for _ in range(40)]
+        assert {"Report", "What is trained, and where", "Numbers"} <= {*visited}
+        frame.get_by_text("Numbers").nth(1).focus()
+        tab.page.keyboard.press("Enter")
+        table = frame.get_by_role("region", name="learning in numbers").get_by_role("table")
+        assert table.get_by_role("rowheader").all_inner_texts() == ["6", "5", "4", "3", "2", "1"]
+
+
+def tabbed(tab: Tab) -> str:
+    """Where the next press of Tab leads to, in words."""
+    tab.page.keyboard.press("Tab")
+    return str(tab.frame.evaluate("document.activeElement.innerText ?? ''"))
+
+
+def test_two_runs_lie_beside_each_other(ui: Ui, logged_in: LoggedIn, trained: str, rich: str) -> None:
+    with logged_in("reader") as context:
+        seen = Seen(context.new_page())
+        seen.page.goto(address("/run", trained, other_dag_id=DAG, other_run_id=rich))
+        until(lambda: seen.page.locator("article[data-state=trained]").count() == 2, 30)
+        assert blank(seen.page.locator(".plots > div")) == []
+        left, right = (each.bounding_box() for each in seen.page.locator("article").all())
+        assert left["y"] == right["y"]
+        assert left["x"] + left["width"] < right["x"]
+        assert seen.complaints == []
+        seen.page.evaluate("scrollTo(0, 0)")
+        screenshot(seen.page, "two")
+
+
+def test_all_trainings_are_listed_on_a_page_of_the_menu(ui: Ui, logged_in: LoggedIn, trained: str, rich: str) -> None:
+    with logged_in("reader") as context:
+        seen = Seen(context.new_page())
+        seen.page.goto("/plugin/training-monitor")
+        rows = seen.page.frame_locator("iframe").locator("tbody tr")
+        rows.filter(has_text=trained).first.wait_for()
+        assert rows.filter(has_text=rich).count() == 1
+        screenshot(seen.page, "list")
+        assert [each for each in seen.complaints if OF_AIRFLOW not in each] == []
+        assert {urlsplit(each).netloc for each in seen.requests if each.startswith("http")} == {urlsplit(ui.url).netloc}
+
+
+def screenshot(page: Page, name: str) -> None:
+    """Taken for the README, where somebody asked for it."""
+    if SCREENSHOTS:
+        page.screenshot(path=Path(SCREENSHOTS) / f"ui-{name}.png")
