@@ -64,7 +64,7 @@ def status(told: Told, view: View, is_over: bool) -> dict[str, Any]:
         "title": f"{(told.run.get('settings') or {}).get('dataset_name', '')}: {_model(told)}".strip(": "),
         **_state(told, view, step, is_over),
         "progress": progress(told, step),
-        "verdict": _verdict(told),
+        "verdict": _verdict(told, is_over),
         "promotion": str(told.promotion.get("verdict") or ""),
         "tiles": list(_tiles(told, view, step)),
         "sentences": _sentences(told, view),
@@ -137,12 +137,16 @@ def _how_far(told: Told, step: int) -> str:
     return f"epoch {epoch:,} of {told.epochs:,}, step {step:,} of {told.epochs * told.steps_per_epoch:,}"
 
 
-def _verdict(told: Told) -> str:
+def _verdict(told: Told, is_over: bool) -> str:
     if sentence := told.result.get("verdict"):
         return str(sentence)
     if sentence := told.verdict.get("sentence"):
         return f"The last {duration(float(told.verdict.get('seconds') or 0))}: {sentence}"
-    return "" if told.result else "What limits the training is said after its first 20 seconds, and each minute then."
+    return (
+        ""
+        if told.result or is_over
+        else "What limits the training is said after its first 20 seconds, and each minute then."
+    )
 
 
 def _tiles(told: Told, view: View, step: int) -> Iterator[tuple[str, str]]:
@@ -217,7 +221,7 @@ def _waiting_sentence(view: View) -> str:
     return (
         f"In the last minute of steps {share} of the time was waiting for data ({three_digits(wait)} of "
         f"{three_digits(whole)} ms a step). Bold lines are means, faint ones the highest values; dotted lines are the "
-        "ends of epochs."
+        "ends of epochs. Drag over a panel for a closer look."
     )
 
 

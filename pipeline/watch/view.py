@@ -124,8 +124,10 @@ def _batches(view: View, batch_size: int) -> Columns:
     means = view.batches.means.assign(
         wait=100 * view.batches.means["input/wait_ms"] / whole, rate=1000 * batch_size / whole
     )
-    rows = Windows(means, view.batches.highest.assign(wait=means["wait"], rate=means["rate"]))
-    return _curves(view, rows, {"wait": 1.0, "rate": 1.0, "step/time_ms": 1.0})
+    highest = view.batches.highest.assign(wait=means["wait"], rate=means["rate"])
+    # The first step traces and compiles for seconds: beside it no other step would be seen.
+    highest.loc[highest.index[:1], "step/time_ms"] = whole.iloc[:1]
+    return _curves(view, Windows(means, highest), {"wait": 1.0, "rate": 1.0, "step/time_ms": 1.0})
 
 
 def _ends(view: View) -> Columns:

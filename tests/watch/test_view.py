@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
+from pipeline.monitor.row import Row
 from pipeline.watch.data import data, drawn_frames, span_of
 from pipeline.watch.status import duration, load_told, status
 from pipeline.watch.view import drawable, load_view
-from tests.report.rich import SERVERS, rich_run
+from tests.report.rich import SERVERS, Records, rich_run
 
 EPOCHS, STEPS = 6, 60
 
@@ -127,7 +128,19 @@ def test_before_the_first_step_it_says_what_takes_so_long(tmp_path: Path) -> Non
 
 
 def test_a_folder_that_is_gone_says_so_without_an_error(tmp_path: Path) -> None:
-    assert data(tmp_path / "gone", is_over=True)["status"]["state"] == "stopped"
+    found = data(tmp_path / "gone", is_over=True)["status"]
+    assert (found["state"], found["verdict"]) == ("stopped", "")
+
+
+def test_the_first_step_hides_no_other(tmp_path: Path) -> None:
+    sink = Records(tmp_path)
+    for step in range(1, 101):
+        times = {"input/wait_ms": 1.0, "step/time_ms": 5000.0 if step == 1 else 20.0 + step % 10}
+        sink.write(Row("batches", 1e9 + step, step, times))
+    sink.close()
+    longest = data(tmp_path, is_over=False)["columns"]["batches"]["step/time_ms/max"]
+    assert max(filter(None, longest[1:])) == 29
+    assert longest[0] < 5000
 
 
 def test_the_verdict_is_the_last_one_and_at_the_end_that_of_the_whole(run: Path) -> None:
