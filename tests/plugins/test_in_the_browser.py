@@ -122,9 +122,13 @@ def trained(ui: Ui, triggered: str) -> str:
 def rich(ui: Ui, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The id of a run whose training has all there is to draw: GPUs, several servers, six epochs."""
     folder = rich_run(tmp_path_factory.mktemp("rich") / "run")
-    retell(folder, steps_per_epoch=60, settings={"epochs": 6, "batch_size": 32, "dataset_name": "shapes"})
+    retell(
+        folder,
+        steps_per_epoch=60,
+        settings={"epochs": 6, "batch_size": 32, "dataset_name": "flowers", "model": "resnet50"},
+    )
     write_report(folder, [("circle", jpeg("red"))], [("a.jpg", jpeg("blue"))])
-    return ui.run_with("rich", folder)
+    return ui.run_with("on_gpus__2026-01-01T00:00:00+00:00", folder)
 
 
 def retell(folder: Path, settings: dict[str, Any], **told: Any) -> None:
@@ -253,6 +257,35 @@ def drag(page: Page, box: Any, begin: float, end: float) -> None:
     page.mouse.down()
     page.mouse.move(box["x"] + end * box["width"], middle, steps=6)
     page.mouse.up()
+
+
+def test_two_runs_lie_beside_each_other(ui: Ui, logged_in: LoggedIn, trained: str, rich: str) -> None:
+    with logged_in("reader") as context:
+        seen = Seen(context.new_page())
+        seen.page.goto(address("/run", trained, other_dag_id=DAG, other_run_id=rich))
+        until(lambda: seen.page.locator("article[data-state=trained]").count() == 2, 30)
+        assert blank(seen.page.locator(".plots > div")) == []
+        left, right = (each.bounding_box() for each in seen.page.locator("article").all())
+        assert left["y"] == right["y"]
+        assert left["x"] + left["width"] < right["x"]
+        assert seen.complaints == []
+        seen.page.evaluate("scrollTo(0, 0)")
+        screenshot(seen.page, "two")
+
+
+def test_all_trainings_are_listed_on_a_page_of_the_menu(ui: Ui, logged_in: LoggedIn, trained: str, rich: str) -> None:
+    with logged_in("reader") as context:
+        seen = Seen(context.new_page())
+        seen.page.goto("/plugin/training-monitor")
+        rows = seen.page.frame_locator("iframe").locator("tbody tr")
+        rows.filter(has_text=trained).first.wait_for()
+        assert rows.filter(has_text=rich).count() == 1
+        screenshot(seen.page, "list")
+        seen.page.frame_locator("iframe").get_by_role("searchbox").fill("resnet50")
+        until(lambda: rows.filter(visible=True).count() == 1, 10)
+        assert rich in rows.filter(visible=True).inner_text()
+        assert [each for each in seen.complaints if OF_AIRFLOW not in each] == []
+        assert {urlsplit(each).netloc for each in seen.requests if each.startswith("http")} == {urlsplit(ui.url).netloc}
 
 
 @pytest.fixture(scope="module")
@@ -401,32 +434,6 @@ def tabbed(tab: Tab) -> str:
     """Where the next press of Tab leads to, in words."""
     tab.page.keyboard.press("Tab")
     return str(tab.frame.evaluate("document.activeElement.innerText ?? ''"))
-
-
-def test_two_runs_lie_beside_each_other(ui: Ui, logged_in: LoggedIn, trained: str, rich: str) -> None:
-    with logged_in("reader") as context:
-        seen = Seen(context.new_page())
-        seen.page.goto(address("/run", trained, other_dag_id=DAG, other_run_id=rich))
-        until(lambda: seen.page.locator("article[data-state=trained]").count() == 2, 30)
-        assert blank(seen.page.locator(".plots > div")) == []
-        left, right = (each.bounding_box() for each in seen.page.locator("article").all())
-        assert left["y"] == right["y"]
-        assert left["x"] + left["width"] < right["x"]
-        assert seen.complaints == []
-        seen.page.evaluate("scrollTo(0, 0)")
-        screenshot(seen.page, "two")
-
-
-def test_all_trainings_are_listed_on_a_page_of_the_menu(ui: Ui, logged_in: LoggedIn, trained: str, rich: str) -> None:
-    with logged_in("reader") as context:
-        seen = Seen(context.new_page())
-        seen.page.goto("/plugin/training-monitor")
-        rows = seen.page.frame_locator("iframe").locator("tbody tr")
-        rows.filter(has_text=trained).first.wait_for()
-        assert rows.filter(has_text=rich).count() == 1
-        screenshot(seen.page, "list")
-        assert [each for each in seen.complaints if OF_AIRFLOW not in each] == []
-        assert {urlsplit(each).netloc for each in seen.requests if each.startswith("http")} == {urlsplit(ui.url).netloc}
 
 
 def screenshot(page: Page, name: str) -> None:
