@@ -19,9 +19,10 @@ def data(training: Path, is_over: bool, after: float | None = None, span: Span |
     has ended. Within ``span`` the curves are as close as they were measured.
     """
     told, view = load_told(training), load_view(training, span)
+    whole = load_view(training) if span else view  # the words tell of all, wherever somebody looks
     found = columns(view, told.steps_per_epoch, told.batch_size)
     return {
-        "status": status(told, view, is_over),
+        "status": status(told, whole, is_over),
         "frames": repr(drawable(view, told.steps_per_epoch)),
         "settled": round(1000 * max(0.0, view.settled - view.start)),
         "after": after,

@@ -113,7 +113,7 @@ def _waiting(drawable: Drawable, time: _Time) -> Figure:
     source = _source("batches", ["wait", "rate", *_with_highest(["step/time_ms"])])
     panels = (
         ("Waiting for data (% of the step time)", Curve("waiting", "wait", VERMILLION), WHOLE),
-        ("Time of a step (ms)", Curve("mean, behind the longest", "step/time_ms", BLUE), None),
+        ("Time of a step (ms)", Curve("mean; faint, the longest", "step/time_ms", BLUE), None),
         ("Examples a second", Curve("examples", "rate", GREEN), None),
     )
     plots = []
@@ -135,8 +135,11 @@ def _learning(drawable: Drawable) -> Figure:
 
 
 def _spent(drawable: Drawable) -> Figure:
-    one = pandas.DataFrame(dict.fromkeys(drawable.spent, 1.0), index=[1])  # a part that nothing went to has no bar
-    return Figure("spent", "Where the time went", "", (epoch_bars(one),) if drawable.spent else (), stacked=True)
+    if not drawable.spent:
+        return Figure("spent", "", "")
+    bars = epoch_bars(pandas.DataFrame(dict.fromkeys(drawable.spent, 1.0), index=[1]))
+    add_legend(bars, [(renderer.name, [renderer]) for renderer in bars.renderers])
+    return Figure("spent", "Where the time went", "", (bars,), stacked=True)
 
 
 def _machine(drawable: Drawable, time: _Time) -> Figure:

@@ -150,7 +150,7 @@ def _verdict(told: Told, is_over: bool) -> str:
 
 
 def _tiles(told: Told, view: View, step: int) -> Iterator[tuple[str, str]]:
-    batches, samples = lately(view.batches), lately(view.samples)
+    batches, samples = _told_of(told, view.batches), _told_of(told, view.samples)
     if "step/time_ms" in batches and len(batches):
         whole = batches["step/time_ms"].mean()
         yield "waiting for data", percent(batches["input/wait_ms"].mean() / whole) if whole else "-"
@@ -162,10 +162,15 @@ def _tiles(told: Told, view: View, step: int) -> Iterator[tuple[str, str]]:
     if "val_accuracy" in view.epochs and view.epochs["val_accuracy"].notna().any():
         yield "best validation accuracy", f"{view.epochs['val_accuracy'].max():.1%}"
     if len(view.samples.means):
-        yield "since the start", duration(_last_sample(view.samples) - view.start)
+        yield "took" if told.result else "since the start", duration(_last_sample(view.samples) - view.start)
     left = _left_s(told, view, step)
     if left is not None:
         yield "left, about", duration(left)
+
+
+def _told_of(told: Told, rows: Windows) -> pandas.DataFrame:
+    """The windows that the words are about: all of a training that is complete, the last minute of one that goes on."""
+    return rows.means if told.result else lately(rows)
 
 
 def lately(rows: Windows) -> pandas.DataFrame:
@@ -201,7 +206,11 @@ def duration(seconds: float) -> str:
 
 def _sentences(told: Told, view: View) -> dict[str, str]:
     """A sentence for each figure, by its name."""
-    found = {"waiting": _waiting_sentence(view), "machine": _machine_sentence(view), "servers": _servers_sentence(view)}
+    found = {
+        "waiting": _waiting_sentence(told, view),
+        "machine": _machine_sentence(view),
+        "servers": _servers_sentence(view),
+    }
     if len(view.epochs) and "loss" in view.epochs:
         found["learning"] = learning_sentence(view.epochs)
     if told.steps_per_epoch and len(view.batches.means):
@@ -212,16 +221,17 @@ def _sentences(told: Told, view: View) -> dict[str, str]:
     return found
 
 
-def _waiting_sentence(view: View) -> str:
-    rows = lately(view.batches)
+def _waiting_sentence(told: Told, view: View) -> str:
+    rows = _told_of(told, view.batches)
     if "step/time_ms" not in rows or not len(rows):
         return "No step was taken yet."
     wait, whole = rows["input/wait_ms"].mean(), rows["step/time_ms"].mean()
     share = percent(wait / whole) if whole else "0%"
+    when = "Over the training" if told.result else "In the last minute of steps"
     return (
-        f"In the last minute of steps {share} of the time was waiting for data ({three_digits(wait)} of "
-        f"{three_digits(whole)} ms a step). Bold lines are means, faint ones the highest values; dotted lines are the "
-        "ends of epochs. Drag over a panel for a closer look."
+        f"{when}, {share} of the time was waiting for data ({three_digits(wait)} of {three_digits(whole)} ms a step). "
+        "Bold lines are means, faint ones the highest values; dotted lines are the ends of epochs. Drag over a panel "
+        "for a closer look."
     )
 
 
@@ -251,6 +261,10 @@ def _servers_sentence(view: View) -> str:
 def _tables(told: Told, view: View) -> dict[str, dict[str, Any]]:
     """The numbers of each figure, for those who would rather read or listen, by its name."""
     found = {"machine": _table(("", "mean", "highest", "now"), _machine_rows(view))}
+    if "step/time_ms" in view.batches.means and len(view.batches.means):
+        found["waiting"] = _table(("", "mean", "now"), _waiting_rows(view))
+    if told.steps_per_epoch and len(view.batches.means):
+        found["spent"] = _spent_table(spent_by_epoch(view, told.steps_per_epoch))
     if len(view.epochs):
         found["learning"] = _table(("epoch", *_shown(view.epochs)), _epoch_rows(view.epochs))
     if len(view.servers) > 1:
@@ -260,6 +274,21 @@ def _tables(told: Told, view: View) -> dict[str, dict[str, Any]]:
 
 def _table(head: tuple[str, ...], rows: Rows) -> dict[str, Any]:
     return {"head": list(head), "rows": rows}
+
+
+def _waiting_rows(view: View) -> Rows:
+    means, last = view.batches.means, view.batches.means.iloc[-1]
+    parts = {"Waiting for data in a step (ms)": "input/wait_ms", "Time of a step (ms)": "step/time_ms"}
+    return [[words, three_digits(means[name].mean()), three_digits(last[name])] for words, name in parts.items()]
+
+
+def _spent_table(seconds: pandas.DataFrame) -> dict[str, Any]:
+    head = ("epoch", *(f"{name} (s)" for name in seconds.columns))
+    newest = seconds.tail(MOST_ROWS).iloc[::-1]
+    numbers = newest.to_numpy(dtype=float)
+    return _table(
+        head, [[f"{epoch}", *map(three_digits, row)] for epoch, row in zip(newest.index, numbers, strict=True)]
+    )
 
 
 def _machine_rows(view: View) -> Rows:
@@ -304,7 +333,9 @@ def _facts(told: Told) -> list[tuple[str, str]]:
         "data set": told.run.get("dataset"),
         "version": told.run.get("dataset_version"),
         "model": settings.get("model"),
+        "epochs": settings.get("epochs"),
         "batch size": settings.get("batch_size"),
+        "learning rate": settings.get("learning_rate"),
         "image size": settings.get("image_size"),
         "training servers": settings.get("num_training_servers"),
         "host": host.get("name") or host.get("hostname"),

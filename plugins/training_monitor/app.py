@@ -152,7 +152,7 @@ def data(
     """
     found = find_run(dag_id, run_id)
     if found is None or found.training is None:
-        return JSONResponse({"status": _without_training(found)})
+        return JSONResponse({"status": {**_without_training(found), "links": list(_card_link(found))}})
     closer = None if start is None or end is None else (start, end)
     try:
         return JSONResponse(_content(request.app.state.copies, found, found.training, after, closer))
@@ -180,20 +180,32 @@ def _content(
 
 def _links(found: Found, status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """(words, address) of what else there is to see of a run."""
-    from pipeline.report import CARD, REPORT
+    from pipeline.report import REPORT
 
-    query = urlencode({"dag_id": found.dag_id, "run_id": found.run_id})
+    query = _query(found)
     if found.training and status["state"] == "trained" and (found.training / REPORT).exists():
         yield "Report", f"report?{query}"
-    if found.dataset and (found.dataset / CARD).exists():
-        yield "Data set card", f"card?{query}"
+    yield from _card_link(found)
     if str(status["comet"]).startswith("https://"):
         yield "Comet", str(status["comet"])
+
+
+def _card_link(found: Found | None) -> Iterator[tuple[str, str]]:
+    from pipeline.report import CARD
+
+    if found and found.dataset and (found.dataset / CARD).exists():
+        yield "Data set card", f"card?{_query(found)}"
+
+
+def _query(found: Found) -> str:
+    return urlencode({"dag_id": found.dag_id, "run_id": found.run_id})
 
 
 def _without_training(found: Found | None) -> dict[str, str]:
     if found is None:
         return {"state": "unknown", "words": "There is no run of this id."}
+    if not found.trains:
+        return {"state": "none", "words": "No task of this DAG trains a model."}
     if found.is_over:
         return {"state": "none", "words": "This run trained nothing, or what it left was cleared."}
     words = found.waits or "the tasks before it are still at work."

@@ -34,6 +34,8 @@ class Found(NamedTuple):
     dataset: Place | None
     waits: str = ""
     """For what a task of it that trains does not start; empty where none is kept waiting, or that was not asked."""
+    trains: bool = True
+    """Whether any task of it would train, where that was asked."""
 
     @property
     def is_over(self) -> bool:
@@ -48,7 +50,10 @@ def find_run(dag_id: str, run_id: str) -> Found | None:
     with create_session() as session:
         runs = select(DagRun).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id)
         found = next(_found(session, runs), None)
-        return found and found._replace(waits=_waits(session, found))
+        if found is None:
+            return None
+        tasks = _training_tasks(session, found)
+        return found._replace(waits=_waits(session, tasks), trains=bool(tasks))
 
 
 def newest_trainings(dag_ids: Collection[str], most: int, before: int | None = None) -> list[Found]:
@@ -82,10 +87,14 @@ def _place(value: Any) -> Place | None:
         return None
 
 
-def _waits(session: Session, run: Found) -> str:
+def _training_tasks(session: Session, run: Found) -> Sequence[TaskInstance]:
     of_run = select(TaskInstance).where(TaskInstance.dag_id == run.dag_id, TaskInstance.run_id == run.run_id)
-    for task in session.scalars(of_run.where(TaskInstance.pool == GPU_POOL, TaskInstance.state.in_(_KEPT_WAITING))):
-        pool = Pool.get_pool(GPU_POOL, session=session)
-        if pool and 0 <= pool.slots <= pool.occupied_slots(session=session):
-            return f"{task.task_id} waits for one of the {pool.slots} slots of the pool {GPU_POOL!r}, which are taken."
-    return ""
+    return session.scalars(of_run.where(TaskInstance.pool == GPU_POOL)).all()
+
+
+def _waits(session: Session, tasks: Sequence[TaskInstance]) -> str:
+    waiting = next((task for task in tasks if task.state in _KEPT_WAITING), None)
+    pool = Pool.get_pool(GPU_POOL, session=session) if waiting else None
+    if waiting is None or pool is None or not 0 <= pool.slots <= pool.occupied_slots(session=session):
+        return ""
+    return f"{waiting.task_id} waits for one of the {pool.slots} slots of the pool {GPU_POOL!r}, which are taken."

@@ -12,7 +12,7 @@ from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
 from sqlalchemy import delete, insert
 
-from dags.places import TRAINING_PLACE
+from dags.places import GPU_POOL, TRAINING_PLACE
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -27,14 +27,14 @@ def add_dag(dag_id: str, team: str) -> None:
         session.add(DagModel(dag_id=dag_id, bundle_name=bundle.name))
 
 
-def add_run(dag_id: str, run_id: str, training: Any, state: str = "success") -> None:
+def add_run(dag_id: str, run_id: str, training: Any, state: str = "success", pool: str = GPU_POOL) -> None:
     """A run that left this of its training, each a minute after the one before; nothing where it is None."""
     with create_session() as session:
         values = {"dag_id": dag_id, "run_id": run_id, "run_type": "manual", "state": state, "run_after": START}
         number = session.execute(insert(DagRun).values(**values)).inserted_primary_key[0]
         session.get(DagRun, number).start_date = START + timedelta(minutes=number)
         task = {"dag_id": dag_id, "run_id": run_id, "task_id": "train"}
-        session.execute(insert(TaskInstance).values(**task, pool="default_pool"))
+        session.execute(insert(TaskInstance).values(**task, pool=pool))
         if training is not None:
             value = {"key": TRAINING_PLACE, "value": training}
             session.execute(insert(XComModel).values(**task, **value, dag_run_id=number))

@@ -242,6 +242,24 @@ def test_two_beside_each_other_are_asked_for_by_the_right_to_each(client: Client
     assert (status("ours"), status("theirs")) == (200, 403)
 
 
+@pytest.mark.parametrize(
+    ("pool", "state", "expected", "words"),
+    [
+        ("default_pool", "running", "none", "No task of this DAG trains a model."),
+        ("gpu", "running", "waiting", "The training has not begun: the tasks before it are still at work."),
+        ("gpu", "failed", "none", "This run trained nothing, or what it left was cleared."),
+    ],
+)
+def test_a_run_without_a_training_says_why(
+    client: Client, runs: None, pool: str, state: str, expected: str, words: str
+) -> None:
+    from tests.plugins.airflow_runs import add_run
+
+    add_run("ours", "run 6", None, state=state, pool=pool)
+    answer = client.get("/data?dag_id=ours&run_id=run+6", headers=logged_in("viewer", "us")).json()
+    assert answer["status"] == {"state": expected, "words": words, "links": []}
+
+
 def test_a_row_has_all_that_is_shown_and_words_where_there_is_nothing(client: Client, runs: None) -> None:
     running, nowhere, gone, first = listed(client, logged_in("viewer", "us"))["rows"]
     assert first == {

@@ -71,6 +71,7 @@ def test_a_closer_look_has_more_points(run: Path) -> None:
     seen = [each for each in closer["columns"]["samples"]["time"] if each is not None and 10_000 <= each <= 20_000]
     assert len(seen) > 90
     assert len(whole["columns"]["samples"]["time"]) < 30
+    assert closer["status"]["sentences"] == whole["status"]["sentences"]  # which tell of all, wherever one looks
     assert closer["frames"] == whole["frames"]
 
 
@@ -153,7 +154,9 @@ def test_the_verdict_is_the_last_one_and_at_the_end_that_of_the_whole(run: Path)
 
 def test_numbers_for_those_who_listen(run: Path) -> None:
     tables = told(run)["tables"]
-    assert tables["learning"]["rows"][0][0] == "6"
+    assert tables["learning"]["rows"][0][0] == tables["spent"]["rows"][0][0] == "6"
+    assert len(tables["spent"]["rows"]) == EPOCHS
+    assert float(tables["waiting"]["rows"][0][1]) == pytest.approx(20, rel=0.15)
     assert ["GPU (%): busy", "90", "90", "90"] in tables["machine"]["rows"]
     assert [row[0] for row in tables["servers"]["rows"]] == [f"server {index}" for index in range(SERVERS)]
 

@@ -57,7 +57,8 @@ class Training {
   show_status(status) {
     this.refused?.remove();
     if (!status.title && !status.tiles) {
-      this.head.replaceChildren(element("p", {class: "empty"}, status.words));
+      const links = (status.links ?? []).map(([words, address]) => link(address, words));
+      this.head.replaceChildren(element("p", {class: "empty"}, status.words), element("p", {class: "empty"}, ...links));
       return;
     }
     if (!this.title) this.build_head();
