@@ -58,7 +58,7 @@ class Training {
     this.refused?.remove();
     if (!status.title && !status.tiles) {
       const links = (status.links ?? []).map(([words, address]) => link(address, words));
-      this.head.replaceChildren(element("p", {class: "empty"}, status.words), element("p", {class: "empty"}, ...links));
+      this.head.replaceChildren(element("p", {class: "empty"}, status.words), element("nav", {class: "links"}, ...links));
       return;
     }
     if (!this.title) this.build_head();
