@@ -259,6 +259,25 @@ def drag(page: Page, box: Any, begin: float, end: float) -> None:
     page.mouse.up()
 
 
+def test_figures_that_are_newer_than_the_numbers_complain_of_nothing(logged_in: LoggedIn, rich: str) -> None:
+    """The frames are asked for after the numbers: a panel may have had something to tell in between."""
+
+    def without_disk(route: Any) -> None:
+        answer = route.fetch()
+        told = answer.json()
+        for name in [name for name in told["columns"]["samples"] if "disk" in name]:
+            del told["columns"]["samples"][name]
+        route.fulfill(response=answer, json=told)
+
+    with logged_in("reader") as context:
+        seen = Seen(context.new_page())
+        seen.page.route("**/data?*", without_disk)
+        seen.page.goto(address("/run", rich))
+        until(lambda: seen.page.locator("article[data-state=trained]").count() == 1, 30)
+        until(lambda: seen.page.evaluate("Bokeh.documents.every(each => each.is_idle)"), 30)
+        assert seen.complaints == []
+
+
 def test_two_runs_lie_beside_each_other(ui: Ui, logged_in: LoggedIn, trained: str, rich: str) -> None:
     with logged_in("reader") as context:
         seen = Seen(context.new_page())

@@ -128,8 +128,12 @@ class Training {
     }
     this.columns[name] = columns;
     const source = this.document?.get_model_by_name(name);
+    if (!source) return;
+    const rows = Object.values(columns)[0].length;
     const numbers = values => values.map(value => value ?? NaN);
-    if (source) source.data = Object.fromEntries(Object.entries(columns).map(([key, values]) => [key, numbers(values)]));
+    // The figures may be newer than the numbers, and draw a column that these have not yet.
+    const missing = Object.keys(source.data).filter(key => !(key in columns)).map(key => [key, Array(rows).fill(NaN)]);
+    source.data = Object.fromEntries([...missing, ...Object.entries(columns).map(([key, values]) => [key, numbers(values)])]);
   }
 
   async draw_frames() {
