@@ -14,7 +14,6 @@ from pathlib import Path
 from types import MappingProxyType
 
 from pipeline.monitor.comet import CometOptions, CometSink
-from pipeline.monitor.overview import OVERVIEW, OverviewSink
 from pipeline.monitor.record import RecordSink, last_row, read, read_servers
 from pipeline.monitor.reporter import Reporter
 from pipeline.monitor.row import KINDS, Row, Sink
@@ -96,10 +95,9 @@ def open_monitor(
 ) -> Iterator[Monitor]:
     """Sample and record until the block ends, also by an exception.
 
-    The record goes into ``run_folder/record``, an overview of it into ``run_folder/overview``, archives of Comet (with
-    ``comet``) into ``run_folder/comet``; further ``sinks`` get the same rows, and stay their owner's to close, and
-    further ``sources`` are sampled. Raises ValueError for ``hz`` outside 0.2 to 20, and OSError where the record's
-    folder cannot be made.
+    The record goes into ``run_folder/record``, archives of Comet (with ``comet``) into ``run_folder/comet``; further
+    ``sinks`` get the same rows, and stay their owner's to close, and further ``sources`` are sampled. Raises
+    ValueError for ``hz`` outside 0.2 to 20, and OSError where the record's folder cannot be made.
     """
     from pipeline.monitor import gpu, system
 
@@ -109,9 +107,7 @@ def open_monitor(
             closing.push(partial(_close, tracker))
         record = RecordSink(run_folder / "record")
         closing.callback(record.close)
-        overview = OverviewSink(run_folder / OVERVIEW)
-        closing.callback(overview.close)
-        reporter = Reporter([record, overview, *([tracker] if tracker else []), *sinks])
+        reporter = Reporter([record, *([tracker] if tracker else []), *sinks])
         closing.callback(reporter.close)
         monitor = Monitor(reporter, {**system.sources(), **gpu.sources(), **sources}, hz, tracker)
         closing.callback(monitor.sampler.close)

@@ -12,6 +12,9 @@ import re
 import weakref
 from pathlib import Path
 
+_LAST_BYTES = os.sysconf("SC_PAGE_SIZE") // 2
+"""What is shorter is the last part: some files come a page at a time, filled up to a line that has no room."""
+
 
 class File:
     """A file that is read again and again, and opened once: that takes longer than reading it.
@@ -28,15 +31,17 @@ class File:
         if self._descriptor is None:
             self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
             weakref.finalize(self, os.close, self._descriptor)
-        content = b""
-        while part := os.pread(self._descriptor, 1 << 16, len(content)):  # some give a page at a time
+        content = part = os.pread(self._descriptor, 1 << 16, 0)
+        while len(part) > _LAST_BYTES:
+            part = os.pread(self._descriptor, 1 << 16, len(content))
             content += part
         return content
 
 
 def number(content: bytes, name: str) -> int:
     """The whole number in a line such as `name 12`, `name: 12` or `name:  12 kB`. Raises ValueError without one."""
-    found = re.search(rb"^%b:?\s+(\d+)" % name.encode(), content, re.MULTILINE)
+    # Begun by a plain byte, where `^` would have each place looked at.
+    found = re.search(rb"\n%b:?\s+(\d+)" % name.encode(), b"\n" + content)
     if found is None:
         raise ValueError(f"there is no number called {name!r} in {content[:80]!r}")
     return int(found[1])

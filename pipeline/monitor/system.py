@@ -14,7 +14,7 @@ from pipeline.monitor.kernel import File, number
 from pipeline.monitor.rates import Rates
 from pipeline.monitor.sampler import Source
 
-SECTOR = 512  # of /proc/diskstats, whatever the disk's own are
+SECTOR = 512  # of these counters, whatever the disk's own are
 PRESSURES = {"cpu": ("some",), "io": ("some", "full"), "memory": ("some", "full")}  # all of a host wait for no core
 
 
@@ -26,7 +26,7 @@ def sources(root: Path = Path("/"), now: Callable[[], float] = time.monotonic) -
         "processors": Processors(File(proc / "stat")),
         "load": load,
         "memory": partial(memory, File(proc / "meminfo")),
-        "disks": Disks(File(proc / "diskstats"), with_device(root / "sys/block"), now),
+        "disks": Disks(root / "sys/block", now),
         "network": Rates(partial(network_counters, File(proc / "net/dev"), with_device(root / "sys/class/net")), now),
         "pressure": Rates(partial(pressure_counters, pressures), now),
         **cgroup.sources(root, now),
@@ -92,11 +92,12 @@ class Disks:
     """Bytes a second read and written on all disks together, and how long the busiest one was at work, in percent.
 
     Of disks that others are built upon (partitions, volumes, RAID) only the lowest count, so that no byte counts twice.
-    Storage over the network is none. Raises OSError where there is no disk to be seen, as in some containers.
+    Storage over the network is none. Raises OSError where there is no disk to be seen, as in some containers. Each is
+    asked for itself: in /proc/diskstats the kernel tells of all loops, partitions and RAM disks as well, each time.
     """
 
-    def __init__(self, diskstats: File, names: Set[str], now: Callable[[], float] = time.monotonic) -> None:
-        self._diskstats, self._names = diskstats, names
+    def __init__(self, block: Path, now: Callable[[], float] = time.monotonic) -> None:
+        self._stats = {name: File(block / name / "stat") for name in with_device(block)}
         self._rates = Rates(self._counters, now)
 
     def __call__(self) -> dict[str, float]:
@@ -105,13 +106,20 @@ class Disks:
         return {**rates, "sys/disk_busy_pct": max(busy)} if busy else rates
 
     def _counters(self) -> dict[str, float]:
-        # major, minor, name, reads, merged, sectors read, ms, writes, merged, sectors written, ms, at work, ms busy ...
-        rows = [row for row in map(str.split, self._diskstats.read().decode().splitlines()) if row[2] in self._names]
+        # reads, merged, sectors read, ms, writes, merged, sectors written, ms, at work, ms busy ...
+        rows = {name: told.split() for name, file in self._stats.items() if (told := _read_or_none(file))}
         if not rows:
             raise OSError("this machine shows no disks")
-        busy = {f"busy {row[2]}": int(row[12]) / 10 for row in rows}  # milliseconds: percent of a second
-        read, written = (SECTOR * sum(int(row[column]) for row in rows) for column in (5, 9))
+        busy = {f"busy {name}": int(row[9]) / 10 for name, row in rows.items()}  # milliseconds: percent of a second
+        read, written = (SECTOR * sum(int(row[column]) for row in rows.values()) for column in (2, 6))
         return {"sys/disk_read_Bps": read, "sys/disk_write_Bps": written, **busy}
+
+
+def _read_or_none(stat: File) -> bytes | None:
+    try:
+        return stat.read()
+    except OSError:  # taken out
+        return None
 
 
 def network_counters(dev: File, devices: Set[str]) -> dict[str, float]:

@@ -21,6 +21,7 @@ from pipeline.input.damage import DAMAGE, damage_named
 from pipeline.malloc import keep_large_blocks
 from pipeline.monitor import Monitor, Sink, open_monitor
 from pipeline.monitor.live import LiveVerdict
+from pipeline.monitor.overview import OVERVIEW, OverviewSink
 from pipeline.monitor.record import rows
 from pipeline.monitor.servers import SampleTeller, aggregate
 from pipeline.progress import progress
@@ -58,7 +59,12 @@ def run_job(
     """
     # Before the monitor: Comet's thread draws from Python's random numbers, from which Keras takes the first weights.
     training = _Training(run, stopping, gang, heard)
-    with _tensorboard(run, training) as sinks, _monitored(run, gang, sinks) as monitor, losses_named(gang):
+    with (
+        closing(OverviewSink(run.folder / OVERVIEW)) as overview,
+        _tensorboard(run, training) as trackers,
+        _monitored(run, gang, [overview, *trackers]) as monitor,
+        losses_named(gang),
+    ):
         training.run(monitor)
     if run.server.is_chief:
         save_result(run, monitor.comet_location or "")
