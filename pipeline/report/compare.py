@@ -7,7 +7,7 @@ image by image, as the champion gate does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from pipeline.evaluation import Answers
 from pipeline.monitor.diagnosis import parts
 from pipeline.monitor.load import load_of
 from pipeline.monitor.verdict import FEWEST_STEPS, OTHERS
-from pipeline.report.run import Run
+from pipeline.report.run import Run, facts
 
 FEWEST_EPOCHS = 5  # for an interval
 _MS, _POINTS = "ms", "%"
@@ -274,18 +274,10 @@ def better_words(row: Row) -> str:
 
 def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """What differs in two contents of run.json, by name, with both values; None where it is missing."""
-    facts_a, facts_b = (dict(_facts(content)) for content in (a, b))
+    facts_a, facts_b = (dict(facts(content)) for content in (a, b))
     names = list(dict.fromkeys((*facts_a, *facts_b)))
     pairs = {name: (facts_a.get(name), facts_b.get(name)) for name in names}
     return {name: values for name, values in pairs.items() if values[0] != values[1]}
-
-
-def _facts(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Names and values; those of the host and of software begin with that."""
-    yield from ((name.replace("_", " "), content[name]) for name in ("dataset", "dataset_version") if name in content)
-    yield from (content.get("settings") or {}).items()
-    for group in ("host", "software"):
-        yield from ((f"{group}: {name}", value) for name, value in (content.get(group) or {}).items())
 
 
 # --- words ------------------------------------------------------------------------------------------------------------

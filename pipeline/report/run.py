@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -87,3 +87,11 @@ def read_json(path: Place) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def facts(content: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Names and values of what run.json says; those of the host and of software begin with that."""
+    yield from ((name.replace("_", " "), content[name]) for name in ("dataset", "dataset_version") if name in content)
+    yield from (content.get("settings") or {}).items()
+    for group in ("host", "software"):
+        yield from ((f"{group}: {name}", value) for name, value in (content.get(group) or {}).items())

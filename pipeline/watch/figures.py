@@ -5,7 +5,6 @@ A source is found by its name, which is that of its columns in pipeline/watch/vi
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
@@ -14,7 +13,6 @@ import pandas
 from bokeh.models import (
     BoxZoomTool,
     ColumnDataSource,
-    DataRange1d,
     HoverTool,
     PanTool,
     Range1d,
@@ -32,39 +30,42 @@ from pipeline.watch.view import Drawable
 _ANYTHING = (0.0, 1.0)
 """In every column until the page fills it: Bokeh warns of axes without data."""
 TIME = "time"
-"""Name of the axis that all panels over time share."""
+"""Name of the axis that the panels over time share; the page keeps those of several figures alike."""
 
 
 @lru_cache(maxsize=32)
-def frames(drawable: Drawable) -> str:
-    """The figures of what is drawable, as JSON: each with its name, its title and the ids of its plots.
+def frames(drawable: Drawable) -> Sequence[dict[str, Any]]:
+    """The figures of what is drawable, for JSON: each with its name, title, the ids of its plots, and how to embed it.
 
-    What the sources hold comes later, from `columns` of a view. So all trainings alike have the same frames, which
+    Each is a document of its own, so that the page can draw one after the other: all at once nothing is to be seen for
+    seconds. What the sources hold comes from `columns` of a view. So all trainings alike have the same frames, which
     take Bokeh half a second to make.
     """
-    drawn = figures(drawable)
-    shown = [
-        {"name": each.name, "title": each.title, "plots": [f"{each.name}-{n}" for n in range(len(each.items))]}
-        for each in drawn
+    return [
+        {
+            "name": drawn.name,
+            "title": drawn.title,
+            "plots": [f"{drawn.name}-{number}" for number in range(len(drawn.items))],
+            "embedded": embedded([drawn]),
+        }
+        for drawn in figures(drawable)
     ]
-    return json.dumps({"figures": shown, "embedded": embedded(drawn)})
 
 
 def figures(drawable: Drawable) -> list[Figure]:
     """All figures; their sentences tell of numbers, and come with those."""
-    time = _Time()
-    drawn = [
-        _waiting(drawable, time), _learning(drawable), _spent(drawable), _machine(drawable, time),
-        _servers(drawable, time),
-    ]  # fmt: skip
+    drawn = [_waiting(drawable), _learning(drawable), _spent(drawable), _machine(drawable), _servers(drawable)]
     return [figure for figure in drawn if figure.items]
 
 
 class _Time:
-    """Panels over the time since the first sample, which are moved and zoomed together."""
+    """Panels over the time since the first sample, which are moved and zoomed together.
+
+    The page says how far their axes go: found by Bokeh, it takes all curves of all panels each time that one is drawn.
+    """
 
     def __init__(self) -> None:
-        self._range = DataRange1d(name=TIME, range_padding=0)
+        self._range = Range1d(name=TIME)
         self._ends = ColumnDataSource({"time": []}, name="ends")
 
     def panel(self, title: str, top: float | None, height: int = 190) -> Any:
@@ -79,7 +80,7 @@ class _Time:
             plot.y_range = Range1d(0, 1.03 * top)
             plot.yaxis.ticker = [0, 25, 50, 75, 100]
         else:
-            plot.y_range.start = 0
+            plot.y_range = Range1d(tags=["from zero"])
         plot.vspan(x="time", source=self._ends, line_color=GREY, line_alpha=0.6, line_dash="2 4")
         return plot
 
@@ -107,10 +108,10 @@ def _with_highest(columns: Sequence[str]) -> list[str]:
     return [name for column in columns for name in (column, column + HIGHEST)]
 
 
-def _waiting(drawable: Drawable, time: _Time) -> Figure:
+def _waiting(drawable: Drawable) -> Figure:
     if not drawable.steps:
         return Figure("waiting", "", "")
-    source = _source("batches", ["wait", "rate", *_with_highest(["step/time_ms"])])
+    time, source = _Time(), _source("batches", ["wait", "rate", *_with_highest(["step/time_ms"])])
     panels = (
         ("Waiting for data (% of the step time)", Curve("waiting", "wait", VERMILLION), WHOLE),
         ("Time of a step (ms)", Curve("mean; faint, the longest", "step/time_ms", BLUE), None),
@@ -142,13 +143,13 @@ def _spent(drawable: Drawable) -> Figure:
     return Figure("spent", "Where the time went", "", (bars,), stacked=True)
 
 
-def _machine(drawable: Drawable, time: _Time) -> Figure:
+def _machine(drawable: Drawable) -> Figure:
     known = {panel.title: panel for panel in PANELS}
     drawn = [
         (known[title], [curve for curve in known[title].curves if curve.column in columns])
         for title, columns in drawable.panels
     ]
-    source = _source("samples", _with_highest([curve.column for _, curves in drawn for curve in curves]))
+    time, source = _Time(), _source("samples", _with_highest([curve.column for _, curves in drawn for curve in curves]))
     plots = []
     for panel, curves in drawn:
         plots.append(time.panel(panel.title, panel.top))
@@ -156,10 +157,10 @@ def _machine(drawable: Drawable, time: _Time) -> Figure:
     return Figure("machine", "What the machine did", "", tuple(plots), stacked=True)
 
 
-def _servers(drawable: Drawable, time: _Time) -> Figure:
+def _servers(drawable: Drawable) -> Figure:
     if not drawable.servers:
         return Figure("servers", "", "")
-    plot = time.panel("GPU, or processor where there is none (%)", WHOLE, height=260)
+    plot = _Time().panel("GPU, or processor where there is none (%)", WHOLE, height=260)
     lines = []
     for number in drawable.servers[:MOST_LINES]:
         colour, dash = look_of_line(number)

@@ -13,7 +13,7 @@ import pandas
 
 from pipeline.monitor.diagnosis import percent, three_digits
 from pipeline.report.figures import learning_sentence, spent_sentence
-from pipeline.report.run import read_json
+from pipeline.report.run import facts, read_json
 from pipeline.report.utilization import busiest, gpus
 from pipeline.runs import VERDICT
 from pipeline.watch.tables import Windows
@@ -70,6 +70,7 @@ def status(told: Told, view: View, is_over: bool) -> dict[str, Any]:
         "sentences": _sentences(told, view),
         "tables": _tables(told, view),
         "facts": _facts(told),
+        "described": {name: str(value) for name, value in facts(told.run)},
         "comet": str(told.result.get("comet") or ""),
     }
 

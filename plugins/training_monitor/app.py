@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pipeline.watch.summary import Summaries
 
 STATIC = Path(__file__).with_name("static")
-ASSETS = ("monitor.css", "monitor.js", "run.js", "trainings.js", "icon.svg", "icon-dark.svg")
+ASSETS = ("monitor.css", "axes.js", "monitor.js", "run.js", "trainings.js", "icon.svg", "icon-dark.svg")
 MOST_ROWS = 1000
 LARGEST_NUMBER = 2**31 - 1
 """Of a run in Airflow's database: a larger one is an error there."""
@@ -75,7 +75,6 @@ def build() -> FastAPI:
     app.get("/trainings.json", dependencies=_OF_THE_RUN)(trainings)
     app.get("/run", dependencies=_OF_THE_RUN)(run_page)
     app.get("/data", dependencies=_OF_THE_RUN)(data)
-    app.get("/figures", dependencies=_OF_THE_RUN)(figures)
     app.get("/report", dependencies=_OF_THE_RUN)(report)
     app.get("/card", dependencies=_OF_THE_RUN)(card)
     return app
@@ -144,8 +143,9 @@ def data(
     after: Annotated[float | None, Query()] = None,
     start: Annotated[float | None, Query()] = None,
     end: Annotated[float | None, Query()] = None,
+    shown: Annotated[str, Query()] = "",
 ) -> Response:
-    """What there is to see of a run now.
+    """What there is to see of a run now, with its figures unless those are ``shown``.
 
     With ``after`` (ms from the start) of the curves only what is newer; with ``start`` and ``end`` (also ms) between
     those as closely as it was measured.
@@ -155,14 +155,19 @@ def data(
         return JSONResponse({"status": {**_without_training(found), "links": list(_card_link(found))}})
     closer = None if start is None or end is None else (start, end)
     try:
-        return JSONResponse(_content(request.app.state.copies, found, found.training, after, closer))
+        return JSONResponse(_content(request.app.state.copies, found, found.training, after, closer, shown))
     except (TenfoldError, OSError, ValueError) as error:  # ValueError: what others wrote there is no number, or no text
         words = str(error).encode("utf-8", "backslashreplace").decode()
         return JSONResponse({"status": {"state": "unknown", "words": words}})
 
 
 def _content(
-    copies: "Copies", found: Found, training: Place, after: float | None, closer: tuple[float, float] | None
+    copies: "Copies",
+    found: Found,
+    training: Place,
+    after: float | None,
+    closer: tuple[float, float] | None,
+    shown: str,
 ) -> dict[str, Any]:
     from pipeline.watch.data import data as drawn
     from pipeline.watch.data import span_of
@@ -171,7 +176,7 @@ def _content(
     span = closer and span_of(folder, *closer)
     if span:
         copies.bring(training, span)
-    content = drawn(folder, found.is_over, after, span)
+    content = drawn(folder, found.is_over, after, span, shown)
     if found.waits and content["status"]["state"] != "trained":
         content["status"]["words"] += f"; {found.waits}"
     content["status"]["links"] = list(_links(found, content["status"]))
@@ -210,17 +215,6 @@ def _without_training(found: Found | None) -> dict[str, str]:
         return {"state": "none", "words": "This run trained nothing, or what it left was cleared."}
     words = found.waits or "the tasks before it are still at work."
     return {"state": "waiting", "words": f"The training has not begun: {words}"}
-
-
-def figures(request: Request, dag_id: str, run_id: str) -> Response:
-    """The frames of the figures. Raises 404 where there is nothing to draw."""
-    from pipeline.watch.data import drawn_frames
-
-    found = find_run(dag_id, run_id)
-    if found is None or found.training is None:
-        raise HTTPException(404, "there is no training to draw")
-    frames = drawn_frames(request.app.state.copies.at_hand(found.training))
-    return Response(frames, media_type="application/json")
 
 
 def report(dag_id: str, run_id: str) -> Response:

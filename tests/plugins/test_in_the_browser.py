@@ -34,6 +34,9 @@ FIELDS = {"dataset_name": "shapes", "epochs": 12, "batch_size": 8, "learning_rat
 OF_AIRFLOW = "An iframe which has both allow-scripts and allow-same-origin for its sandbox"
 """The one complaint of a browser that is not about us: Airflow sandboxes frames of plugins so."""
 EVIL = "<img src=x onerror=alert(1)>"
+UNDRAWN = "article section:not([data-drawn])"
+OF_A_FIGURE = "name => Bokeh.documents.map(each => each.get_model_by_name(name)).find(each => each)"
+"""The model of this name."""
 NO_RUNS = ("../../../etc/passwd", EVIL + "?", "x" * 300, "a\0b", "manual__2026-01-01T00:00:00+00:00", "'; --")
 OF_NO_RUN = ("/assets/{name}", "/trainings")
 """Addresses that say nothing of any run: whoever is logged in may ask."""
@@ -163,7 +166,7 @@ class Tab(Seen):
 
     def wait_until_drawn(self) -> None:
         """What is to be drawn is."""
-        until(lambda: self.frame.evaluate("Bokeh.documents.every(each => each.is_idle)"), 30)
+        until(lambda: is_drawn(self.frame), 30)
 
     def blank(self) -> list[str]:
         """The plots where nothing is drawn."""
@@ -204,9 +207,14 @@ def test_a_training_is_started_by_the_form_and_watched_until_it_has_trained(
         tab.check(ui.url)
 
 
+def is_drawn(page: Page | Frame) -> bool:
+    """All figures are, of each training."""
+    return page.locator("section[data-drawn]").count() > 0 and page.locator(UNDRAWN).count() == 0
+
+
 def last_step_drawn(tab: Tab) -> float:
     """When that was (ms from the start); 0 where there is none yet."""
-    newest = "Bokeh.documents.map(each => each.get_model_by_name('batches')?.data.time.at(-1) ?? 0).at(-1) ?? 0"
+    newest = "Math.max(0, ...Bokeh.documents.map(each => each.get_model_by_name('batches')?.data.time.at(-1) ?? 0))"
     return float(tab.frame.evaluate(newest))
 
 
@@ -230,10 +238,9 @@ def test_a_drag_asks_for_all_that_was_measured_and_reset_brings_the_whole_back(l
         with tab.page.expect_request(lambda request: "/data?" in request.url and "start=" in request.url) as asked:
             drag(tab.page, box, 0.3, 0.45)
         assert "end=" in asked.value.url
-        begin, end = tab.frame.evaluate(
-            "(({start, end}) => [start, end])(Bokeh.documents[0].get_model_by_name('time'))"
-        )
+        (begin, end), *others = times_shown(tab.frame)
         assert 0 < begin < end < 30_000
+        assert others == [[begin, end]] * 2  # all figures over time are moved together
         until(lambda: rows_between(tab, begin, end) > 4 * (end - begin) / 1000, 30)
         panel.hover()
         with tab.page.expect_request(lambda request: "/data?" in request.url and "start=" not in request.url):
@@ -243,9 +250,16 @@ def test_a_drag_asks_for_all_that_was_measured_and_reset_brings_the_whole_back(l
         assert [each for each in tab.complaints if OF_AIRFLOW not in each] == []
 
 
+def times_shown(page: Page | Frame) -> list[list[float]]:
+    """From when to when the figures go that are over time, in ms."""
+    axes = "Bokeh.documents.map(each => each.get_model_by_name('time')).filter(each => each)"
+    found: list[list[float]] = page.evaluate(f"{axes}.map(({{start, end}}) => [start, end])")
+    return found
+
+
 def rows_between(tab: Tab, begin: float, end: float) -> int:
     """How many samples are drawn of a span in ms."""
-    count = """([begin, end]) => [...Bokeh.documents[0].get_model_by_name("samples").data.time]
+    count = f"""([begin, end]) => [...({OF_A_FIGURE})("samples").data.time]
       .filter(time => begin <= time && time <= end).length"""
     return int(tab.frame.evaluate(count, [begin, end]))
 
@@ -259,37 +273,34 @@ def drag(page: Page, box: Any, begin: float, end: float) -> None:
     page.mouse.up()
 
 
-def test_figures_that_are_newer_than_the_numbers_complain_of_nothing(logged_in: LoggedIn, rich: str) -> None:
-    """The frames are asked for after the numbers: a panel may have had something to tell in between."""
-
-    def without_disk(route: Any) -> None:
-        answer = route.fetch()
-        told = answer.json()
-        for name in [name for name in told["columns"]["samples"] if "disk" in name]:
-            del told["columns"]["samples"][name]
-        route.fulfill(response=answer, json=told)
-
-    with logged_in("reader") as context:
-        seen = Seen(context.new_page())
-        seen.page.route("**/data?*", without_disk)
-        seen.page.goto(address("/run", rich))
-        until(lambda: seen.page.locator("article[data-state=trained]").count() == 1, 30)
-        until(lambda: seen.page.evaluate("Bokeh.documents.every(each => each.is_idle)"), 30)
-        assert seen.complaints == []
-
-
 def test_two_runs_lie_beside_each_other(ui: Ui, logged_in: LoggedIn, trained: str, rich: str) -> None:
     with logged_in("reader") as context:
         seen = Seen(context.new_page())
         seen.page.goto(address("/run", trained, other_dag_id=DAG, other_run_id=rich))
         until(lambda: seen.page.locator("article[data-state=trained]").count() == 2, 30)
+        until(lambda: is_drawn(seen.page), 30)
         assert blank(seen.page.locator(".plots > div")) == []
         left, right = (each.bounding_box() for each in seen.page.locator("article").all())
         assert left["y"] == right["y"]
         assert left["x"] + left["width"] < right["x"]
+        assert len({str(each) for each in times_shown(seen.page)}) == 1
+        for source, number in (("batches", 1), ("batches", 2), ("loss", 0)):
+            one, other = heights(seen.page, source, number)
+            assert one == other > 0, (source, number)
+        differing = seen.page.get_by_role("region", name="What differs").get_by_role("table")
+        told = dict(row.split("\t", 1) for row in differing.inner_text().splitlines()[1:])
+        assert told["model"] == "small_cnn\tresnet50"
+        assert all(len({*values.split("\t")}) == 2 for values in told.values())
         assert seen.complaints == []
         seen.page.evaluate("scrollTo(0, 0)")
         screenshot(seen.page, "two")
+
+
+def heights(page: Page, source: str, number: int) -> list[float]:
+    """How far the axis of a plot goes up, of each training: by a source of its figure, and its number in that."""
+    figures = f"Bokeh.documents.filter(each => each.get_model_by_name('{source}'))"
+    found: list[float] = page.evaluate(f"{figures}.map(each => each.roots()[{number}].y_range.end)")
+    return found
 
 
 def test_all_trainings_are_listed_on_a_page_of_the_menu(ui: Ui, logged_in: LoggedIn, trained: str, rich: str) -> None:
@@ -314,7 +325,7 @@ def addresses(ui: Ui) -> list[str]:
     environ = {**os.environ, "AIRFLOW_HOME": str(ui.layout.home), "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", script], env=environ, capture_output=True, text=True, check=True)
     found = done.stdout.splitlines()[-1].split()  # a warning of Airflow may stand before it
-    assert {"/run", "/data", "/figures", "/report", "/card", *OF_NO_RUN} <= {*found}
+    assert {"/run", "/data", "/report", "/card", *OF_NO_RUN} <= {*found}
     return found
 
 
@@ -333,7 +344,7 @@ def test_who_is_not_logged_in_any_more_is_told(logged_in: LoggedIn, rich: str) -
         page = context.new_page()
         page.goto(address("/run", rich))
         panel = page.locator("#waiting-0-of-0")
-        until(lambda: page.evaluate("Bokeh.documents.length && Bokeh.documents[0].is_idle"), 30)
+        until(lambda: is_drawn(page), 30)
         context.clear_cookies()
         drag(page, panel.bounding_box(), 0.3, 0.45)
         page.get_by_role("alert").wait_for()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pipeline.monitor.row import Row
-from pipeline.watch.data import data, drawn_frames, span_of
+from pipeline.watch.data import data, span_of
 from pipeline.watch.status import duration, load_told, status
 from pipeline.watch.view import drawable, load_view
 from tests.report.rich import SERVERS, Records, rich_run
@@ -37,12 +37,14 @@ def told(run: Path, is_over: bool = False) -> dict[str, Any]:
 
 
 def test_all_figures_have_their_sources(run: Path) -> None:
-    frames = json.loads(drawn_frames(run))
-    assert [figure["name"] for figure in frames["figures"]] == ["waiting", "learning", "spent", "machine", "servers"]
     drawn = data(run, is_over=False)
+    assert [figure["name"] for figure in drawn["figures"]] == ["waiting", "learning", "spent", "machine", "servers"]
+    embedded = [json.dumps(figure["embedded"]) for figure in drawn["figures"]]
     for name, columns in drawn["columns"].items():
-        # Exactly one: the page finds a source by its name, and Bokeh refuses where another model has it as well.
-        assert json.dumps(frames["embedded"]).count(f'"name": "{name}"') == 1, name
+        # The page finds a source by its name, and Bokeh refuses where another model of a figure has it as well.
+        counts = [text.count(f'"name": "{name}"') for text in embedded]
+        assert max(counts) == 1, name
+        assert counts.count(1) == (3 if name == "ends" else 1), name  # the ends of the epochs are in all over time
         assert len({len(values) for values in columns.values()}) == 1, name
     assert {f"busy {index}" for index in range(SERVERS)} < drawn["columns"].keys()
     json.dumps(drawn, allow_nan=False)
@@ -57,13 +59,21 @@ def test_where_the_time_of_each_epoch_went_is_that_of_its_steps(run: Path) -> No
 
 def test_what_is_newer_than_what_was_settled_comes_alone(run: Path) -> None:
     whole = data(run, is_over=False)
-    newer = data(run, is_over=False, after=whole["settled"] - 5000)
-    assert newer["after"] == whole["settled"] - 5000
+    newer = data(run, is_over=False, after=whole["settled"] - 5000, shown=whole["frames"])
+    assert (newer["after"], newer["figures"]) == (whole["settled"] - 5000, None)
     for name in ("samples", "batches", "busy 1"):
         times = newer["columns"][name]["time"]
         assert 0 < len(times) < 6
         assert whole["columns"][name]["time"][-len(times) :] == times
     assert newer["columns"]["loss"] == whole["columns"]["loss"]
+
+
+def test_other_figures_than_those_that_are_shown_come_with_all_of_their_curves(run: Path) -> None:
+    whole = data(run, is_over=False)
+    found = data(run, is_over=False, after=whole["settled"], shown="others")
+    assert found["after"] is None
+    assert found["columns"] == whole["columns"]
+    assert found["figures"] == whole["figures"]
 
 
 def test_a_closer_look_has_more_points(run: Path) -> None:
@@ -80,7 +90,7 @@ def test_equal_curves_have_equal_frames_and_others_have_others(run: Path, tmp_pa
     describe(other, epochs=1)
     of_both = [drawable(load_view(folder), STEPS) for folder in (run, other)]
     assert of_both[0] == of_both[1]
-    assert drawn_frames(run) is drawn_frames(other)
+    assert data(run, is_over=False)["figures"] is data(other, is_over=False)["figures"]  # made once
     assert drawable(load_view(run), 0).spent == ()
 
 
@@ -125,7 +135,7 @@ def test_before_the_first_step_it_says_what_takes_so_long(tmp_path: Path) -> Non
     assert found["status"]["state"] == "starting"
     assert found["status"]["title"] == "flowers: small_cnn"
     assert "first 20 seconds" in found["status"]["verdict"]
-    json.loads(drawn_frames(tmp_path))
+    json.dumps(found["figures"], allow_nan=False)
 
 
 def test_a_folder_that_is_gone_says_so_without_an_error(tmp_path: Path) -> None:

@@ -1,21 +1,26 @@
 // A training while it goes on. Two of them lie beside each other where the address names a second one.
+import {Axes} from "./axes.js";
 import {NAMES, Refused, ask, element, follow_looks, link, run_link, table} from "./monitor.js";
 
-const EVERY_MS = 5000, AT_REST_MS = 60000, LOOK_MS = 300;
+const EVERY_MS = 5000, AT_REST_MS = 60000;
 const OVER = ["trained", "stopped", "none", "unknown"];
 
 class Training {
-  constructor(ids, place, number) {
+  constructor(ids, place, number, axes, on_described) {
     this.ids = ids;
+    this.on_described = on_described;
     this.place = place;
     this.number = number;
-    this.frames = this.document = null;
+    this.axes = axes;
+    this.frames = "";
+    this.shown = [];
     this.columns = {};
     this.settled = null;
     this.closer = null;
     this.head = element("div");
     this.figures = element("div");
     place.append(this.head, this.figures);
+    axes.on_look(closer => this.look(closer));
   }
 
   // Ask for what is new and show it; how long to wait until the next time.
@@ -31,21 +36,14 @@ class Training {
     }
     if (closer !== this.closer) return EVERY_MS;  // zoomed meanwhile: what it shows then is on its way
     this.show_status(found.status);
-    if (found.columns) await this.show_curves(found);
     this.place.setAttribute("data-state", found.status.state);
+    if (found.columns) await this.show_curves(found);
     return OVER.includes(found.status.state) ? AT_REST_MS : EVERY_MS;
   }
 
-  async ask_data() {
-    const found = await ask("data", {...this.ids, ...this.asked()});
-    if (!found.columns || found.frames === this.frames || found.after === null) return found;
-    this.settled = null;  // other curves than before: they are needed from their beginning
-    return ask("data", {...this.ids, ...this.asked()});
-  }
-
-  asked() {
-    if (this.closer) return {start: this.closer[0], end: this.closer[1]};
-    return this.settled === null ? {} : {after: this.settled};
+  ask_data() {
+    const part = this.closer ? {start: this.closer[0], end: this.closer[1]} : this.settled === null ? {} : {after: this.settled};
+    return ask("data", {...this.ids, ...part, shown: this.frames});
   }
 
   say_refused(words) {
@@ -77,6 +75,8 @@ class Training {
     this.facts.replaceChildren(table(["", ""], status.facts, "What is trained"));
     this.sentences = status.sentences;
     this.tables = status.tables;
+    this.described = status.described;
+    this.on_described();
   }
 
   build_head() {
@@ -104,19 +104,18 @@ class Training {
   }
 
   async show_curves(found) {
-    if (found.frames !== this.frames) {
-      await this.draw_frames();
-      this.frames = found.frames;
-    }
     for (const [name, columns] of Object.entries(found.columns)) this.take(name, columns, found.after);
     this.settled = found.settled;
-    for (const {name, sentence, numbers, plots} of this.shown) {
-      sentence.textContent = this.sentences[name] ?? "";
-      plots.setAttribute("aria-label", sentence.textContent);
-      const {head, rows} = this.tables[name] ?? {rows: []};
-      numbers.hidden = !rows.length;
-      if (rows.length) numbers.replaceChildren(numbers.firstChild, table(head, rows, `${name} in numbers`));
-    }
+    this.axes.reach(Math.max(...Object.values(this.columns).map(({time}) => time?.at(-1) ?? 0)));
+    this.frames = found.frames;
+    if (found.figures) await this.draw(found.figures);
+    else this.drawn().forEach(({document}) => this.fill(document));
+    this.axes.fit();
+    this.say_numbers();
+  }
+
+  drawn() {
+    return this.shown.filter(({document}) => document);
   }
 
   // What was settled before stays, where that was asked for; the rest is replaced.
@@ -127,33 +126,61 @@ class Training {
       columns = Object.fromEntries(Object.entries(columns).map(([key, values]) => [key, [...before[key].slice(0, last), ...values]]));
     }
     this.columns[name] = columns;
-    const source = this.document?.get_model_by_name(name);
-    if (!source) return;
-    const rows = Object.values(columns)[0].length;
-    const numbers = values => values.map(value => value ?? NaN);
-    // The figures may be newer than the numbers, and draw a column that these have not yet.
-    const missing = Object.keys(source.data).filter(key => !(key in columns)).map(key => [key, Array(rows).fill(NaN)]);
-    source.data = Object.fromEntries([...missing, ...Object.entries(columns).map(([key, values]) => [key, numbers(values)])]);
   }
 
-  async draw_frames() {
-    const {figures, embedded} = await ask("figures", this.ids);
-    this.shown = figures.map(figure => this.section(figure));
-    this.figures.replaceChildren(...this.shown.map(each => each.section));
-    if (!figures.length) return;  // nothing was measured yet
-    for (const item of embedded.render)
+  // One figure after the other, so that the first ones are seen while those further down are still drawn.
+  async draw(figures) {
+    this.drawn().forEach(({document}) => this.axes.remove(document));
+    const shown = this.shown = figures.map(figure => this.section(figure));
+    this.figures.replaceChildren(...shown.map(each => each.section));
+    this.say_numbers();
+    await painted();
+    performance.mark("numbers shown");  // benchmarks/plugin.py reads these
+    await loaded;
+    for (const each of shown) {
+      if (shown !== this.shown) return;  // others came meanwhile
+      await this.draw_one(each);
+    }
+  }
+
+  async draw_one(shown) {
+    const {documents, render} = shown.embedded;
+    for (const item of render)
       for (const id of Object.keys(item.roots)) item.roots[id] = this.place_of(item.roots[id]);
-    const views = await Bokeh.embed.embed_items(embedded.documents, embedded.render);
-    this.document = views[0].roots[0].model.document;
-    this.follow_range(this.document.get_model_by_name("time"));
+    const [views] = await Bokeh.embed.embed_items(documents, render);
+    shown.document = views.roots[0].model.document;
+    this.fill(shown.document);
+    this.axes.add(shown.document, shown.places);
+    this.axes.fit();
+    while (!shown.document.is_idle) await painted();
+    await painted();
+    shown.section.setAttribute("data-drawn", "");
+    performance.mark(`${shown.name} drawn`);
   }
 
-  section({name, title, plots}) {
+  fill(document) {
+    for (const [name, columns] of Object.entries(this.columns)) {
+      const source = document.get_model_by_name(name);
+      if (source) source.data = Object.fromEntries(Object.entries(columns).map(([key, values]) => [key, values.map(value => value ?? NaN)]));
+    }
+  }
+
+  say_numbers() {
+    for (const {name, sentence, numbers, plots} of this.shown) {
+      sentence.textContent = this.sentences[name] ?? "";
+      plots.setAttribute("aria-label", sentence.textContent);
+      const {head, rows} = this.tables[name] ?? {rows: []};
+      numbers.hidden = !rows.length;
+      if (rows.length) numbers.replaceChildren(numbers.firstChild, table(head, rows, `${name} in numbers`));
+    }
+  }
+
+  section({name, title, plots: places, embedded}) {
     const sentence = element("p");
     const numbers = element("details", {}, element("summary", {}, "Numbers"));
-    const places = plots.map(plot => element("div", {id: this.place_of(plot)}));
-    const drawn = element("div", {class: "plots", role: "img"}, ...places);
-    return {name, sentence, numbers, plots: drawn, section: element("section", {}, element("h2", {}, title), sentence, drawn, numbers)};
+    const plots = element("div", {class: "plots", role: "img"}, ...places.map(each => element("div", {id: this.place_of(each)})));
+    const section = element("section", {}, element("h2", {}, title), sentence, plots, numbers);
+    return {name, places, embedded, sentence, numbers, plots, section};
   }
 
   place_of(plot) {
@@ -161,15 +188,7 @@ class Training {
   }
 
   // Zoomed in, all that was measured is asked for; the reset button shows the whole again.
-  follow_range(range) {
-    range.change.connect(() => {
-      clearTimeout(this.looking);
-      this.looking = setTimeout(() => this.look(range), LOOK_MS);
-    });
-  }
-
-  look(range) {
-    const closer = range.have_updated_interactively ? [range.start, range.end] : null;
+  look(closer) {
     if (String(closer) === String(this.closer)) return;
     this.closer = closer;
     this.settled = null;
@@ -202,14 +221,31 @@ function named(query, before = "") {
   return dag_id && run_id ? [{dag_id, run_id}] : [];
 }
 
+const loaded = new Promise(done => (window.Bokeh ? done() : addEventListener("DOMContentLoaded", done)));
+const painted = () => new Promise(done => requestAnimationFrame(() => setTimeout(done)));
+
 follow_looks();
 const query = new URLSearchParams(location.search);
 const all = [...named(query), ...named(query, "other_")];
 const main = document.getElementById("runs");
 main.classList.toggle("two", all.length > 1);
-all.forEach((ids, number) => {
+const axes = new Axes(), between = element("section", {hidden: ""});
+if (all.length > 1) main.append(between);
+const trainings = all.map((ids, number) => {
   const place = element("article", {"aria-label": `${ids.dag_id}, ${ids.run_id}`});
   main.append(place);
   if (all.length > 1) place.append(element("p", {class: "soft"}, `${ids.dag_id}: `, run_link(ids, ids.run_id)));
-  new Training(ids, place, number).again();
+  return new Training(ids, place, number, axes, () => say_differences(trainings));
 });
+trainings.forEach(training => training.again());
+
+// What two trainings were told differently; nothing beside one alone.
+function say_differences(trainings) {
+  const [one, other] = trainings.map(({described}) => described);
+  if (!one || !other) return;
+  const names = Object.keys({...one, ...other}).filter(name => one[name] !== other[name]);
+  const rows = names.map(name => [name, one[name] ?? "", other[name] ?? ""]);
+  const said = names.length ? table(["", ...trainings.map(({ids}) => ids.run_id)], rows, "What differs") : element("p", {}, "All settings are alike.");
+  between.replaceChildren(element("h2", {}, "What differs"), said);
+  between.hidden = false;
+}
