@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Frame, Page
 
+from pipeline.config import Settings
 from pipeline.report import write_report
 from pipeline.samples import draw_samples
 from scripts.airflow.settings import ROOT, Layout
@@ -128,7 +129,13 @@ def rich(ui: Ui, tmp_path_factory: pytest.TempPathFactory) -> str:
     retell(
         folder,
         steps_per_epoch=60,
-        settings={"epochs": 6, "batch_size": 32, "dataset_name": "flowers", "model": "resnet50"},
+        settings={
+            **Settings().model_dump(mode="json"),
+            "epochs": 6,
+            "batch_size": 32,
+            "dataset_name": "flowers",
+            "model": "resnet50",
+        },
     )
     write_report(folder, [("circle", jpeg("red"))], [("a.jpg", jpeg("blue"))])
     return ui.run_with("on_gpus__2026-01-01T00:00:00+00:00", folder)
@@ -283,17 +290,29 @@ def test_two_runs_lie_beside_each_other(ui: Ui, logged_in: LoggedIn, trained: st
         left, right = (each.bounding_box() for each in seen.page.locator("article").all())
         assert left["y"] == right["y"]
         assert left["x"] + left["width"] < right["x"]
-        assert len({str(each) for each in times_shown(seen.page)}) == 1
+        (begin, end), *others = times_shown(seen.page)
+        assert begin == 0 < end
+        assert others == [[begin, end]] * len(others)
+        assert heights(seen.page, "batches", 0) == [103, 103]  # percents
         for source, number in (("batches", 1), ("batches", 2), ("loss", 0)):
             one, other = heights(seen.page, source, number)
             assert one == other > 0, (source, number)
-        differing = seen.page.get_by_role("region", name="What differs").get_by_role("table")
-        told = dict(row.split("\t", 1) for row in differing.inner_text().splitlines()[1:])
+        told = differences(seen.page)
         assert told["model"] == "small_cnn\tresnet50"
-        assert all(len({*values.split("\t")}) == 2 for values in told.values())
+        assert all(len({*values.split("\t")}) == 2 for values in told.values()), told
         assert seen.complaints == []
         seen.page.evaluate("scrollTo(0, 0)")
         screenshot(seen.page, "two")
+
+
+def differences(page: Page) -> dict[str, str]:
+    """What two runs differ in, by name: both values, with a tab between them."""
+    folded = page.locator("main > section details")
+    folded.evaluate("each => { each.open = true }")
+    table = page.get_by_role("region", name="What differs").get_by_role("table")
+    found = dict(row.split("\t", 1) for row in table.inner_text().splitlines()[1:])
+    folded.evaluate("each => { each.open = false }")
+    return found
 
 
 def heights(page: Page, source: str, number: int) -> list[float]:

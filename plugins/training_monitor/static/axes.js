@@ -76,8 +76,8 @@ export class Axes {
       const [lowest, highest] = extent(plots, axis);
       const margin = 0.05 * (highest - lowest) || 0.5;
       if (lowest > highest) continue;  // nothing yet, or no lines
-      for (const range of plots.map(plot => plot[`${axis}_range`]))
-        if (!range.have_updated_interactively) range.setv({start: lowest - margin, end: highest + margin});
+      for (const range of plots.map(plot => plot[`${axis}_range`]))  // others, as percents and the time, are told where they end
+        if (range.type === "DataRange1d" && !range.have_updated_interactively) range.setv({start: lowest - margin, end: highest + margin});
     }
   }
 }

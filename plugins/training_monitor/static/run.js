@@ -2,7 +2,7 @@
 import {Axes} from "./axes.js";
 import {NAMES, Refused, ask, element, follow_looks, link, run_link, table} from "./monitor.js";
 
-const EVERY_MS = 5000, AT_REST_MS = 60000;
+const EVERY_MS = 5000, AT_REST_MS = 60000, FEW = 8;
 const OVER = ["trained", "stopped", "none", "unknown"];
 
 class Training {
@@ -242,10 +242,14 @@ trainings.forEach(training => training.again());
 // What two trainings were told differently; nothing beside one alone.
 function say_differences(trainings) {
   const [one, other] = trainings.map(({described}) => described);
-  if (!one || !other) return;
-  const names = Object.keys({...one, ...other}).filter(name => one[name] !== other[name]);
-  const rows = names.map(name => [name, one[name] ?? "", other[name] ?? ""]);
-  const said = names.length ? table(["", ...trainings.map(({ids}) => ids.run_id)], rows, "What differs") : element("p", {}, "All settings are alike.");
-  between.replaceChildren(element("h2", {}, "What differs"), said);
+  const known = JSON.stringify([one, other]);
+  if (!one || !other || known === between.known) return;  // folded or not by whoever reads it
+  between.known = known;
+  const all = Object.keys({...one, ...other}).map(name => [name, one[name] ?? "", other[name] ?? ""]);
+  const rows = all.filter(([, first, second]) => first !== second);
+  const heads = ["", ...trainings.map(({ids}) => ids.run_id)];
+  const said = `What differs: ${rows.length ? `${rows.length} of ${all.length} settings and facts` : "nothing that was set"}`;
+  const told = element("details", rows.length <= FEW ? {open: ""} : {}, element("summary", {}, said), table(heads, rows, "What differs"));
+  between.replaceChildren(told);
   between.hidden = false;
 }
