@@ -17,7 +17,7 @@ from pipeline.report.run import facts, read_json
 from pipeline.report.utilization import busiest, gpus
 from pipeline.runs import VERDICT
 from pipeline.watch.tables import Windows
-from pipeline.watch.view import View, spent_by_epoch
+from pipeline.watch.view import MOST_ENDS, View, spent_by_epoch
 
 LATELY_S = 60.0
 SILENT_S = 45.0
@@ -229,10 +229,10 @@ def _waiting_sentence(told: Told, view: View) -> str:
     wait, whole = rows["input/wait_ms"].mean(), rows["step/time_ms"].mean()
     share = percent(wait / whole) if whole else "0%"
     when = "Over the training" if told.result else "In the last minute of steps"
+    ends = "; dotted lines are the ends of epochs" if len(view.epochs) <= MOST_ENDS else ""
     return (
         f"{when}, {share} of the time was waiting for data ({three_digits(wait)} of {three_digits(whole)} ms a step). "
-        "Bold lines are means, faint ones the highest values; dotted lines are the ends of epochs. Drag over a panel "
-        "for a closer look."
+        f"Bold lines are means, faint ones the highest values{ends}. Drag over a panel for a closer look."
     )
 
 

@@ -34,6 +34,8 @@ class Drawable(NamedTuple):
 
 
 LEARNING = ("loss", "val_loss", "accuracy", "val_accuracy")
+MOST_ENDS = 60
+"""Of epochs that are marked in curves over time: more would hide these, and take longer to draw than they do."""
 _DIGITS = 5
 
 
@@ -131,7 +133,8 @@ def _batches(view: View, batch_size: int) -> Columns:
 
 
 def _ends(view: View) -> Columns:
-    return {"time": _listed(np.round(1000 * (view.epochs["time"].to_numpy() - view.start)), digits=12)}
+    ends = view.epochs["time"].to_numpy() if len(view.epochs) <= MOST_ENDS else np.empty(0)
+    return {"time": _listed(np.round(1000 * (ends - view.start)), digits=12)}
 
 
 def _epochs(table: pandas.DataFrame, name: str) -> Columns:

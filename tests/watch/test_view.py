@@ -68,6 +68,17 @@ def test_what_is_newer_than_what_was_settled_comes_alone(run: Path) -> None:
     assert newer["columns"]["loss"] == whole["columns"]["loss"]
 
 
+def test_the_ends_of_many_epochs_do_not_hide_the_curves(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def ends() -> tuple[int, bool]:
+        found = data(run, is_over=False)
+        return len(found["columns"]["ends"]["time"]), "dotted" in found["status"]["sentences"]["waiting"]
+
+    assert ends() == (EPOCHS, True)
+    for module in ("view", "status"):
+        monkeypatch.setattr(f"pipeline.watch.{module}.MOST_ENDS", EPOCHS - 1)
+    assert ends() == (0, False)
+
+
 def test_other_figures_than_those_that_are_shown_come_with_all_of_their_curves(run: Path) -> None:
     whole = data(run, is_over=False)
     found = data(run, is_over=False, after=whole["settled"], shown="others")
