@@ -280,6 +280,27 @@ def drag(page: Page, box: Any, begin: float, end: float) -> None:
     page.mouse.up()
 
 
+def test_other_figures_replace_those_that_are_shown(logged_in: LoggedIn, rich: str) -> None:
+    """As where a panel has something to tell for the first time; whoever looks closer then goes on doing so."""
+
+    def ask_for_all(route: Any) -> None:
+        route.continue_(url=route.request.url.replace("shown=", "shown=others"))
+
+    with logged_in("reader") as context:
+        seen = Seen(context.new_page())
+        seen.page.route("**/data?*", ask_for_all)
+        seen.page.goto(address("/run", rich))
+        until(lambda: is_drawn(seen.page), 30)
+        seen.page.evaluate("document.querySelector('article section').id = 'before'")
+        drag(seen.page, seen.page.locator("#waiting-0-of-0").bounding_box(), 0.3, 0.45)
+        until(lambda: seen.page.locator("#before").count() == 0 and is_drawn(seen.page), 30)
+        assert blank(seen.page.locator(".plots > div")) == []
+        one, *others = times_shown(seen.page)
+        assert one[0] > 0
+        assert others == [one] * 2  # and none of those before
+        assert seen.complaints == []
+
+
 def test_two_runs_lie_beside_each_other(ui: Ui, logged_in: LoggedIn, trained: str, rich: str) -> None:
     with logged_in("reader") as context:
         seen = Seen(context.new_page())

@@ -130,7 +130,11 @@ class Training {
 
   // One figure after the other, so that the first ones are seen while those further down are still drawn.
   async draw(figures) {
-    this.drawn().forEach(({document}) => this.axes.remove(document));
+    for (const {document} of this.drawn()) {
+      this.axes.remove(document);
+      document.clear();
+      Bokeh.documents.splice(Bokeh.documents.indexOf(document), 1);
+    }
     const shown = this.shown = figures.map(figure => this.section(figure));
     this.figures.replaceChildren(...shown.map(each => each.section));
     this.say_numbers();
