@@ -5,9 +5,10 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
+import httpx
 import psutil
 
-from scripts.airflow.client import Client
+from scripts.airflow.client import Client, Login
 from scripts.airflow.embedded import Embedded, prepare
 from scripts.airflow.follow import wait_until_ready
 from scripts.airflow.processes import find
@@ -89,6 +90,13 @@ class Cluster:
         with closing(Client(self._airflow.url, self._airflow.keys.password, dag_id)) as client:
             wait_until_ready(self._airflow, client, self._since, Signals())
             yield client
+
+    @contextmanager
+    def http(self) -> Iterator[httpx.Client]:
+        """Requests to the api-server with a log-in."""
+        login = Login(self._airflow.url, self._airflow.keys.password)
+        with httpx.Client(base_url=self._airflow.url, auth=login, timeout=60, trust_env=False) as http:
+            yield http
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from scripts.airflow.client import Client
 from scripts.airflow.settings import ROOT, Layout
 from tests.cluster.cluster import Cluster, celery, started
 from tests.cluster.servers import database, key_prefix, silent
+from tests.conftest import MakeImages, jpeg
 from tests.fake_gcs import FakeGcs
 
 BUCKET = "bucket"
@@ -62,3 +63,11 @@ def retrain(cluster: Cluster) -> Iterator[Client]:
     """The DAG, awake."""
     with cluster.client("retrain") as client:
         yield client
+
+
+@pytest.fixture
+def source(make_images: MakeImages) -> Path:
+    """120 images of two classes, and a broken one."""
+    source = make_images({"cats": 60, "dogs": 60})
+    (source / "cats" / "broken.jpg").write_bytes(jpeg(1)[:50])
+    return source

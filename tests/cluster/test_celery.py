@@ -20,7 +20,6 @@ from pipeline.verify import verify
 from scripts.airflow.client import FINISHED, Client, Json, time_of
 from tests.cluster.asking import comes, task, tasks
 from tests.cluster.cluster import CPU, CPU_WORKERS, GPU, GPU_WORKER, Cluster
-from tests.conftest import MakeImages, jpeg
 from tests.fake_gcs import FakeGcs
 from tests.listening import addresses
 from tests.waiting import until
@@ -33,13 +32,6 @@ pytestmark = [
 
 SHARDS = {"dataset_name": "undated", "shards_per_task": 3}
 BEGUN = ("running", "success")
-
-
-@pytest.fixture
-def source(make_images: MakeImages) -> Path:
-    source = make_images({"cats": 60, "dogs": 60})
-    (source / "cats" / "broken.jpg").write_bytes(jpeg(1)[:50])
-    return source
 
 
 def wait_for_success(client: Client, run_id: str) -> None:

@@ -1,0 +1,32 @@
+"""The pages of the plugin where Airflow is on PostgreSQL, which takes no text that SQLite takes."""
+
+from pathlib import Path
+
+import pytest
+
+from scripts.airflow.client import Client, Json
+from tests.cluster.asking import comes
+from tests.cluster.cluster import Cluster
+
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.timeout(600),
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),  # the client of the bucket leaves some
+]
+
+
+def test_pages_read_postgresql(cluster: Cluster, image_training: Client, source: Path) -> None:
+    run_id = image_training.trigger({"source_uri": str(source), "dataset_name": "watched"})
+    comes(lambda: image_training.state(run_id) == "success")
+    with cluster.http() as http:
+
+        def told(dag_id: str, run_id: str) -> Json:
+            answer = http.get("/tenfold/data", params={"dag_id": dag_id, "run_id": run_id})
+            found: Json = answer.raise_for_status().json()["status"]
+            return found
+
+        assert told("image_training", run_id)["state"] == "trained"
+        rows = http.get("/tenfold/trainings.json").raise_for_status().json()["rows"]
+        assert (run_id, "trained") in [(row["run_id"], row["state"]) for row in rows]
+        for ids in (("image_training", "a\0b"), ("a\0b", run_id), ("image_training", "x" * 300)):
+            assert told(*ids)["words"] == "There is no run of this id."
