@@ -108,7 +108,7 @@ class Training {
     this.settled = found.settled;
     this.axes.reach(Math.max(...Object.values(this.columns).map(({time}) => time?.at(-1) ?? 0)));
     this.frames = found.frames;
-    if (found.figures) await this.draw(found.figures);
+    if (found.figures) await this.draw(found.figures).catch(error => this.draw_again(error));
     else this.drawn().forEach(({document}) => this.fill(document));
     this.axes.fit();
     this.say_numbers();
@@ -145,6 +145,12 @@ class Training {
       if (shown !== this.shown) return;  // others came meanwhile
       await this.draw_one(each);
     }
+  }
+
+  // What could not be drawn is brought once more by the next answer.
+  draw_again(error) {
+    this.frames = "";
+    throw error;
   }
 
   async draw_one(shown) {
