@@ -7,7 +7,7 @@
 
 A segment is closed when it is full, when a new column appears, and when its process ends; what a killed process left
 open, the next one compresses. Both files of a segment are there for a moment: they are one, and the compressed one
-counts. A row reaches the operating system within half a second after it came (pipeline/monitor/reporter.py), in one
+counts. A row reaches the operating system within a second after it came (pipeline/monitor/reporter.py), in one
 write: SIGKILL loses no more than that.
 """
 

@@ -12,9 +12,9 @@ from contextlib import suppress
 
 from pipeline.monitor.row import Row, Sink, steady_clock
 
-GATHER_S = 0.5
+GATHER_S = 1.0
 """What comes within so long is written together: to be woken for each step took three times as much as to write it,
-and for each sample half as much again. SIGKILL loses no more than this and a sample's time."""
+and for each sample, five a second, three times as much as for all of a second. SIGKILL loses no more than this."""
 log = logging.getLogger(__name__)
 
 

@@ -171,7 +171,7 @@ def test_rows_that_come_one_by_one_are_written_together() -> None:
     reporter.close()
     apart = [after - before for before, after in pairwise(sink.times)]
     assert len(sink.times) == 100
-    assert sum(each > 0.003 for each in apart) < 20  # half a second each; woken for each row it would be 99
+    assert sum(each > 0.003 for each in apart) < 20  # a second each; woken for each row it would be 99
 
 
 def test_who_waits_for_the_writing_is_not_kept_waiting() -> None:
@@ -182,4 +182,4 @@ def test_who_waits_for_the_writing_is_not_kept_waiting() -> None:
         reporter.report("batches", step, {})
         assert reporter.flush()
     reporter.close()
-    assert time.monotonic() - began < 2  # by GATHER_S it would be 25
+    assert time.monotonic() - began < 2  # by GATHER_S it would be 50
