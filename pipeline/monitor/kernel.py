@@ -40,8 +40,7 @@ class File:
 
 def number(content: bytes, name: str) -> int:
     """The whole number in a line such as `name 12`, `name: 12` or `name:  12 kB`. Raises ValueError without one."""
-    # Begun by a plain byte, where `^` would have each place looked at.
-    found = re.search(rb"\n%b:?\s+(\d+)" % name.encode(), b"\n" + content)
+    found = re.search(rb"^%b:?\s+(\d+)" % name.encode(), content, re.MULTILINE)
     if found is None:
         raise ValueError(f"there is no number called {name!r} in {content[:80]!r}")
     return int(found[1])

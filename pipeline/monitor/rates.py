@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from math import inf
 
 from pipeline.monitor.sampler import Source
 
@@ -22,5 +21,6 @@ class Rates:
         if before is None or when <= before[0]:
             return {}
         # A counter that is new or went back (an interface replaced, a disk taken out) has no rate this once.
-        grown = {name: count - before[1].get(name, inf) for name, count in counts.items()}
-        return {name: growth / (when - before[0]) for name, growth in grown.items() if growth >= 0}
+        known = {name: before[1][name] for name in counts if name in before[1]}
+        grown = {name: counts[name] - count for name, count in known.items() if counts[name] >= count}
+        return {name: growth / (when - before[0]) for name, growth in grown.items()}

@@ -90,6 +90,7 @@ def test_a_training_leaves_all_that_it_promises(trained: Trained, published: Pat
     assert (batches["step/time_ms"] >= batches["input/wait_ms"]).all()
     assert batches["step/checkpoint_ms"].tolist()[steps] > 0.5  # that of the end of the first epoch
     assert len(samples) > 0
+    assert read(run.folder / "overview", "epochs")["step"].tolist() == [1, 2]  # for the pages in Airflow
     assert not list(run.folder.rglob("*.tmp*"))
     assert_evaluated(run, published)
 
