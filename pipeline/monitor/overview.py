@@ -2,7 +2,7 @@
 
     overview/samples-00000.csv   time,step,sys/cpu_pct,...,sys/cpu_pct/max,...
 
-A row for each two seconds at first, and one for each half minute after ten hours (pipeline/monitor/window.py).
+A row for each two seconds at first, and one for each minute and a half after ten hours (pipeline/monitor/window.py).
 """
 
 from __future__ import annotations
@@ -14,6 +14,10 @@ from pipeline.monitor.row import Row
 from pipeline.monitor.window import Windows
 
 OVERVIEW = "overview"
+SHARE = 400
+"""A window is as wide as a panel of so many pixels draws it."""
+SEGMENT_BYTES = 500_000
+"""Small: those that are closed are kept by who reads them, and the open one is read each time that somebody looks."""
 
 
 class OverviewSink:
@@ -23,7 +27,7 @@ class OverviewSink:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._record, self._windows = RecordSink(folder), Windows()
+        self._record, self._windows = RecordSink(folder, SEGMENT_BYTES), Windows(SHARE)
 
     def write(self, row: Row) -> None:
         for window in self._windows.add(row):

@@ -10,10 +10,13 @@ _OF_BATCHES = ("input/wait_ms", "step/compute_ms", "step/host_ms", "step/checkpo
 
 
 class Windows:
-    """Rows of the monitor to rows for a tracker: windows of samples and of batches, and each epoch as it is."""
+    """Rows of the monitor to rows for a tracker: windows of samples and of batches, and each epoch as it is.
 
-    def __init__(self) -> None:
-        self._open = {"samples": Window(), "batches": Window()}
+    A window of a long run is one of so many parts (``share``) of it until then.
+    """
+
+    def __init__(self, share: int = 1000) -> None:
+        self._open = {"samples": Window(share), "batches": Window(share)}
 
     def add(self, row: Row) -> list[Row]:
         """Take a row; gives those that are complete with it."""
@@ -30,15 +33,16 @@ class Windows:
 class Window:
     """Mean and maximum of the rows of a few seconds, as a row: the maximum is there so that a stall does not vanish.
 
-    A window lasts max(2 s, elapsed / 1000, series / 50), where elapsed is the time since the first row, so that
-    Comet's limits (15,000 values a metric, 12,000 a minute) hold for a run of any length:
+    A window lasts max(2 s, elapsed / share, series / 50), where elapsed is the time since the first row, so that
+    Comet's limits (15,000 values a metric, 12,000 a minute) hold for a run of any length with a share of 1000:
     - A metric gets 1,000 values in the first 2,000 s and 1,000 ln(T / 2,000 s) after T seconds from there: 3,900 after
       10 hours, and 15,000 not within a lifetime.
     - A window sends 2 series values (mean and maximum), so at most 2 series / (series / 50 s) = 100 values a second,
       half of what Comet takes. 8 GPUs and the host are 128 series: 5,420 values a minute, batches included.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, share: int = 1000) -> None:
+        self._share = share
         self._begin: float | None = None
         self._opened = 0.0
         self._sums: dict[str, tuple[int, float, float]] = {}
@@ -69,7 +73,7 @@ class Window:
         return Row(self._last.kind, self._last.time, self._last.step, values)
 
     def _width(self, time: float) -> float:
-        return max(2.0, (time - (self._begin or time)) / 1000, len(self._sums) / 50)
+        return max(2.0, (time - (self._begin or time)) / self._share, len(self._sums) / 50)
 
 
 def _selected(row: Row) -> Row:

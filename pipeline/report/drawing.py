@@ -47,13 +47,18 @@ def embedded(figures: Iterable[Figure]) -> dict[str, Any]:
     places = {f"{drawn.name}-{number}": item for drawn in figures for number, item in enumerate(drawn.items)}
     if not places:
         return {}
-    document = Document()
-    with document.models.freeze():  # else all that was added is gone through again with each plot
-        for item in places.values():
-            document.add_root(item)
     roots = {item.id: place for place, item in places.items()}
     render = {"docid": "figures", "roots": roots, "root_ids": [*roots]}
-    return {"documents": {"figures": document.to_json(deferred=False)}, "render": [render]}
+    return {"documents": {"figures": document_json([*places.values()])}, "render": [render]}
+
+
+def document_json(items: Sequence[Any]) -> Any:
+    """A Bokeh document of plots, as Document.from_json of BokehJS reads it; its roots are these, in their order."""
+    document = Document()
+    with document.models.freeze():  # else all that was added is gone through again with each plot
+        for item in items:
+            document.add_root(item)
+    return document.to_json(deferred=False)
 
 
 def new_plot(title: str, x_label: str, height: int, along: str = "both") -> Any:

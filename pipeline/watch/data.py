@@ -22,9 +22,10 @@ def data(
     the answer before named as ``settled``: all before it is as it was. ``is_over`` where the run has ended. Within
     ``span`` the curves are as close as they were measured.
     """
-    told, view = load_told(training), load_view(training, span)
-    whole = load_view(training) if span else view  # the words tell of all, wherever somebody looks
-    found, drawn = columns(view, told.steps_per_epoch, told.batch_size), drawable(view, told.steps_per_epoch)
+    told = load_told(training)
+    view = load_view(training, told.steps_per_epoch, span)
+    whole = load_view(training, told.steps_per_epoch) if span else view  # the words tell of all, wherever one looks
+    found, drawn = columns(view, told.batch_size), drawable(view)
     name = f"{crc32(repr(drawn).encode()):08x}"
     after = after if name == shown else None
     return {

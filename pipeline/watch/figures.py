@@ -5,8 +5,9 @@ A source is found by its name, which is that of its columns in pipeline/watch/vi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import groupby
 from typing import Any
 
 import pandas
@@ -21,7 +22,7 @@ from bokeh.models import (
     TimedeltaTickFormatter,
 )
 
-from pipeline.report.drawing import BLUE, GREEN, GREY, VERMILLION, Figure, add_legend, embedded, new_plot
+from pipeline.report.drawing import BLUE, GREEN, GREY, VERMILLION, Figure, add_legend, document_json, new_plot
 from pipeline.report.figures import epoch_bars, learning_plots
 from pipeline.report.utilization import MOST_LINES, PANELS, WHOLE, Curve, look_of_line
 from pipeline.watch.tables import HIGHEST
@@ -30,26 +31,28 @@ from pipeline.watch.view import Drawable
 _ANYTHING = (0.0, 1.0)
 """In every column until the page fills it: Bokeh warns of axes without data."""
 TIME = "time"
-"""Name of the axis that the panels over time share; the page keeps those of several figures alike."""
+"""Name of the axis of each panel over time; the page keeps them alike."""
 
 
 @lru_cache(maxsize=32)
 def frames(drawable: Drawable) -> Sequence[dict[str, Any]]:
-    """The figures of what is drawable, for JSON: each with its name, title, the ids of its plots, and how to embed it.
+    """The figures of what is drawable, for JSON: each with its name, title and documents, which have plots.
 
-    Each is a document of its own, so that the page can draw one after the other: all at once nothing is to be seen for
-    seconds. What the sources hold comes from `columns` of a view. So all trainings alike have the same frames, which
-    take Bokeh half a second to make.
+    What the sources hold comes from `columns` of a view. So all trainings alike have the same frames, which take Bokeh
+    half a second to make.
     """
-    return [
-        {
-            "name": drawn.name,
-            "title": drawn.title,
-            "plots": [f"{drawn.name}-{number}" for number in range(len(drawn.items))],
-            "embedded": embedded([drawn]),
-        }
-        for drawn in figures(drawable)
-    ]
+    return [{"name": each.name, "title": each.title, "documents": [*_documents(each)]} for each in figures(drawable)]
+
+
+def _documents(drawn: Figure) -> Iterator[dict[str, Any]]:
+    """Each plot is one, or those are that share an axis, with the ids of their places on the page.
+
+    So that the page can draw one after the other: of all at once nothing is to be seen for seconds.
+    """
+    places = [(f"{drawn.name}-{number}", plot) for number, plot in enumerate(drawn.items)]
+    for _, together in groupby(places, key=lambda each: each[1].x_range.id):
+        names, plots = zip(*together, strict=True)
+        yield {"places": names, "json": document_json(plots)}
 
 
 def figures(drawable: Drawable) -> list[Figure]:
@@ -58,46 +61,46 @@ def figures(drawable: Drawable) -> list[Figure]:
     return [figure for figure in drawn if figure.items]
 
 
-class _Time:
-    """Panels over the time since the first sample, which are moved and zoomed together.
+def _panel(title: str, top: float | None, height: int = 190) -> Any:
+    """A plot over the time since the first sample; the page moves and zooms all of these together.
 
     The page says how far their axes go: found by Bokeh, it takes all curves of all panels each time that one is drawn.
     """
+    plot = new_plot(title, "", height, along="width")
+    plot.x_range = Range1d(name=TIME)
+    # A drag looks closer at what was measured. A fourth button would hide the third: the panel is too low.
+    closer = BoxZoomTool(dimensions="width")
+    plot.toolbar.tools = [closer, PanTool(dimensions="width"), ResetTool()]
+    plot.toolbar.active_drag = closer
+    plot.xaxis.formatter, plot.xaxis.ticker = TimedeltaTickFormatter(), TimedeltaTicker(desired_num_ticks=4)
+    if top == WHOLE:
+        plot.y_range = Range1d(0, 1.03 * top)
+        plot.yaxis.ticker = [0, 25, 50, 75, 100]
+    else:
+        plot.y_range = Range1d(tags=["from zero"])
+    ends = ColumnDataSource({"time": []}, name="ends")
+    plot.vspan(x="time", source=ends, line_color=GREY, line_alpha=0.6, line_dash="2 4")
+    return plot
 
-    def __init__(self) -> None:
-        self._range = Range1d(name=TIME)
-        self._ends = ColumnDataSource({"time": []}, name="ends")
 
-    def panel(self, title: str, top: float | None, height: int = 190) -> Any:
-        plot = new_plot(title, "", height, along="width")
-        plot.x_range = self._range
-        # A drag looks closer at what was measured. A fourth button would hide the third: the panel is too low.
-        closer = BoxZoomTool(dimensions="width")
-        plot.toolbar.tools = [closer, PanTool(dimensions="width"), ResetTool()]
-        plot.toolbar.active_drag = closer
-        plot.xaxis.formatter, plot.xaxis.ticker = TimedeltaTickFormatter(), TimedeltaTicker(desired_num_ticks=4)
-        if top == WHOLE:
-            plot.y_range = Range1d(0, 1.03 * top)
-            plot.yaxis.ticker = [0, 25, 50, 75, 100]
-        else:
-            plot.y_range = Range1d(tags=["from zero"])
-        plot.vspan(x="time", source=self._ends, line_color=GREY, line_alpha=0.6, line_dash="2 4")
-        return plot
+def _draw(plot: Any, source: ColumnDataSource, curves: Sequence[Curve]) -> None:
+    """Each curve behind its highest values, with words above and under the pointer."""
+    lines = []
+    for curve in curves:
+        if curve.column + HIGHEST in source.data:
+            plot.line(TIME, curve.column + HIGHEST, source=source, color=curve.colour, line_alpha=0.28)
+        lines.append(
+            plot.line(
+                TIME, curve.column, source=source, color=curve.colour, line_width=2.2, line_dash=curve.dash,
+                name=curve.words,
+            )
+        )  # fmt: skip
+    _tell(plot, lines)
 
-    def draw(self, plot: Any, source: ColumnDataSource, curves: Sequence[Curve]) -> None:
-        """Each curve behind its highest values, with words above and under the pointer."""
-        lines = []
-        for curve in curves:
-            if curve.column + HIGHEST in source.data:
-                plot.line(TIME, curve.column + HIGHEST, source=source, color=curve.colour, line_alpha=0.28)
-            lines.append(
-                plot.line(
-                    TIME, curve.column, source=source, color=curve.colour, line_width=2.2, line_dash=curve.dash,
-                    name=curve.words,
-                )
-            )  # fmt: skip
-        add_legend(plot, [(line.name, [line]) for line in lines])
-        plot.add_tools(HoverTool(renderers=lines, tooltips=[("$name", "$y{0.0}")], mode="mouse", visible=False))
+
+def _tell(plot: Any, lines: Sequence[Any]) -> None:
+    add_legend(plot, [(line.name, [line]) for line in lines])
+    plot.add_tools(HoverTool(renderers=list(lines), tooltips=[("$name", "$y{0.0}")], mode="mouse", visible=False))
 
 
 def _source(name: str, columns: Sequence[str]) -> ColumnDataSource:
@@ -111,16 +114,20 @@ def _with_highest(columns: Sequence[str]) -> list[str]:
 def _waiting(drawable: Drawable) -> Figure:
     if not drawable.steps:
         return Figure("waiting", "", "")
-    time, source = _Time(), _source("batches", ["wait", "rate", *_with_highest(["step/time_ms"])])
-    panels = (
-        ("Waiting for data (% of the step time)", Curve("waiting", "wait", VERMILLION), WHOLE),
-        ("Time of a step (ms)", Curve("mean; faint, the longest", "step/time_ms", BLUE), None),
-        ("Examples a second", Curve("examples", "rate", GREEN), None),
+    panels: tuple[tuple[str, Curve, list[str], float | None], ...] = (
+        ("Waiting for data (% of the step time)", Curve("waiting", "wait", VERMILLION), [], WHOLE),
+        (
+            "Time of a step (ms)",
+            Curve("mean; faint, the longest", "step/time_ms", BLUE),
+            [f"step/time_ms{HIGHEST}"],
+            None,
+        ),
+        ("Examples a second", Curve("examples", "rate", GREEN), [], None),
     )
     plots = []
-    for title, curve, top in panels:
-        plots.append(time.panel(title, top))
-        time.draw(plots[-1], source, [curve])
+    for title, curve, further, top in panels:
+        plots.append(_panel(title, top))
+        _draw(plots[-1], _source("batches", [curve.column, *further]), [curve])
     return Figure("waiting", "Does the accelerator wait?", "", tuple(plots), stacked=True)
 
 
@@ -149,24 +156,22 @@ def _machine(drawable: Drawable) -> Figure:
         (known[title], [curve for curve in known[title].curves if curve.column in columns])
         for title, columns in drawable.panels
     ]
-    time, source = _Time(), _source("samples", _with_highest([curve.column for _, curves in drawn for curve in curves]))
     plots = []
     for panel, curves in drawn:
-        plots.append(time.panel(panel.title, panel.top))
-        time.draw(plots[-1], source, curves)
+        plots.append(_panel(panel.title, panel.top))
+        _draw(plots[-1], _source("samples", _with_highest([curve.column for curve in curves])), curves)
     return Figure("machine", "What the machine did", "", tuple(plots), stacked=True)
 
 
 def _servers(drawable: Drawable) -> Figure:
     if not drawable.servers:
         return Figure("servers", "", "")
-    plot = _Time().panel("GPU, or processor where there is none (%)", WHOLE, height=260)
+    plot = _panel("GPU, or processor where there is none (%)", WHOLE, height=260)
     lines = []
     for number in drawable.servers[:MOST_LINES]:
         colour, dash = look_of_line(number)
         name = f"server {number}"
         source = _source(f"busy {number}", ["busy"])  # no other model may have its name
         lines.append(plot.line(TIME, "busy", source=source, color=colour, line_width=2, line_dash=dash, name=name))
-    add_legend(plot, [(line.name, [line]) for line in lines])
-    plot.add_tools(HoverTool(renderers=lines, tooltips=[("$name", "$y{0.0}")], mode="mouse", visible=False))
+    _tell(plot, lines)
     return Figure("servers", "All training servers", "", (plot,), stacked=True)

@@ -17,7 +17,7 @@ from pipeline.report.run import facts, read_json
 from pipeline.report.utilization import busiest, gpus
 from pipeline.runs import VERDICT
 from pipeline.watch.tables import Windows
-from pipeline.watch.view import MOST_ENDS, View, spent_by_epoch
+from pipeline.watch.view import MOST_ENDS, View
 
 LATELY_S = 60.0
 SILENT_S = 45.0
@@ -68,7 +68,7 @@ def status(told: Told, view: View, is_over: bool) -> dict[str, Any]:
         "promotion": str(told.promotion.get("verdict") or ""),
         "tiles": list(_tiles(told, view, step)),
         "sentences": _sentences(told, view),
-        "tables": _tables(told, view),
+        "tables": _tables(view),
         "facts": _facts(told),
         "described": {name: str(value) for name, value in facts(told.run)},
         "comet": str(told.result.get("comet") or ""),
@@ -153,8 +153,8 @@ def _verdict(told: Told, is_over: bool) -> str:
 def _tiles(told: Told, view: View, step: int) -> Iterator[tuple[str, str]]:
     batches, samples = _told_of(told, view.batches), _told_of(told, view.samples)
     if "step/time_ms" in batches and len(batches):
-        whole = batches["step/time_ms"].mean()
-        yield "waiting for data", percent(batches["input/wait_ms"].mean() / whole) if whole else "-"
+        wait, whole = (_per_step(batches, name) for name in ("input/wait_ms", "step/time_ms"))
+        yield "waiting for data", percent(wait / whole) if whole else "-"
         yield "a step", f"{three_digits(whole)} ms"
         yield "examples a second", three_digits(1000 * told.batch_size / whole) if whole else "-"
     if "sys/cpu_pct" in samples and len(samples):
@@ -174,6 +174,12 @@ def _told_of(told: Told, rows: Windows) -> pandas.DataFrame:
     return rows.means if told.result else lately(rows)
 
 
+def _per_step(batches: pandas.DataFrame, name: str) -> float:
+    """The mean over the steps: a window with a stall has few of them, and would weigh as much as the others."""
+    steps = batches["steps"]
+    return float((batches[name] * steps).sum() / steps.sum()) if steps.sum() else 0.0
+
+
 def lately(rows: Windows) -> pandas.DataFrame:
     """The means of the last minute that was measured."""
     times = rows.means["time"]
@@ -191,7 +197,7 @@ def _left_s(told: Told, view: View, step: int) -> float | None:
         return None
     validations = told.epochs - len(view.epochs)
     each = view.epochs["epoch/validation_s"].mean() if "epoch/validation_s" in view.epochs else 0.0
-    return float(missing * rows["step/time_ms"].mean() / 1000 + validations * each)
+    return float(missing * _per_step(rows, "step/time_ms") / 1000 + validations * each)
 
 
 def duration(seconds: float) -> str:
@@ -214,11 +220,9 @@ def _sentences(told: Told, view: View) -> dict[str, str]:
     }
     if len(view.epochs) and "loss" in view.epochs:
         found["learning"] = learning_sentence(view.epochs)
-    if told.steps_per_epoch and len(view.batches.means):
-        seconds = spent_by_epoch(view, told.steps_per_epoch)
-        whole = {str(name): float(values.sum()) for name, values in seconds.items()}
-        if sum(whole.values()):
-            found["spent"] = spent_sentence(whole, len(seconds))
+    whole = {str(name): float(seconds.sum()) for name, seconds in view.spent.items()}
+    if sum(whole.values()):
+        found["spent"] = spent_sentence(whole, len(view.spent))
     return found
 
 
@@ -226,7 +230,7 @@ def _waiting_sentence(told: Told, view: View) -> str:
     rows = _told_of(told, view.batches)
     if "step/time_ms" not in rows or not len(rows):
         return "No step was taken yet."
-    wait, whole = rows["input/wait_ms"].mean(), rows["step/time_ms"].mean()
+    wait, whole = (_per_step(rows, name) for name in ("input/wait_ms", "step/time_ms"))
     share = percent(wait / whole) if whole else "0%"
     when = "Over the training" if told.result else "In the last minute of steps"
     ends = "; dotted lines are the ends of epochs" if len(view.epochs) <= MOST_ENDS else ""
@@ -259,13 +263,13 @@ def _servers_sentence(view: View) -> str:
     )
 
 
-def _tables(told: Told, view: View) -> dict[str, dict[str, Any]]:
+def _tables(view: View) -> dict[str, dict[str, Any]]:
     """The numbers of each figure, for those who would rather read or listen, by its name."""
     found = {"machine": _table(("", "mean", "highest", "now"), _machine_rows(view))}
     if "step/time_ms" in view.batches.means and len(view.batches.means):
         found["waiting"] = _table(("", "mean", "now"), _waiting_rows(view))
-    if told.steps_per_epoch and len(view.batches.means):
-        found["spent"] = _spent_table(spent_by_epoch(view, told.steps_per_epoch))
+    if len(view.spent):
+        found["spent"] = _spent_table(view.spent)
     if len(view.epochs):
         found["learning"] = _table(("epoch", *_shown(view.epochs)), _epoch_rows(view.epochs))
     if len(view.servers) > 1:
@@ -280,7 +284,7 @@ def _table(head: tuple[str, ...], rows: Rows) -> dict[str, Any]:
 def _waiting_rows(view: View) -> Rows:
     means, last = view.batches.means, view.batches.means.iloc[-1]
     parts = {"Waiting for data in a step (ms)": "input/wait_ms", "Time of a step (ms)": "step/time_ms"}
-    return [[words, three_digits(means[name].mean()), three_digits(last[name])] for words, name in parts.items()]
+    return [[words, three_digits(_per_step(means, name)), three_digits(last[name])] for words, name in parts.items()]
 
 
 def _spent_table(seconds: pandas.DataFrame) -> dict[str, Any]:

@@ -18,14 +18,20 @@ import pandas
 
 from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import first_time, read_segment, segments, surviving
-from pipeline.report.series import Array
+from pipeline.report.series import Array, Indices
 from pipeline.report.utilization import PANELS
 
 P = TypeVar("P")
 MOST_ROWS = 2000
 """In a span that is looked at closely; no screen shows more."""
+MOST_WINDOWS = 1500
+"""Of a training as a whole: a few for each pixel of a panel."""
+MOST_KEPT = 128
+"""Segments; those of overviews take 0.3 MB each, and one that somebody looks closely at 1.2 MB."""
 TAIL_S = 1.0
 """Width of the windows of the latest rows, of which the overview has none yet."""
+NARROWEST_S = 2.0
+"""As those of the overview are at first."""
 HIGHEST = "/max"
 _DRAWN = {curve.column for panel in PANELS for curve in panel.curves}
 _OF_A_GPU = re.compile(r"gpu/\d+/(util_pct|power_w|power_limit_w|throttled_\w+|mem_(used|total)_bytes)")
@@ -52,17 +58,23 @@ class Windows(NamedTuple):
 
 
 def windows(folder: Path, kind: str, span: Span | None = None) -> Windows:
-    """All of a record in the folder of a training server; within ``span`` as closely as it was measured."""
+    """All of a record in the folder of a training server; within ``span`` as closely as it was measured.
+
+    Of batches the means also have ``steps``: how many each window has.
+    """
     overview = _overview(folder / OVERVIEW, kind)
     since = float(overview["time"].iloc[-1]) if len(overview) else 0.0
-    parts = [_split(overview), _grouped(_latest(folder / "record", kind, since), TAIL_S)]
+    evened = _evened(overview, kind)
+    parts = [evened, _grouped(_latest(folder / "record", kind, since), TAIL_S)]
     if span:
         closely = _closely(_between(folder / "record", kind, span), span)
         parts = (
             [_cut(part, span, after=False) for part in parts] + [closely] + [_cut(p, span, after=True) for p in parts]
         )
     means = pandas.concat([part.means for part in parts], ignore_index=True)
-    return Windows(means, pandas.concat([part.highest for part in parts], ignore_index=True), since)
+    if kind == "batches":
+        means["steps"] = _steps(means)
+    return Windows(means, pandas.concat([part.highest for part in parts], ignore_index=True), evened.settled)
 
 
 def epochs(folder: Path) -> pandas.DataFrame:
@@ -86,7 +98,7 @@ def _parsed(path: Path) -> pandas.DataFrame:
     return _closed(path, closed.st_mtime_ns)
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=MOST_KEPT)
 def _closed(path: Path, _mtime_ns: int) -> pandas.DataFrame:
     """A segment that never changes again, read once for all who look at it."""
     return _read(path)
@@ -102,11 +114,53 @@ def _is_drawn(column: str) -> bool:
     return name in _DRAWN or not name.startswith(_SAMPLED) or _OF_A_GPU.fullmatch(name) is not None
 
 
-def _split(overview: pandas.DataFrame) -> Windows:
+def _evened(overview: pandas.DataFrame, kind: str) -> Windows:
+    """The overview in windows as wide as each other: it begins with narrow ones, more than are seen beside the rest."""
+    if not len(overview):
+        return Windows(overview, overview)
+    first, last = (float(overview["time"].iloc[row]) for row in (0, -1))
+    width = even_width(last - first)
+    if width <= NARROWEST_S:
+        return Windows(*_split(overview), last)
+    weights = _steps(overview) if kind == "batches" else np.ones(len(overview))
+    bins = (overview["time"] // width).to_numpy()
+    starts = np.flatnonzero(np.diff(bins, prepend=-1.0))
+    means, highest = _split(overview)
+    return Windows(
+        _reduced(means, starts, lambda values: _weighted(values, weights, starts)),
+        _reduced(highest, starts, lambda values: np.fmax.reduceat(values, starts)),
+        last // width * width,
+    )
+
+
+def _reduced(rows: pandas.DataFrame, starts: Indices, reduce: Callable[[Array], Array]) -> pandas.DataFrame:
+    """A row for each of those that begin at ``starts``, with the time and step of its last one."""
+    last = rows[["time", "step"]].iloc[np.append(starts[1:], len(rows)) - 1].reset_index(drop=True)
+    values = rows.drop(columns=["time", "step"])
+    return last.join(pandas.DataFrame(reduce(values.to_numpy(dtype=float)), columns=values.columns))
+
+
+def _weighted(values: Array, weights: Array, starts: Indices) -> Array:
+    """Means, of what is known; NaN where nothing is."""
+    known = np.isfinite(values)
+    sums, of_all = (np.add.reduceat(each * weights[:, None], starts) for each in (np.where(known, values, 0.0), known))
+    return np.divide(sums, of_all, out=np.full_like(sums, np.nan), where=of_all > 0)
+
+
+def _steps(windows: pandas.DataFrame) -> Array:
+    """How many steps each has; none where a new try went back, until the overview knows of it."""
+    return np.maximum(np.diff(windows["step"].to_numpy(dtype=float), prepend=0.0), 0.0)
+
+
+def even_width(seconds: float) -> float:
+    """Of the windows of so many seconds: doubled now and then, so that a window stays as it is while they grow."""
+    return NARROWEST_S * 2.0 ** max(0, math.ceil(math.log2(max(1.0, seconds) / NARROWEST_S / MOST_WINDOWS)))
+
+
+def _split(overview: pandas.DataFrame) -> tuple[pandas.DataFrame, pandas.DataFrame]:
     highest = [name for name in overview.columns if name.endswith(HIGHEST)]
-    means = overview.drop(columns=highest)
     named = overview[["time", "step", *highest]].rename(columns=lambda name: name.removesuffix(HIGHEST))
-    return Windows(means, named)
+    return overview.drop(columns=highest), named
 
 
 def _grouped(rows: pandas.DataFrame, width: float) -> Windows:

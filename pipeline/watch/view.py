@@ -14,6 +14,7 @@ import pandas
 from pipeline.monitor.diagnosis import PARTS
 from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import first_time, record_folders, segments
+from pipeline.report.figures import MOST_EPOCHS
 from pipeline.report.series import Array
 from pipeline.report.utilization import PANELS, Curve, Panel, busiest, telling, with_gpus_together
 from pipeline.watch.tables import HIGHEST, Span, Windows, epochs, gaps, windows
@@ -43,10 +44,12 @@ _DIGITS = 5
 class View:
     """The tables of a training: the windows of server 0, its epochs, and the samples of each server by its index.
 
-    ``start`` is the time of the first sample (unix s), from which all curves are drawn.
+    ``start`` is the time of the first sample (unix s), from which all curves are drawn; ``steps_per_epoch`` is 0 where
+    a run of an earlier version did not say.
     """
 
     start: float
+    steps_per_epoch: int
     samples: Windows
     batches: Windows
     epochs: pandas.DataFrame
@@ -62,6 +65,25 @@ class View:
         """The panels of the machine that tell something, with their curves."""
         return [(panel, curves) for panel in PANELS if (curves := telling(panel, self.samples.means))]
 
+    @cached_property
+    def spent(self) -> pandas.DataFrame:
+        """Seconds of each of `PARTS` and of the validation, by epoch from 1; also of one that is under way.
+
+        The mean of a window counts for each of its steps, of which some may be of the next epoch.
+        """
+        if not self.steps_per_epoch:
+            return pandas.DataFrame()
+        means = self.batches.means
+        pieces = _by_epoch(means["step"].to_numpy(), self.steps_per_epoch)
+        parts = {
+            words: means[f"{name}_ms"].fillna(0).to_numpy()[pieces["window"]] * pieces["steps"] / 1000
+            for words, name in PARTS.items()
+            if f"{name}_ms" in means
+        }
+        seconds = pandas.DataFrame(parts, columns=[*PARTS]).fillna(0.0).groupby(pieces["epoch"]).sum()
+        validation = self.epochs.set_index("step").get("epoch/validation_s", pandas.Series(dtype=float))
+        return seconds.assign(validation=validation.reindex(seconds.index).fillna(0.0))
+
 
 def start_of(training: Path) -> float:
     """The time of the first sample of all servers (unix s); 0 where there is none yet."""
@@ -74,13 +96,13 @@ def start_of(training: Path) -> float:
     return min(found, default=0.0)
 
 
-def load_view(training: Path, span: Span | None = None) -> View:
+def load_view(training: Path, steps_per_epoch: int, span: Span | None = None) -> View:
     """Read what is drawn of a training, within ``span`` as closely as it was measured."""
     servers = {
         index: _together(windows(folder.parent, "samples", span)) for index, folder in record_folders(training).items()
     }
     batches = windows(training, "batches", span)
-    return View(start_of(training), servers[0], batches, epochs(training), servers)
+    return View(start_of(training), steps_per_epoch, servers[0], batches, epochs(training), servers)
 
 
 def _together(samples: Windows) -> Windows:
@@ -88,14 +110,14 @@ def _together(samples: Windows) -> Windows:
     return Windows(with_gpus_together(means), with_gpus_together(highest), settled)
 
 
-def columns(view: View, steps_per_epoch: int, batch_size: int) -> dict[str, Columns]:
+def columns(view: View, batch_size: int) -> dict[str, Columns]:
     """What the sources of the figures hold, by their names; times are in ms from the start, as Bokeh has them."""
     found = {"samples": _samples(view), "batches": _batches(view, batch_size), "ends": _ends(view)}
     found |= {name: _epochs(view.epochs, name) for name in LEARNING if name in view.epochs}
     if len(view.servers) > 1:
         found |= {f"busy {index}": _busy(view, samples) for index, samples in view.servers.items()}
-    if steps_per_epoch:
-        found["spent"] = _spent(view, steps_per_epoch)
+    if view.steps_per_epoch:
+        found["spent"] = _spent(view)
     return found
 
 
@@ -149,26 +171,25 @@ def _busy(view: View, samples: Windows) -> Columns:
     return {name: found[name] for name in ("time", "busy")}
 
 
-def _spent(view: View, steps_per_epoch: int) -> Columns:
+def _spent(view: View) -> Columns:
     """Seconds of each part of the time, a row an epoch: the mean of a window counts for each of its steps."""
-    seconds = spent_by_epoch(view, steps_per_epoch)
+    seconds = view.spent.tail(MOST_EPOCHS)
     found = {"epoch": _listed(seconds.index.to_numpy(dtype=float))}
     return found | {str(name): _listed(values.to_numpy(dtype=float)) for name, values in seconds.items()}
 
 
-def spent_by_epoch(view: View, steps_per_epoch: int) -> pandas.DataFrame:
-    """Seconds of each of `PARTS` and of the validation, by epoch from 1; also of one that is under way."""
-    means = view.batches.means
-    steps = means["step"].to_numpy(dtype=float)
-    counts = np.diff(steps, prepend=0.0)
-    epoch = pandas.Series((np.maximum(steps - 1, 0) // steps_per_epoch + 1).astype(int), name="epoch")
-    parts = {
-        words: (means[f"{name}_ms"].fillna(0).to_numpy() * counts / 1000 if f"{name}_ms" in means else 0 * counts)
-        for words, name in PARTS.items()
-    }
-    seconds = pandas.DataFrame(parts).groupby(epoch).sum()
-    validation = view.epochs.set_index("step").get("epoch/validation_s", pandas.Series(dtype=float))
-    return seconds.assign(validation=validation.reindex(seconds.index).fillna(0.0))
+def _by_epoch(last_steps: Array, steps_per_epoch: int) -> pandas.DataFrame:
+    """Windows cut at the ends of the epochs: the steps of each piece, and the numbers of its window and its epoch."""
+    last_steps = np.maximum.accumulate(last_steps)  # a new try goes back, until the overview knows of it
+    ends = np.arange(steps_per_epoch, last_steps[-1] if len(last_steps) else 0, steps_per_epoch)
+    lasts = np.union1d(last_steps[last_steps > 0], ends).astype(int)
+    return pandas.DataFrame(
+        {
+            "steps": np.diff(lasts, prepend=0),
+            "window": np.searchsorted(last_steps, lasts),
+            "epoch": (lasts - 1) // steps_per_epoch + 1,
+        }
+    )
 
 
 def _listed(values: Array, digits: int = _DIGITS) -> list[float | None]:
@@ -179,13 +200,12 @@ def _listed(values: Array, digits: int = _DIGITS) -> list[float | None]:
     return [value if value == value else None for value in rounded.tolist()]
 
 
-def drawable(view: View, steps_per_epoch: int) -> Drawable:
+def drawable(view: View) -> Drawable:
     """What there is to draw of a training now."""
-    spent = spent_by_epoch(view, steps_per_epoch) if steps_per_epoch else pandas.DataFrame()
     return Drawable(
         steps=len(view.batches.means) > 0,
         panels=tuple((panel.title, tuple(curve.column for curve in curves)) for panel, curves in view.panels),
         learning=tuple(name for name in LEARNING if name in view.epochs),
-        spent=tuple(str(name) for name, seconds in spent.items() if seconds.sum() > 0),
+        spent=tuple(str(name) for name, seconds in view.spent.items() if seconds.sum() > 0),
         servers=tuple(view.servers) if len(view.servers) > 1 else (),
     )

@@ -136,9 +136,14 @@ def _rows(summaries: "Summaries", runs: Sequence[Found]) -> Iterator[dict[str, A
         yield {**ids, "start": run.start and run.start.isoformat(), **asdict(next(told) if run.training else GONE)}
 
 
-def run_page() -> HTMLResponse:
+def run_page(request: Request) -> HTMLResponse:
     """The page of a run. It asks `data` for all that it shows, also whether there is such a run."""
-    return _page("run.html")
+    page = _page("run.html")
+    if "other_run_id" not in request.query_params:
+        # What static/run.js asks for first; so it is on its way while the browser still reads the scripts.
+        query = request.scope["query_string"].decode("latin-1")
+        page.headers["Link"] = f"<data?{query}>; rel=preload; as=fetch; crossorigin"
+    return page
 
 
 def _page(name: str) -> HTMLResponse:

@@ -20,8 +20,8 @@ Produce = Callable[[int], None]
 """Makes the batch of a number, in whatever time that takes."""
 
 
-def job(folder: Path, batches: Iterator[int], steps: int = 150, host_s: float = 0.0) -> Verdict:
-    """The verdict on so many steps of 20 ms, from a record in ``folder``."""
+def job(folder: Path, batches: Iterator[int], steps: int = 150, host_s: float = 0.0, step_s: float = STEP_S) -> Verdict:
+    """The verdict on so many steps, from a record in ``folder``."""
     clock = StepClock()
     with open_monitor(folder) as monitor:
         clock.pause()
@@ -29,7 +29,7 @@ def job(folder: Path, batches: Iterator[int], steps: int = 150, host_s: float = 
             clock.hosted()
             next(batches)
             clock.waited()
-            time.sleep(STEP_S)
+            time.sleep(step_s)
             clock.computed()
             time.sleep(host_s)
             clock.hosted()

@@ -183,9 +183,10 @@ class Tab(Seen):
         return blank(plots)
 
     def check(self, url: str) -> None:
-        """Nothing was complained of, and nothing asked of another host."""
+        """Nothing was complained of, nothing asked of another host, and what the page's header names once."""
         assert [each for each in self.complaints if OF_AIRFLOW not in each] == []
         assert {urlsplit(each).netloc for each in self.requests if each.startswith("http")} == {urlsplit(url).netloc}
+        assert len([each for each in self.requests if "/data?" in each and "shown=" not in each]) == 1
 
 
 def test_a_training_is_started_by_the_form_and_watched_until_it_has_trained(
@@ -247,7 +248,7 @@ def test_a_drag_asks_for_all_that_was_measured_and_reset_brings_the_whole_back(l
         assert "end=" in asked.value.url
         (begin, end), *others = times_shown(tab.frame)
         assert 0 < begin < end < 30_000
-        assert others == [[begin, end]] * 2  # all figures over time are moved together
+        assert others == [[begin, end]] * (panels_over_time(tab.frame) - 1)  # all are moved together
         until(lambda: rows_between(tab, begin, end) > 4 * (end - begin) / 1000, 30)
         panel.hover()
         with tab.page.expect_request(lambda request: "/data?" in request.url and "start=" not in request.url):
@@ -258,10 +259,17 @@ def test_a_drag_asks_for_all_that_was_measured_and_reset_brings_the_whole_back(l
 
 
 def times_shown(page: Page | Frame) -> list[list[float]]:
-    """From when to when the figures go that are over time, in ms."""
+    """From when to when the panels go that are over time, in ms."""
     axes = "Bokeh.documents.map(each => each.get_model_by_name('time')).filter(each => each)"
     found: list[list[float]] = page.evaluate(f"{axes}.map(({{start, end}}) => [start, end])")
     return found
+
+
+def panels_over_time(page: Page | Frame) -> int:
+    """How many there are."""
+    count = page.locator(", ".join(f"[id^={name}-]" for name in ("waiting", "machine", "servers"))).count()
+    assert count > 4
+    return count
 
 
 def rows_between(tab: Tab, begin: float, end: float) -> int:
@@ -297,7 +305,7 @@ def test_other_figures_replace_those_that_are_shown(logged_in: LoggedIn, rich: s
         assert blank(seen.page.locator(".plots > div")) == []
         one, *others = times_shown(seen.page)
         assert one[0] > 0
-        assert others == [one] * 2  # and none of those before
+        assert others == [one] * (panels_over_time(seen.page) - 1)  # and none of those before
         assert seen.complaints == []
 
 
@@ -314,10 +322,10 @@ def test_two_runs_lie_beside_each_other(ui: Ui, logged_in: LoggedIn, trained: st
         (begin, end), *others = times_shown(seen.page)
         assert begin == 0 < end
         assert others == [[begin, end]] * len(others)
-        assert heights(seen.page, "batches", 0) == [103, 103]  # percents
-        for source, number in (("batches", 1), ("batches", 2), ("loss", 0)):
-            one, other = heights(seen.page, source, number)
-            assert one == other > 0, (source, number)
+        assert heights(seen.page, "Waiting for data (% of the step time)") == [103, 103]
+        for title in ("Time of a step (ms)", "Examples a second", "Loss"):
+            one, other = heights(seen.page, title)
+            assert one == other > 0, title
         told = differences(seen.page)
         assert told["model"] == "small_cnn\tresnet50"
         assert all(len({*values.split("\t")}) == 2 for values in told.values()), told
@@ -336,10 +344,10 @@ def differences(page: Page) -> dict[str, str]:
     return found
 
 
-def heights(page: Page, source: str, number: int) -> list[float]:
-    """How far the axis of a plot goes up, of each training: by a source of its figure, and its number in that."""
-    figures = f"Bokeh.documents.filter(each => each.get_model_by_name('{source}'))"
-    found: list[float] = page.evaluate(f"{figures}.map(each => each.roots()[{number}].y_range.end)")
+def heights(page: Page, title: str) -> list[float]:
+    """How far the axis of a plot goes up, of each training."""
+    plots = f"Bokeh.documents.flatMap(each => each.roots()).filter(each => each.title.text == '{title}')"
+    found: list[float] = page.evaluate(f"{plots}.map(each => each.y_range.end)")
     return found
 
 

@@ -306,6 +306,14 @@ def test_the_page_and_its_files_come_with_a_strict_policy(client: Client) -> Non
     assert "<style" not in page
 
 
+def test_the_page_of_a_run_names_what_it_will_ask_first(client: Client, runs: None) -> None:
+    """The browser asks while it reads the scripts: for the same address, or it is asked twice."""
+    who, query = logged_in("viewer", "us"), "dag_id=ours&run_id=a%20%3E%2B"
+    link = client.get(f"/run?{query}", headers=who).headers["Link"]
+    assert link == f"<data?{query}>; rel=preload; as=fetch; crossorigin"
+    assert "Link" not in client.get(f"/run?{query}&other_dag_id=ours&other_run_id=b", headers=who).headers
+
+
 @pytest.mark.parametrize("text", ['{"settings": {"model": "\\ud800"}}', '{"settings": {"epochs": NaN}}', "[]", "{"])
 def test_what_others_wrote_into_a_training_breaks_no_tab(client: Client, runs: None, trained: Path, text: str) -> None:
     (trained / "run.json").write_text(text)

@@ -14,7 +14,7 @@ from pipeline.monitor.record import RecordSink, segments
 from pipeline.monitor.row import Row
 from pipeline.monitor.window import Windows
 from pipeline.watch import tables
-from pipeline.watch.tables import MOST_ROWS, Span, gaps, of_span, windows
+from pipeline.watch.tables import MOST_ROWS, MOST_WINDOWS, NARROWEST_S, Span, even_width, gaps, of_span, windows
 
 BEGIN = 1e9
 
@@ -59,7 +59,7 @@ def test_a_record_without_an_overview_is_all_latest(tmp_path: Path) -> None:
 def test_nothing_at_all_is_an_empty_table(tmp_path: Path) -> None:
     found = windows(tmp_path, "batches")
     assert (len(found.means), found.settled) == (0, 0.0)
-    assert list(found.means) == ["time", "step"]
+    assert list(found.means) == ["time", "step", "steps"]
 
 
 def test_a_span_is_as_close_as_it_was_measured_and_the_rest_is_as_before(tmp_path: Path) -> None:
@@ -87,6 +87,46 @@ def test_few_segments_are_read_for_a_span(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(tables, "read_segment", lambda path, _: read.append(path) or record.read_segment(path))
     windows(folder, "samples", Span(BEGIN + 500, BEGIN + 510))
     assert 0 < len([path for path in read if path.parent.name == "record"]) < 6
+
+
+@pytest.mark.parametrize(
+    ("seconds", "width"), [(0, 2), (3000, 2), (3001, 4), (6000, 4), (6001, 8), (36_000, 32), (1e7, 8192)]
+)
+def test_windows_are_doubled_as_a_training_goes_on(seconds: float, width: float) -> None:
+    assert even_width(seconds) == width
+    assert width == NARROWEST_S or MOST_WINDOWS / 2 < seconds / width <= MOST_WINDOWS
+
+
+def overview_of(folder: Path, stalled: int, count: int) -> None:
+    """Windows of two seconds with a hundred steps of 20 ms each; one has a single step of 2,000 ms."""
+    sink, step = RecordSink(folder / "overview"), 0
+    for number in range(count):
+        steps, milliseconds = (1, 2000.0) if number == stalled else (100, 20.0)
+        step += steps
+        values = {"step/time_ms": milliseconds, "step/time_ms/max": milliseconds}
+        sink.write(Row("batches", BEGIN + 2 * number + 1, step, values))
+    sink.close()
+
+
+def test_windows_of_a_long_training_are_as_wide_as_each_other_and_each_step_weighs_the_same(tmp_path: Path) -> None:
+    overview_of(tmp_path, stalled=1000, count=3600)
+    means, highest, _ = windows(tmp_path, "batches")
+    assert len(means) == len(highest) == 900
+    assert np.diff(means["time"]).tolist() == [8.0] * 899
+    assert means["steps"].sum() == means["step"].iloc[-1] == 3599 * 100 + 1
+    assert np.flatnonzero(means["step/time_ms"] != 20).tolist() == [250]
+    assert means["step/time_ms"][250] == pytest.approx((2000 + 300 * 20) / 301)
+    assert (highest["step/time_ms"][250], highest["step/time_ms"].drop(250).max()) == (2000, 20)
+
+
+def test_what_is_settled_stays_while_a_training_goes_on(tmp_path: Path) -> None:
+    before, after = (tmp_path / f"{count}" for count in (3601, 3607))
+    for folder in (before, after):
+        overview_of(folder, stalled=5, count=int(folder.name))
+    first, second = (windows(folder, "batches") for folder in (before, after))
+    kept = first.means["time"] <= first.settled
+    assert (len(first.means), kept.sum()) == (901, 900)
+    pandas.testing.assert_frame_equal(second.means[: kept.sum()], first.means[kept])
 
 
 @pytest.mark.parametrize(

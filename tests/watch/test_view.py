@@ -7,12 +7,14 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas
 import pytest
 
 from pipeline.monitor.row import Row
 from pipeline.watch.data import data, span_of
-from pipeline.watch.status import duration, load_told, status
-from pipeline.watch.view import drawable, load_view
+from pipeline.watch.status import _per_step, duration, load_told, status
+from pipeline.watch.view import _by_epoch, drawable, load_view
 from tests.report.rich import SERVERS, Records, rich_run
 
 EPOCHS, STEPS = 6, 60
@@ -33,21 +35,26 @@ def describe(folder: Path, epochs: int) -> None:
 
 
 def told(run: Path, is_over: bool = False) -> dict[str, Any]:
-    return status(load_told(run), load_view(run), is_over)
+    return status(load_told(run), load_view(run, STEPS), is_over)
 
 
 def test_all_figures_have_their_sources(run: Path) -> None:
     drawn = data(run, is_over=False)
     assert [figure["name"] for figure in drawn["figures"]] == ["waiting", "learning", "spent", "machine", "servers"]
-    embedded = [json.dumps(figure["embedded"]) for figure in drawn["figures"]]
+    documents = [json.dumps(each["json"]) for figure in drawn["figures"] for each in figure["documents"]]
     for name, columns in drawn["columns"].items():
-        # The page finds a source by its name, and Bokeh refuses where another model of a figure has it as well.
-        counts = [text.count(f'"name": "{name}"') for text in embedded]
+        # The page finds a source by its name, and Bokeh refuses where another model of a document has it as well.
+        counts = [text.count(f'"name": "{name}"') for text in documents]
         assert max(counts) == 1, name
-        assert counts.count(1) == (3 if name == "ends" else 1), name  # the ends of the epochs are in all over time
         assert len({len(values) for values in columns.values()}) == 1, name
     assert {f"busy {index}" for index in range(SERVERS)} < drawn["columns"].keys()
     json.dumps(drawn, allow_nan=False)
+
+
+def test_each_plot_is_a_document_but_those_that_share_an_axis(run: Path) -> None:
+    places = [each["places"] for figure in data(run, is_over=False)["figures"] for each in figure["documents"]]
+    assert places[:5] == [("waiting-0",), ("waiting-1",), ("waiting-2",), ("learning-0", "learning-1"), ("spent-0",)]
+    assert {len(each) for each in places[5:]} == {1}
 
 
 def test_where_the_time_of_each_epoch_went_is_that_of_its_steps(run: Path) -> None:
@@ -55,6 +62,22 @@ def test_where_the_time_of_each_epoch_went_is_that_of_its_steps(run: Path) -> No
     assert spent["epoch"] == list(range(1, EPOCHS + 1))
     assert sum(filter(None, spent["computing"])) == pytest.approx(EPOCHS * STEPS * 0.060, rel=0.02)
     assert sum(filter(None, spent["waiting for data"])) == pytest.approx(EPOCHS * STEPS * 0.020, rel=0.15)
+
+
+def test_a_window_of_two_epochs_counts_in_both() -> None:
+    pieces = _by_epoch(np.array([30, 50, 130, 120]), steps_per_epoch=40)  # 120: a new try that went back
+    assert pieces.to_dict("list") == {
+        "steps": [30, 10, 10, 30, 40, 10],
+        "window": [0, 1, 1, 2, 2, 2],
+        "epoch": [1, 1, 2, 2, 3, 4],
+    }
+    assert len(_by_epoch(np.empty(0), steps_per_epoch=40)) == 0
+
+
+def test_a_stall_of_one_step_is_no_more_than_a_step_in_a_mean() -> None:
+    batches = pandas.DataFrame({"steps": [99.0, 1.0], "step/time_ms": [20.0, 2020.0]})
+    assert _per_step(batches, "step/time_ms") == 40
+    assert _per_step(batches[:0], "step/time_ms") == 0
 
 
 def test_what_is_newer_than_what_was_settled_comes_alone(run: Path) -> None:
@@ -99,10 +122,10 @@ def test_a_closer_look_has_more_points(run: Path) -> None:
 def test_equal_curves_have_equal_frames_and_others_have_others(run: Path, tmp_path: Path) -> None:
     other = rich_run(tmp_path / "other", epochs=1, steps=20)
     describe(other, epochs=1)
-    of_both = [drawable(load_view(folder), STEPS) for folder in (run, other)]
+    of_both = [drawable(load_view(folder, STEPS)) for folder in (run, other)]
     assert of_both[0] == of_both[1]
     assert data(run, is_over=False)["figures"] is data(other, is_over=False)["figures"]  # made once
-    assert drawable(load_view(run), 0).spent == ()
+    assert drawable(load_view(run, 0)).spent == ()
 
 
 @pytest.mark.parametrize(
@@ -127,7 +150,7 @@ def test_the_state_of_one_that_goes_on(
     run: Path, monkeypatch: pytest.MonkeyPatch, epochs: int, state: str, words: str
 ) -> None:
     describe(run, epochs)
-    last = float(load_view(run).samples.means["time"].iloc[-1])
+    last = float(load_view(run, STEPS).samples.means["time"].iloc[-1])
     monkeypatch.setattr(time, "time", lambda: last + 1)
     found = told(run)
     assert (found["state"], found["words"][: len(words)]) == (state, words)

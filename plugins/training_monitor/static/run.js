@@ -6,8 +6,10 @@ const EVERY_MS = 5000, AT_REST_MS = 60000, FEW = 8;
 const OVER = ["trained", "stopped", "none", "unknown"];
 
 class Training {
-  constructor(ids, place, number, axes, on_described) {
+  // The browser began to ask for the `first` address with the page, whose header names it.
+  constructor(ids, first, place, number, axes, on_described) {
     this.ids = ids;
+    this.first = first;
     this.on_described = on_described;
     this.place = place;
     this.number = number;
@@ -43,7 +45,9 @@ class Training {
 
   ask_data() {
     const part = this.closer ? {start: this.closer[0], end: this.closer[1]} : this.settled === null ? {} : {after: this.settled};
-    return ask("data", {...this.ids, ...part, shown: this.frames});
+    const address = this.first ?? `data?${new URLSearchParams({...this.ids, ...part, shown: this.frames})}`;
+    this.first = null;
+    return ask(address);
   }
 
   say_refused(words) {
@@ -109,13 +113,14 @@ class Training {
     this.axes.reach(Math.max(...Object.values(this.columns).map(({time}) => time?.at(-1) ?? 0)));
     this.frames = found.frames;
     if (found.figures) await this.draw(found.figures).catch(error => this.draw_again(error));
-    else this.drawn().forEach(({document}) => this.fill(document));
+    else this.drawn().forEach(document => this.fill(document));
     this.axes.fit();
     this.say_numbers();
   }
 
+  // The documents of figures that there are views of.
   drawn() {
-    return this.shown.filter(({document}) => document);
+    return this.shown.flatMap(({parts}) => parts).flatMap(({document}) => document ?? []);
   }
 
   // What was settled before stays, where that was asked for; the rest is replaced.
@@ -128,9 +133,9 @@ class Training {
     this.columns[name] = columns;
   }
 
-  // One figure after the other, so that the first ones are seen while those further down are still drawn.
+  // One plot after the other, so that the first ones are seen while those further down are still drawn.
   async draw(figures) {
-    for (const {document} of this.drawn()) {
+    for (const document of this.drawn()) {
       this.axes.remove(document);
       document.clear();
       Bokeh.documents.splice(Bokeh.documents.indexOf(document), 1);
@@ -141,9 +146,14 @@ class Training {
     await painted();
     performance.mark("numbers shown");  // benchmarks/plugin.py reads these
     await loaded;
-    for (const each of shown) {
-      if (shown !== this.shown) return;  // others came meanwhile
-      await this.draw_one(each);
+    for (const {name, parts, section} of shown) {
+      for (const part of parts) {
+        if (shown !== this.shown) return;  // others came meanwhile
+        await this.draw_part(part);
+      }
+      while (!parts.every(({document}) => document.is_idle)) await painted();
+      section.setAttribute("data-drawn", "");
+      performance.mark(`${name} drawn`);
     }
   }
 
@@ -153,25 +163,22 @@ class Training {
     throw error;
   }
 
-  async draw_one(shown) {
-    const {documents, render} = shown.embedded;
-    for (const item of render)
-      for (const id of Object.keys(item.roots)) item.roots[id] = this.place_of(item.roots[id]);
-    const [views] = await Bokeh.embed.embed_items(documents, render);
-    shown.document = views.roots[0].model.document;
-    this.fill(shown.document);
-    this.axes.add(shown.document, shown.places);
+  async draw_part(part) {
+    // Filled before it has views: each change after that would paint it again.
+    part.document = Bokeh.require("document").Document.from_json(part.json);
+    this.fill(part.document);
+    this.axes.add(part.document, part.places);
     this.axes.fit();
-    while (!shown.document.is_idle) await painted();
+    const places = part.places.map(each => document.getElementById(this.place_of(each)));
+    await Bokeh.embed.add_document_standalone(part.document, places[0], places);
+    this.axes.fit();  // Bokeh may have set ranges of its own meanwhile
     await painted();
-    shown.section.setAttribute("data-drawn", "");
-    performance.mark(`${shown.name} drawn`);
   }
 
   fill(document) {
     for (const [name, columns] of Object.entries(this.columns)) {
       const source = document.get_model_by_name(name);
-      if (source) source.data = Object.fromEntries(Object.entries(columns).map(([key, values]) => [key, values.map(value => value ?? NaN)]));
+      if (source) source.data = Object.fromEntries(Object.keys(source.data).map(key => [key, columns[key].map(value => value ?? NaN)]));
     }
   }
 
@@ -185,12 +192,12 @@ class Training {
     }
   }
 
-  section({name, title, plots: places, embedded}) {
+  section({name, title, documents}) {
     const sentence = element("p");
     const numbers = element("details", {}, element("summary", {}, "Numbers"));
-    const plots = element("div", {class: "plots", role: "img"}, ...places.map(each => element("div", {id: this.place_of(each)})));
+    const plots = element("div", {class: "plots", role: "img"}, ...documents.flatMap(({places}) => places).map(each => element("div", {id: this.place_of(each)})));
     const section = element("section", {}, element("h2", {}, title), sentence, plots, numbers);
-    return {name, places, embedded, sentence, numbers, plots, section};
+    return {name, parts: documents, sentence, numbers, plots, section};
   }
 
   place_of(plot) {
@@ -245,9 +252,10 @@ const trainings = all.map((ids, number) => {
   const place = element("article", {"aria-label": `${ids.dag_id}, ${ids.run_id}`});
   main.append(place);
   if (all.length > 1) place.append(element("p", {class: "soft"}, `${ids.dag_id}: `, run_link(ids, ids.run_id)));
-  return new Training(ids, place, number, axes, () => say_differences(trainings));
+  const first = all.length === 1 ? `data${location.search}` : null;
+  return new Training(ids, first, place, number, axes, () => say_differences(trainings));
 });
-trainings.forEach(training => training.again());
+trainings.forEach(training => training.turn());
 
 // What two trainings were told differently; nothing beside one alone.
 function say_differences(trainings) {

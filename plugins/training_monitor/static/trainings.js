@@ -123,7 +123,7 @@ class Trainings {
   async take(query, before) {
     let found;
     try {
-      found = await ask("trainings.json", query);
+      found = await ask(`trainings.json?${new URLSearchParams(query)}`);
     } catch (error) {
       if (!(error instanceof Refused)) throw error;
       this.alert.textContent = error.message;
