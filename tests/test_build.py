@@ -25,6 +25,7 @@ from pipeline.shard import write_range
 from pipeline.upload import commit, copy_range
 from pipeline.verify import verify
 from tests.conftest import MakeImages, jpeg
+from tests.writes import writes
 
 
 def changed(settings: Settings, **values: object) -> Settings:
@@ -109,9 +110,9 @@ def test_the_same_images_give_the_same_bytes_and_version(settings: Settings, tmp
 
 def test_a_second_run_does_nothing(settings: Settings):
     folder = Path(build(settings)["dataset"])
-    before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    before = writes(folder.iterdir())
     assert build(settings)["already_complete"] is True
-    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+    assert writes(folder.iterdir()) == before
     assert planned(settings) == []
 
 
@@ -222,14 +223,14 @@ def test_a_shard_whose_result_is_damaged_is_written_again(settings: Settings, da
 def test_only_missing_shards_are_written(settings: Settings):
     ranges = planned(settings)
     write_range(ranges[0], silently)
-    written = {path: path.stat().st_mtime_ns for path in Path(settings.workspace).rglob("*.tfrecord")}
+    written = writes(Path(settings.workspace).rglob("*.tfrecord"))
     assert len(written) == 5
     victim = min(written)
     victim.unlink()
     counted: list[int] = []
     write_range(ranges[0], counted.append)
     assert sum(counted) == len(ranges[0].read_bytes().splitlines()) - 1
-    again = {path: path.stat().st_mtime_ns for path in written}
+    again = writes(written)
     assert {path for path in written if again[path] != written[path]} == {victim}
 
 

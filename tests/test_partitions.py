@@ -13,6 +13,7 @@ from pipeline.partitions import newest_partitions, save_partition
 from pipeline.workspace import name_folder
 from tests.conftest import MakeImages, jpeg
 from tests.published import publish
+from tests.writes import writes
 
 A, B, C = "a" * 16, "b" * 16, "c" * 16
 
@@ -46,9 +47,9 @@ def test_the_newest_come_first(settings: Settings, saved: list[tuple[str, str]],
 def test_the_same_is_not_written_again(settings: Settings):
     path = name_folder(settings) / "partitions" / "2026-01-02.json"
     save_partition(name_folder(settings), "2026-01-02", A)
-    first = path.stat()
+    first = writes([path])
     save_partition(name_folder(settings), "2026-01-02", A)
-    assert path.stat() == first
+    assert writes([path]) == first
     save_partition(name_folder(settings), "2026-01-02", B)
     assert json.loads(path.read_bytes()) == {"partition": "2026-01-02", "version": B}
 
@@ -83,9 +84,9 @@ def test_each_date_points_to_what_was_built_of_it_last(make_images: MakeImages, 
     first, second = built(source, settings, 1), built(source, settings, 2)
     pointer = name_folder(settings) / "partitions" / "2026-01-01.json"
     assert newest_partitions(settings, 5) == {"2026-01-02": second, "2026-01-01": first}
-    before = pointer.stat()
+    before = writes([pointer])
     assert built(source, settings, 1) == first  # found complete
-    assert pointer.stat() == before
+    assert writes([pointer]) == before
     (source / "2026-01-01" / "cats" / "new.jpg").write_bytes(jpeg(1))
     again = built(source, settings, 1)
     assert newest_partitions(settings, 5) == {"2026-01-02": second, "2026-01-01": again}

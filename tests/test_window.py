@@ -28,6 +28,7 @@ from pipeline.workspace import name_folder
 from tests.fake_gcs import FakeGcs
 from tests.published import publish
 from tests.test_dataset_schema import problems
+from tests.writes import writes
 
 DAYS = {"2026-01-01": range(12), "2026-01-02": range(20, 32), "2026-01-10": range(40, 55)}
 """Dates, and the numbers of their images: the colour of an image is its number."""
@@ -124,11 +125,11 @@ def test_it_is_a_data_set_that_holds_no_shard(settings: Settings):
 
 def test_the_same_versions_are_the_same_window_and_nothing_is_written(settings: Settings):
     window = newest_dataset(settings)
-    stats = [path.stat() for path in window.iterdir()]
+    before = writes(window.iterdir())
     assert newest_dataset(settings) == window
     save_partition(name_folder(settings), "2026-01-11", load(window).window["2026-01-10"])
     assert newest_dataset(changed(settings, window=4)) == window  # a date with the images of another one
-    assert [path.stat() for path in window.iterdir()] == stats
+    assert writes(window.iterdir()) == before
     assert newest_dataset(changed(settings, window=3)) != window  # without the first date
 
 

@@ -9,12 +9,14 @@ import pytest
 
 from pipeline.config import settings_from
 from pipeline.dataset import load
+from pipeline.storage import Place
 from pipeline.window import newest_dataset
 from scripts.airflow.client import Client
 from tests.cluster.asking import comes
 from tests.cluster.cluster import Cluster
 from tests.cluster.conftest import SETTINGS
 from tests.conftest import jpeg
+from tests.writes import writes
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
@@ -45,17 +47,16 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 class Made(NamedTuple):
     """All that was published, and trained on it."""
 
-    files: dict[Path, tuple[int, int]]
-    """Size and time of the last change of every file of the data set name."""
+    files: dict[Place, object]
+    """The last write of every file of the data set name."""
     datasets: set[Path]
     trainings: set[Path]
 
 
 def made(workspace: Path) -> Made:
     folder = workspace / "datasets" / "dated"
-    files = {path: path.stat() for path in folder.rglob("*") if path.is_file()}
     return Made(
-        {path: (stat.st_size, stat.st_mtime_ns) for path, stat in files.items()},
+        writes(folder.rglob("*")),
         set(folder.glob("*/dataset.json")),
         set((workspace / "runs" / "retrain-dated").glob("*/result.json")),
     )

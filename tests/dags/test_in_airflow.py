@@ -19,6 +19,7 @@ from scripts.airflow.settings import ROOT, Layout
 from scripts.airflow.signals import Signals
 from tests.conftest import MakeImages, jpeg
 from tests.waiting import until
+from tests.writes import writes
 
 pytestmark = pytest.mark.long
 TASK = "upload.approve"
@@ -177,13 +178,13 @@ def test_any_task_may_be_cleared(airflow: Embedded, client: Client, make_images:
     run_id = client.trigger(conf)
     assert _ended(client, run_id) == "success"
     folder = Path(conf["workspace"]) / "datasets"
-    published = {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()}
+    published = writes(folder.rglob("*"))
     assert len(published) > 13
 
     for task_id in ("upload.commit", "upload.copy", "shard.write", "shard.plan", "extract"):
         _clear(airflow, run_id, task_id)
         assert _ended(client, run_id) == "success", task_id
-        assert {path: path.stat().st_mtime_ns for path in folder.rglob("*") if path.is_file()} == published, task_id
+        assert writes(folder.rglob("*")) == published, task_id
 
     (source / "cats" / "one-more.jpg").write_bytes(jpeg(999))  # the run finds other images than the first time
     _clear(airflow, run_id, "extract")

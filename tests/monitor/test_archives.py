@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.monitor.archives import Try, archives, recover, upload_command
+from tests.writes import writes
 
 KEY = "c0ffee" * 6
 LINES = b'{"type": "metric_msg", "payload": {"a": 1}}\n{"type": "metric_msg", "payload": {"a": 2}}\n'
@@ -57,9 +58,9 @@ def test_what_a_killed_try_left_is_packed_once(tmp_path: Path):
     assert (about["offline_id"], about["resume_strategy"], about["project_name"]) == (KEY, "get_or_create", "project")
     assert about["start_time"] <= about["stop_time"]
     assert not opened.exists()
-    before = archive.stat()
+    before = writes([archive])
     assert recover(tmp_path) == []
-    assert archive.stat() == before
+    assert writes([archive]) == before
     assert archives(tmp_path) == [archive]
 
 
