@@ -63,6 +63,7 @@ def learning_plots(loss: Sequence[Line], accuracy: Sequence[Line]) -> tuple[Any,
 def _by_epoch(label: str, lines: Sequence[Line]) -> Any:
     plot = new_plot(label, "epoch", height=280)
     plot.xaxis.ticker.min_interval = 1
+    plot.y_range.default_span = 0.2  # where all are equal: an accuracy of 100% lay on an axis from 0% to 200%
     shown = []
     for words, epochs, column, colour, dash, marker in lines:
         if column in epochs:

@@ -77,10 +77,15 @@ def _panel(title: str, top: float | None, height: int = 190) -> Any:
         plot.y_range = Range1d(0, 1.03 * top)
         plot.yaxis.ticker = [0, 25, 50, 75, 100]
     else:
-        plot.y_range = Range1d(tags=["from zero"])
+        plot.y_range = _from_zero()
     ends = ColumnDataSource({"time": []}, name="ends")
     plot.vspan(x="time", source=ends, line_color=GREY, line_alpha=0.6, line_dash="2 4")
     return plot
+
+
+def _from_zero() -> Range1d:
+    """The page says how high it goes: as high as that of the other training, where two lie beside each other."""
+    return Range1d(tags=["from zero"])
 
 
 def _draw(plot: Any, source: ColumnDataSource, curves: Sequence[Curve]) -> None:
@@ -146,6 +151,7 @@ def _spent(drawable: Drawable) -> Figure:
     if not drawable.spent:
         return Figure("spent", "", "")
     bars = epoch_bars(pandas.DataFrame(dict.fromkeys(drawable.spent, 1.0), index=[1]))
+    bars.y_range = _from_zero()
     add_legend(bars, [(renderer.name, [renderer]) for renderer in bars.renderers])
     return Figure("spent", "Where the time went", "", (bars,), stacked=True)
 

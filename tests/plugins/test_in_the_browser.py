@@ -323,9 +323,10 @@ def test_two_runs_lie_beside_each_other(ui: Ui, logged_in: LoggedIn, trained: st
         assert begin == 0 < end
         assert others == [[begin, end]] * len(others)
         assert heights(seen.page, "Waiting for data (% of the step time)") == [103, 103]
-        for title in ("Time of a step (ms)", "Examples a second", "Loss"):
+        for title in ("Time of a step (ms)", "Examples a second", "Loss", "Of each epoch"):
             one, other = heights(seen.page, title)
             assert one == other > 0, title
+        assert cut_off(seen.page) == []  # though only one of them has panels of a GPU
         told = differences(seen.page)
         assert told["model"] == "small_cnn\tresnet50"
         assert all(len({*values.split("\t")}) == 2 for values in told.values()), told
@@ -348,6 +349,18 @@ def heights(page: Page, title: str) -> list[float]:
     """How far the axis of a plot goes up, of each training."""
     plots = f"Bokeh.documents.flatMap(each => each.roots()).filter(each => each.title.text == '{title}')"
     found: list[float] = page.evaluate(f"{plots}.map(each => each.y_range.end)")
+    return found
+
+
+def cut_off(page: Page) -> list[str]:
+    """The titles of plots with a line or a bar that leaves them upwards."""
+    lines = "plot.renderers.filter(each => each.data_source)"
+    fields = "[glyph.y?.field, ...(glyph.top?.expr.fields ?? [])]"
+    above = f"{fields}.some(field => data_source.data[field]?.some(value => value > plot.y_range.end))"
+    found: list[str] = page.evaluate(
+        "Bokeh.documents.flatMap(each => each.roots())"
+        f".filter(plot => {lines}.some(({{glyph, data_source}}) => {above})).map(each => each.title.text)"
+    )
     return found
 
 

@@ -1,5 +1,5 @@
-// Axes that figures have in common: the time is one for all, and what lies at the same place of the page of two
-// trainings is as high. Each figure is a document of its own to Bokeh, which shares no axes between those.
+// Axes that figures have in common: the time is one for all, and what two trainings show under the same title is as
+// high. Each figure is a document of its own to Bokeh, which shares no axes between those.
 
 const LOOK_MS = 300;
 
@@ -11,18 +11,18 @@ export class Axes {
     this.alike = new Map();
   }
 
-  // Take in the plots of a figure, by the names of their places.
-  add(document, places) {
+  // Take in the plots of a figure. Not by their places: with a GPU there are more panels, and others below each other.
+  add(document) {
     const time = document.get_model_by_name("time");
     if (time) this.follow(time);
-    document.roots().forEach((plot, number) => this.alike.set(places[number], [...(this.alike.get(places[number]) ?? []), plot]));
+    for (const plot of document.roots()) this.alike.set(plot.title.text, [...(this.alike.get(plot.title.text) ?? []), plot]);
   }
 
   // Forget plots that are drawn no more.
   remove(document) {
     const time = document.get_model_by_name("time");
     this.times = this.times.filter(each => each !== time);
-    for (const [place, plots] of this.alike) this.alike.set(place, plots.filter(plot => plot.document !== document));
+    for (const [title, plots] of this.alike) this.alike.set(title, plots.filter(plot => plot.document !== document));
   }
 
   // Call with [start, end] where somebody zooms or moves, when it has settled, and with null where the whole is shown.
@@ -61,7 +61,7 @@ export class Axes {
   fit() {
     for (const plots of this.alike.values()) {
       if (plots[0]?.y_range.tags.includes("from zero")) this.fit_from_zero(plots);
-      else if (plots.length > 1) this.fit_around(plots);
+      if (plots.length > 1) this.fit_around(plots);
     }
   }
 
@@ -71,24 +71,39 @@ export class Axes {
     for (const {y_range} of plots) y_range.setv({end, reset_end: end});
   }
 
+  // Others, as percents and the time, are told where they end.
   fit_around(plots) {
     for (const axis of ["x", "y"]) {
+      const ranges = plots.map(plot => plot[`${axis}_range`]).filter(range => range.type === "DataRange1d");
+      if (!ranges.length) continue;
       const [lowest, highest] = extent(plots, axis);
-      const margin = 0.05 * (highest - lowest) || 0.5;
-      if (lowest > highest) continue;  // nothing yet, or no lines
-      for (const range of plots.map(plot => plot[`${axis}_range`]))  // others, as percents and the time, are told where they end
-        if (range.type === "DataRange1d" && !range.have_updated_interactively) range.setv({start: lowest - margin, end: highest + margin});
+      if (lowest > highest) continue;  // nothing yet
+      const margin = 0.05 * (highest - lowest) || ranges[0].default_span / 2;
+      for (const range of ranges)
+        if (!range.have_updated_interactively) range.setv({start: lowest - margin, end: highest + margin});
     }
   }
 }
 
-// The lowest and the highest value of the lines of plots; [Infinity, -Infinity] where there is none.
+// The lowest and the highest value that plots show; [Infinity, -Infinity] where there is none.
 function extent(plots, axis) {
   let lowest = Infinity, highest = -Infinity;
   for (const {glyph, data_source} of plots.flatMap(plot => plot.renderers))
-    for (const value of data_source?.data[glyph?.[axis]?.field] ?? []) {
-      if (value < lowest) lowest = value;
-      if (value > highest) highest = value;
-    }
+    for (const values of data_source ? values_of(glyph, data_source.data, axis) : [])
+      for (const value of values) {
+        if (value < lowest) lowest = value;
+        if (value > highest) highest = value;
+      }
   return [lowest, highest];
+}
+
+// Columns of what a line goes through, or of where bars begin and end; these are stacked.
+function values_of({x, y, top, width}, data, axis) {
+  if (axis === "y" && top) return [sums(top.expr.fields.map(field => data[field]))];
+  const values = data[(axis === "x" ? x : y)?.field] ?? [];
+  return axis === "x" && width ? [-0.5, 0.5].map(part => values.map(value => value + part * width.value)) : [values];
+}
+
+function sums(columns) {
+  return columns[0].map((_, row) => columns.reduce((sum, column) => sum + column[row], 0));
 }

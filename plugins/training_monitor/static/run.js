@@ -167,7 +167,7 @@ class Training {
     // Filled before it has views: each change after that would paint it again.
     part.document = Bokeh.require("document").Document.from_json(part.json);
     this.fill(part.document);
-    this.axes.add(part.document, part.places);
+    this.axes.add(part.document);
     this.axes.fit();
     const places = part.places.map(each => document.getElementById(this.place_of(each)));
     await Bokeh.embed.add_document_standalone(part.document, places[0], places);
