@@ -235,7 +235,7 @@ class ApproveOperator(HITLOperator):
 class TrainOperator(BaseOperator):
     """One of the servers of a training, as a process of its own, which frees the GPU at its end and is asked for a
     checkpoint when the task is killed. Returns {"run", "metrics", "model", "export", "comet", "verdict", "limit",
-    "wait_fraction", "epochs"}, the same on all servers.
+    "wait_fraction", "step_ms", "epochs"}, the same on all servers.
 
     :param settings: the settings, as `extract` or `choose` returned them
     :param dataset: folder of the published data set

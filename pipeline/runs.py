@@ -269,6 +269,7 @@ def save_result(run: Run, comet: str) -> None:
         "verdict": advised(verdict, run.settings),
         "limit": verdict.limit.value,
         "wait_fraction": None if verdict.limit is Limit.UNKNOWN else round(verdict.wait_fraction, 4),
+        "step_ms": None if verdict.limit is Limit.UNKNOWN else round(verdict.step_ms, 3),
         "epochs": len(read(run.folder / "record", "epochs")),
     }
     _write(run.folder / "result.json", result)

@@ -48,8 +48,8 @@ def train(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
     All training servers are processes on this machine, which share its GPUs. Out of memory, they are started again and
     take fewer examples at once.
 
-    Returns {"run", "metrics", "model", "export", "comet", "verdict", "limit", "wait_fraction", "epochs"}, and raises
-    what `TrainingProcess.wait` does.
+    Returns {"run", "metrics", "model", "export", "comet", "verdict", "limit", "wait_fraction", "step_ms", "epochs"}.
+    Raises what `TrainingProcess.wait` does.
     """
     while True:
         try:

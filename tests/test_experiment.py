@@ -65,7 +65,7 @@ def run(tmp_path: Path) -> Run:
 def test_a_result_has_the_share_of_waiting_where_enough_steps_tell(run: Run):
     told = load_result(run.folder)
     assert told is not None
-    assert (told["limit"], told["wait_fraction"]) == ("unknown", None)
+    assert (told["limit"], told["wait_fraction"], told["step_ms"]) == ("unknown", None, None)
     with closing(RecordSink(run.folder / "record")) as sink:
         for step in range(3, 30):
             times = {"input/wait_ms": 1.0, "step/compute_ms": 3.0, "step/time_ms": 4.0}
@@ -73,7 +73,7 @@ def test_a_result_has_the_share_of_waiting_where_enough_steps_tell(run: Run):
     save_result(run, "")
     told = load_result(run.folder)
     assert told is not None
-    assert told["wait_fraction"] == 0.25
+    assert (told["wait_fraction"], told["step_ms"]) == (0.25, 4.0)
 
 
 def log_results(run: Run, **environment: str) -> str:

@@ -59,6 +59,8 @@ class Verdict:
     sentence: str
     load: Load
     wait_fraction: float = 0.0
+    step_ms: float = 0.0
+    """Mean of the steady steps; 0 where they are too few to tell."""
 
 
 def diagnose(batches: Table, samples: Table, cores: int | None = None) -> Verdict:
@@ -68,13 +70,13 @@ def diagnose(batches: Table, samples: Table, cores: int | None = None) -> Verdic
     out, and the samples that were taken meanwhile.
     """
     summary = summarize(batches)
-    if summary.steps < FEWEST_STEPS or summary.wait_fraction is None:
+    if summary.steps < FEWEST_STEPS or summary.wait_fraction is None or summary.time_ms is None:
         return Verdict(Limit.UNKNOWN, _too_few(summary.steps), Load())
     steady = parts(batches)[0]
     load = load_of(samples, batches, steady)
     limit = _limit(summary, load, _calm_share(batches, steady))
     facts = [_first_fact(limit, summary), *_about_load(limit, load, cores), *_bound(limit, summary, load)]
-    return Verdict(limit, "; ".join(facts) + ".", load, summary.wait_fraction)
+    return Verdict(limit, "; ".join(facts) + ".", load, summary.wait_fraction, summary.time_ms.mean)
 
 
 def diagnose_run(run_folder: Path, cores: int | None = None) -> Verdict:

@@ -68,7 +68,7 @@ def status(told: Told, view: View, is_over: bool) -> dict[str, Any]:
         "promotion": str(told.promotion.get("verdict") or ""),
         "tiles": list(_tiles(told, view, step)),
         "sentences": _sentences(told, view),
-        "tables": _tables(view),
+        "tables": _tables(told, view),
         "facts": _facts(told),
         "described": {name: str(value) for name, value in facts(told.run)},
         "comet": str(told.result.get("comet") or ""),
@@ -153,7 +153,7 @@ def _verdict(told: Told, is_over: bool) -> str:
 def _tiles(told: Told, view: View, step: int) -> Iterator[tuple[str, str]]:
     batches, samples = _told_of(told, view.batches), _told_of(told, view.samples)
     if "step/time_ms" in batches and len(batches):
-        wait, whole = (_per_step(batches, name) for name in ("input/wait_ms", "step/time_ms"))
+        wait, whole = _wait_and_step(told, batches)
         yield "waiting for data", percent(wait / whole) if whole else "-"
         yield "a step", f"{three_digits(whole)} ms"
         yield "examples a second", three_digits(1000 * told.batch_size / whole) if whole else "-"
@@ -172,6 +172,18 @@ def _tiles(told: Told, view: View, step: int) -> Iterator[tuple[str, str]]:
 def _told_of(told: Told, rows: Windows) -> pandas.DataFrame:
     """The windows that the words are about: all of a training that is complete, the last minute of one that goes on."""
     return rows.means if told.result else lately(rows)
+
+
+def _wait_and_step(told: Told, rows: pandas.DataFrame) -> tuple[float, float]:
+    """Waiting for data in a step, and all of the step (ms).
+
+    Of a training that is complete as its verdict and its report have them, which leave out the first steps: of a short
+    one these take as much as many others, and two numbers for the same make one doubt both.
+    """
+    share, whole = told.result.get("wait_fraction"), told.result.get("step_ms")
+    if isinstance(share, float) and isinstance(whole, float):
+        return share * whole, whole
+    return _per_step(rows, "input/wait_ms"), _per_step(rows, "step/time_ms")
 
 
 def _per_step(batches: pandas.DataFrame, name: str) -> float:
@@ -230,7 +242,7 @@ def _waiting_sentence(told: Told, view: View) -> str:
     rows = _told_of(told, view.batches)
     if "step/time_ms" not in rows or not len(rows):
         return "No step was taken yet."
-    wait, whole = (_per_step(rows, name) for name in ("input/wait_ms", "step/time_ms"))
+    wait, whole = _wait_and_step(told, rows)
     share = percent(wait / whole) if whole else "0%"
     when = "Over the training" if told.result else "In the last minute of steps"
     ends = "; dotted lines are the ends of epochs" if len(view.epochs) <= MOST_ENDS else ""
@@ -263,11 +275,11 @@ def _servers_sentence(view: View) -> str:
     )
 
 
-def _tables(view: View) -> dict[str, dict[str, Any]]:
+def _tables(told: Told, view: View) -> dict[str, dict[str, Any]]:
     """The numbers of each figure, for those who would rather read or listen, by its name."""
-    found = {"machine": _table(("", "mean", "highest", "now"), _machine_rows(view))}
+    found = {"machine": _table(("", "mean", "highest", "last"), _machine_rows(view))}
     if "step/time_ms" in view.batches.means and len(view.batches.means):
-        found["waiting"] = _table(("", "mean", "now"), _waiting_rows(view))
+        found["waiting"] = _table(("", "mean", "last"), _waiting_rows(told, view))
     if len(view.spent):
         found["spent"] = _spent_table(view.spent)
     if len(view.epochs):
@@ -281,10 +293,13 @@ def _table(head: tuple[str, ...], rows: Rows) -> dict[str, Any]:
     return {"head": list(head), "rows": rows}
 
 
-def _waiting_rows(view: View) -> Rows:
-    means, last = view.batches.means, view.batches.means.iloc[-1]
-    parts = {"Waiting for data in a step (ms)": "input/wait_ms", "Time of a step (ms)": "step/time_ms"}
-    return [[words, three_digits(_per_step(means, name)), three_digits(last[name])] for words, name in parts.items()]
+def _waiting_rows(told: Told, view: View) -> Rows:
+    last = view.batches.means.iloc[-1]
+    wait, whole = _wait_and_step(told, view.batches.means)
+    return [
+        ["Waiting for data in a step (ms)", three_digits(wait), three_digits(last["input/wait_ms"])],
+        ["Time of a step (ms)", three_digits(whole), three_digits(last["step/time_ms"])],
+    ]
 
 
 def _spent_table(seconds: pandas.DataFrame) -> dict[str, Any]:

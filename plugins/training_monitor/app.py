@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
@@ -166,7 +166,8 @@ def data(
     """
     found = find_run(dag_id, run_id)
     if found is None or found.training is None:
-        return JSONResponse({"status": {**_without_training(found), "links": list(_card_link(found))}})
+        links = [*_log_link(found), *_card_link(found)]
+        return JSONResponse({"status": {**_without_training(found), "links": links}})
     closer = None if start is None or end is None else (start, end)
     try:
         return JSONResponse(_content(request.app.state.copies, found, found.training, after, closer, shown))
@@ -216,6 +217,12 @@ def _card_link(found: Found | None) -> Iterator[tuple[str, str]]:
         yield "Data set card", f"card?{_query(found)}"
 
 
+def _log_link(found: Found | None) -> Iterator[tuple[str, str]]:
+    if found and found.failed:
+        dag_id, run_id, task_id = (quote(each, safe="") for each in (found.dag_id, found.run_id, found.failed))
+        yield f"Log of {found.failed}", f"../dags/{dag_id}/runs/{run_id}/tasks/{task_id}"
+
+
 def _query(found: Found) -> str:
     return urlencode({"dag_id": found.dag_id, "run_id": found.run_id})
 
@@ -225,6 +232,11 @@ def _without_training(found: Found | None) -> dict[str, str]:
         return {"state": "unknown", "words": "There is no run of this id."}
     if not found.trains:
         return {"state": "none", "words": "No task of this DAG trains a model."}
+    if found.is_over and found.failed:
+        return {
+            "state": "none",
+            "words": f"This run trained nothing: its task {found.failed} failed. Its log says why.",
+        }
     if found.is_over:
         return {"state": "none", "words": "This run trained nothing, or what it left was cleared."}
     words = found.waits or "the tasks before it are still at work."

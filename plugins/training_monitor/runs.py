@@ -36,6 +36,8 @@ class Found(NamedTuple):
     """For what a task of it that trains does not start; empty where none is kept waiting, or that was not asked."""
     trains: bool = True
     """Whether any task of it would train, where that was asked."""
+    failed: str = ""
+    """The task that failed first; empty where none did, or that was not asked."""
 
     @property
     def is_over(self) -> bool:
@@ -53,7 +55,7 @@ def find_run(dag_id: str, run_id: str) -> Found | None:
         if found is None:
             return None
         tasks = _training_tasks(session, found)
-        return found._replace(waits=_waits(session, tasks), trains=bool(tasks))
+        return found._replace(waits=_waits(session, tasks), trains=bool(tasks), failed=_failed(session, found))
 
 
 def newest_trainings(dag_ids: Collection[str], most: int, before: int | None = None) -> list[Found]:
@@ -87,9 +89,18 @@ def _place(value: Any) -> Place | None:
         return None
 
 
+def _tasks(run: Found) -> Select[Any]:
+    return select(TaskInstance).where(TaskInstance.dag_id == run.dag_id, TaskInstance.run_id == run.run_id)
+
+
 def _training_tasks(session: Session, run: Found) -> Sequence[TaskInstance]:
-    of_run = select(TaskInstance).where(TaskInstance.dag_id == run.dag_id, TaskInstance.run_id == run.run_id)
-    return session.scalars(of_run.where(TaskInstance.pool == GPU_POOL)).all()
+    return session.scalars(_tasks(run).where(TaskInstance.pool == GPU_POOL)).all()
+
+
+def _failed(session: Session, run: Found) -> str:
+    failed = _tasks(run).where(TaskInstance.state == TaskInstanceState.FAILED).order_by(TaskInstance.end_date)
+    task = session.scalars(failed.limit(1)).first()
+    return task.task_id if task else ""
 
 
 def _waits(session: Session, tasks: Sequence[TaskInstance]) -> str:

@@ -1,6 +1,8 @@
 """Runs in Airflow's database, as far as the plugin looks: without the DAGs and tasks that make them."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 from airflow.models.dag import DagModel
@@ -15,6 +17,7 @@ from sqlalchemy import delete, insert
 from dags.places import GPU_POOL, TRAINING_PLACE
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
+NOTHING: Mapping[str, int] = MappingProxyType({})
 
 
 def add_dag(dag_id: str, team: str) -> None:
@@ -27,14 +30,27 @@ def add_dag(dag_id: str, team: str) -> None:
         session.add(DagModel(dag_id=dag_id, bundle_name=bundle.name))
 
 
-def add_run(dag_id: str, run_id: str, training: Any, state: str = "success", pool: str = GPU_POOL) -> None:
-    """A run that left this of its training, each a minute after the one before; nothing where it is None."""
+def add_run(
+    dag_id: str,
+    run_id: str,
+    training: Any,
+    state: str = "success",
+    pool: str = GPU_POOL,
+    failed: Mapping[str, int] = NOTHING,
+) -> None:
+    """A run that left this of its training, each a minute after the one before; nothing where it is None.
+
+    ``failed`` has the tasks before it that failed, and in which minute.
+    """
     with create_session() as session:
         values = {"dag_id": dag_id, "run_id": run_id, "run_type": "manual", "state": state, "run_after": START}
         number = session.execute(insert(DagRun).values(**values)).inserted_primary_key[0]
         session.get(DagRun, number).start_date = START + timedelta(minutes=number)
         task = {"dag_id": dag_id, "run_id": run_id, "task_id": "train"}
         session.execute(insert(TaskInstance).values(**task, pool=pool))
+        for task_id, minute in failed.items():
+            ended = {"state": "failed", "end_date": START + timedelta(minutes=minute), "pool": "default_pool"}
+            session.execute(insert(TaskInstance).values(**{**task, "task_id": task_id}, **ended))
         if training is not None:
             value = {"key": TRAINING_PLACE, "value": training}
             session.execute(insert(XComModel).values(**task, **value, dag_run_id=number))

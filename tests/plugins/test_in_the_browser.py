@@ -428,6 +428,17 @@ def test_a_run_that_is_none_gets_a_friendly_empty_page(
         assert seen.complaints == []
 
 
+def test_a_run_that_failed_before_its_training_leads_to_the_log_that_says_why(ui: Ui, logged_in: LoggedIn) -> None:
+    run_id = ui.client.trigger({"source_uri": "/nowhere"})
+    until(lambda: ui.client.state(run_id) == "failed", 120, 0.5)
+    with logged_in("reader") as context:
+        tab = Tab(context, run_id)
+        with context.expect_page() as opened:
+            tab.frame.get_by_role("link", name="Log of extract").click()
+        opened.value.get_by_text("got '/nowhere'").first.wait_for()
+        tab.check(ui.url)
+
+
 def test_markup_in_what_a_training_says_is_text(
     ui: Ui, logged_in: LoggedIn, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

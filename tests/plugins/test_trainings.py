@@ -260,6 +260,20 @@ def test_a_run_without_a_training_says_why(
     assert answer["status"] == {"state": expected, "words": words, "links": []}
 
 
+def test_a_run_that_failed_before_its_training_leads_to_the_log_of_what_failed_first(
+    client: Client, runs: None
+) -> None:
+    from tests.plugins.airflow_runs import add_run
+
+    add_run("ours", "run 6+", None, state="failed", failed={"extract": 2, "shard.write": 1})
+    answer = client.get("/data?dag_id=ours&run_id=run+6%2B", headers=logged_in("viewer", "us")).json()
+    assert answer["status"] == {
+        "state": "none",
+        "words": "This run trained nothing: its task shard.write failed. Its log says why.",
+        "links": [["Log of shard.write", "../dags/ours/runs/run%206%2B/tasks/shard.write"]],
+    }
+
+
 def test_a_row_has_all_that_is_shown_and_words_where_there_is_nothing(client: Client, runs: None) -> None:
     running, nowhere, gone, first = listed(client, logged_in("viewer", "us"))["rows"]
     assert first == {

@@ -196,6 +196,14 @@ def test_the_verdict_is_the_last_one_and_at_the_end_that_of_the_whole(run: Path)
     assert (told(run)["state"], told(run)["progress"]) == ("trained", 1.0)
 
 
+def test_a_training_that_is_complete_has_the_numbers_of_its_verdict(run: Path) -> None:
+    (run / "result.json").write_text(json.dumps({"wait_fraction": 0.25, "step_ms": 40.0}))
+    tiles, tables = told(run)["tiles"], told(run)["tables"]
+    assert tiles[:3] == [("waiting for data", "25%"), ("a step", "40 ms"), ("examples a second", "800")]
+    assert "25% of the time was waiting for data (10 of 40 ms a step)" in told(run)["sentences"]["waiting"]
+    assert [row[1] for row in tables["waiting"]["rows"]] == ["10", "40"]
+
+
 def test_numbers_for_those_who_listen(run: Path) -> None:
     tables = told(run)["tables"]
     assert tables["learning"]["rows"][0][0] == tables["spent"]["rows"][0][0] == "6"
