@@ -7,6 +7,7 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any
 
 from pipeline.config import Settings
+from pipeline.cores import usable_cores
 from pipeline.dataset import Dataset
 from pipeline.extract import take_snapshot
 from pipeline.parallel import ordered_map
@@ -77,7 +78,7 @@ def _written_here(ranges: Sequence[Place]) -> Iterator[Place]:
 
 def _written_on_all_cores(ranges: Sequence[Place]) -> Iterator[Place]:
     """The same, in whatever order."""
-    with _pool(min(os.cpu_count() or 1, len(ranges))) as pool:
+    with _pool(min(usable_cores(), len(ranges))) as pool:
         under_way = {pool.submit(write_range, path, _silently): path for path in ranges}
         try:
             for future in as_completed(under_way):

@@ -1,6 +1,5 @@
-"""Work on a stream with several threads, and how many make sense."""
+"""Work on a stream with several threads."""
 
-import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -58,8 +57,3 @@ def within(seconds: float, work: Callable[[], Result]) -> Result:
     if not done.done():
         raise TimeoutError(f"nothing within {seconds:g} s")
     return done.result()
-
-
-def cores() -> int:
-    """Processor cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
+from pipeline.cores import usable_cores
 from pipeline.dataset import Split
 from pipeline.input.shares import Piece
-from pipeline.parallel import cores
 from pipeline.records import RecordFormat
 from pipeline.shard_reader import ShardReader
 from pipeline.storage import Place
@@ -36,7 +36,9 @@ class Shards:
             # By one thread, which asks for a copy when one before it has ended: a parallel interleave waits for copies
             # far beyond those it reads, with all of TensorFlow's threads, and reads nothing meanwhile.
             return rows.interleave(self._copied(self._reader, self._reader.take), cycle_length=CYCLE)
-        return rows.interleave(self._in_place, cycle_length=CYCLE, num_parallel_calls=cores(), deterministic=True)
+        # TensorFlow refuses more parallel calls than files in the cycle: on 9 cores or more, no training would start.
+        calls = min(usable_cores(), CYCLE)
+        return rows.interleave(self._in_place, cycle_length=CYCLE, num_parallel_calls=calls, deterministic=True)
 
     def in_turn(self, pieces: Sequence[Piece]) -> tf.data.Dataset:
         """Records of one piece after another: those of all examples that come in a fixed order."""

@@ -14,13 +14,13 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from pipeline import dataset as datasets
+from pipeline.cores import usable_cores
 from pipeline.dataset import Dataset
 from pipeline.input import decode
 from pipeline.input.balance import balanced, require_one_label
 from pipeline.input.examples import Numbers, Shards, shuffle_elements
 from pipeline.input.options import BatchOptions
 from pipeline.input.shares import Share, epoch_order, repeated, share_of
-from pipeline.parallel import cores
 from pipeline.servers import Server
 from pipeline.shard_reader import ShardReader
 from pipeline.storage import Place, place_of
@@ -88,7 +88,9 @@ def _training(split: "_ServerSplit", epochs: int, start: int, finished: Callable
         tf.data.Dataset.zip(examples, _places(split, start))
         # In order, and twice as many as there are cores: one large image would hold up those that wait behind it.
         .map(
-            lambda *of_place: finished(*images.augmented(*of_place)), num_parallel_calls=2 * cores(), deterministic=True
+            lambda *of_place: finished(*images.augmented(*of_place)),
+            num_parallel_calls=2 * usable_cores(),
+            deterministic=True,
         )
         # Whole ones only: an epoch is padded to full batches, so that none is left over.
         .batch(options.batch_size, drop_remainder=True)
@@ -116,7 +118,7 @@ def validation_batches(
     records = _all(split.shards.in_turn(split.share.pieces), split.share.examples)
     batches = (
         tf.data.Dataset.zip(records.concatenate(split.shards.again(split.share.padding)), _places(split, 0))
-        .map(images.centred, num_parallel_calls=2 * cores(), deterministic=True)
+        .map(images.centred, num_parallel_calls=2 * usable_cores(), deterministic=True)
         .batch(options.batch_size, drop_remainder=True)
         .apply(tf.data.experimental.assert_cardinality(split.share.steps))
     )
@@ -268,7 +270,7 @@ class _Kept:
         return _square(seen, self._options), label, place.weight, place.mirrored, number
 
     def _decoded(self, records: tf.data.Dataset) -> tf.data.Dataset:
-        return records.map(self._larger, num_parallel_calls=2 * cores(), deterministic=True)
+        return records.map(self._larger, num_parallel_calls=2 * usable_cores(), deterministic=True)
 
     def _larger(self, number: tf.Tensor, serialized: tf.Tensor) -> tuple[tf.Tensor, ...]:
         dataset = self._split.dataset

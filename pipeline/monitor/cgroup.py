@@ -36,7 +36,7 @@ class Group(Protocol):
 def sources(root: Path = Path("/"), now: Callable[[], float] = time.monotonic) -> dict[str, Source]:
     """What is told of this process's groups; of what is not, one line says so. ``root`` holds proc/ and sys/."""
     found: dict[str, Source] = {}
-    if processors := _tightest(_groups(root, "", ProcessorsV2) or _groups(root, "cpu", ProcessorsV1)):
+    if processors := _tightest(_processor_groups(root)):
         found["cgroup processors"] = Processors(*processors, now)
     if memory := _tightest(_groups(root, "", MemoryV2) or _groups(root, "memory", MemoryV1)):
         found["cgroup memory"] = Memory(*memory)
@@ -51,6 +51,12 @@ def memory_left(root: Path = Path("/")) -> float | None:
     groups = _groups(root, "", MemoryV2) or _groups(root, "memory", MemoryV1)
     left = [limit - group.use()["used"] for group in groups if (limit := _limit(group)) is not None]
     return max(0.0, min(left)) if left else None
+
+
+def core_limit(root: Path = Path("/")) -> float | None:
+    """Return the number of cores that this process's groups leave it, such as 1.5; None if no group has a limit."""
+    processors = _tightest(_processor_groups(root))
+    return processors[1] if processors else None
 
 
 class Processors:
@@ -103,6 +109,10 @@ def _groups(root: Path, controller: str, kind: Callable[[Path, str], Group]) -> 
             group.use()
             groups.append(group)
     return groups
+
+
+def _processor_groups(root: Path) -> list[Group]:
+    return _groups(root, "", ProcessorsV2) or _groups(root, "cpu", ProcessorsV1)
 
 
 def _paths(root: Path, controller: str) -> list[str]:
