@@ -63,16 +63,8 @@ def _results(source: Path, workspace: Path, environment: Mapping[str, str]) -> d
     trained = _printed(environment, "train", **settings, dataset=built["dataset"])
     folder = Path(built["dataset"])
     shuffled = _printed(environment, "shuffle-quality", built.pop("dataset"), batch_size=8)
-    monitored = [
-        sys.executable,
-        "-m",
-        "pipeline.monitor",
-        "--seconds",
-        "2",
-        "--to",
-        str(workspace / "monitor"),
-        "--json",
-    ]
+    to = str(workspace / "monitor")
+    monitored = [sys.executable, "-m", "pipeline.monitor", "--seconds", "2", "--to", to, "--json"]
     monitor = subprocess.run(monitored, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
     assert monitor.returncode == 0, monitor.stderr
     return {
