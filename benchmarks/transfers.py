@@ -34,7 +34,7 @@ def tenfold_fetch(job):
     from pipeline.snapshot import Snapshot
 
     origin = Origin(root=f"gs://{job['bucket']}", cache=job["folder"], remote=True)
-    of_no_use_here = {"kind": "", "started_ns": 0, "fingerprint": "", "labels": [], "ordered": False, "texts": {}}
+    of_no_use_here = {"kind": "", "started_ns": 0, "fingerprint": "", "labels": [], "stated_labels": [], "texts": {}}
     of_no_use_here |= {"classes": {}, "multi_label": False, "has_boxes": False, "box_labels": [], "skipped": {}}
     fetch_images(Snapshot(origin.root, origin, rows=job["rows"], listed=len(job["names"]), bytes=0, **of_no_use_here))
 

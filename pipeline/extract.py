@@ -1,6 +1,5 @@
 """Source -> snapshot: a sorted, frozen list of the raw images with labels, size and CRC32C."""
 
-import hashlib
 import logging
 import os
 import re
@@ -20,6 +19,7 @@ from pipeline.config import Settings
 from pipeline.errors import SettingsError, SourceError
 from pipeline.fetch import fetch_images
 from pipeline.find_source import find_source, images_of
+from pipeline.fingerprint import Fingerprint
 from pipeline.parallel import ordered_map
 from pipeline.preflight import preflight
 from pipeline.progress import progress
@@ -80,7 +80,7 @@ class _Sums:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._started_ns = time.time_ns()
-        self._fingerprint = hashlib.blake2b(digest_size=16)
+        self._fingerprint = Fingerprint()
         self._label_ids: dict[str, int] = {}
         self._stated = Classes((), {})
         self._classes: Counter[str] = Counter()
@@ -96,8 +96,8 @@ class _Sums:
         self._label_ids = {name: number for number, name in enumerate(classes.names)}
 
     def add(self, row: RawImage, content: bytes) -> int:
-        """Take one row in; rows must come ordered by key. Returns the number of its first label."""
-        self._fingerprint.update(content)
+        """Take one row in. Returns the number of its first label."""
+        self._fingerprint.add(content)
         self._listed += 1
         self._bytes += max(row.size, 0)
         self._grouped += bool(row.group)
@@ -137,7 +137,7 @@ class _Sums:
             listed=self._listed,
             bytes=self._bytes,
             labels=list(self._label_ids),
-            ordered=bool(self._stated.names),
+            stated_labels=list(self._stated.names),
             texts=dict(self._stated.texts),
             classes=dict(sorted(self._classes.items())),
             multi_label=self._multi_label,

@@ -7,14 +7,12 @@ snapshot in the very order in which the shards hold them, so that a task streams
 import hashlib
 import json
 import logging
-import zlib
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import PIL
 from numpy.typing import NDArray
 
 from pipeline import plan, storage
@@ -24,6 +22,7 @@ from pipeline.errors import SettingsError, SourceError
 from pipeline.expected_size import expected_bytes, say_size
 from pipeline.labels import given_labels, label_map, proposed_labels
 from pipeline.plan import Arranged
+from pipeline.quality.codecs import codec_versions
 from pipeline.quality.examine import Rules
 from pipeline.quality.facts import DUPLICATES, planned_facts
 from pipeline.quality.gate import Ask, decide, findings, notices
@@ -33,7 +32,8 @@ from pipeline.snapshot import Snapshot, SnapshotRows, load_columns, load_snapsho
 from pipeline.storage import Place
 from pipeline.workspace import dataset_folder, name_folder, shards_folder, work_folder
 
-WRITER_VERSION = 2  # goes up whenever the same images would give other bytes
+WRITER_VERSION = 3
+"""Goes up when the same images with the same codecs would give other bytes. All datasets then get new versions."""
 LONGEST_NUMBER = 100
 _SETTINGS_OF_BYTES = (
     "seed",
@@ -94,12 +94,20 @@ def make_plan(settings: Settings, snapshot_path: Place, ask: Ask | None = None) 
 
 
 def _needed_labels(snapshot: Snapshot) -> list[str]:
-    """In the source's own order where it states one, else by name or number; labels that only boxes have come last."""
-    if snapshot.ordered:
-        return [*snapshot.labels, *snapshot.box_labels]
-    # 10 comes after 9, and not after 1; Python refuses to read a number of thousands of digits.
-    numbers = all(label.isdecimal() and len(label) <= LONGEST_NUMBER for label in snapshot.labels)
-    return [*sorted(snapshot.labels, key=int if numbers else None), *snapshot.box_labels]
+    """Return the labels in the order in which new ones get their ids, whatever the order of the rows.
+
+    Labels that the source states come first, in its order. The others are sorted, and labels of boxes alone come last.
+    """
+    stated = snapshot.stated_labels
+    others = set(snapshot.labels) - set(stated)
+    # 10 comes after 9, and not after 1. Python refuses to read a number of thousands of digits.
+    numbers = all(label.isdecimal() and len(label) <= LONGEST_NUMBER for label in others)
+    return [*stated, *sorted(others, key=_number if numbers else None), *snapshot.box_labels]
+
+
+def _number(label: str) -> tuple[int, str]:
+    """The label as a number. The text decides between "1" and "01"."""
+    return int(label), label
 
 
 def _labels(settings: Settings, needed: list[str]) -> list[str]:
@@ -171,7 +179,7 @@ def load_plan(path: Place) -> Plan:
 def version_of(snapshot: Snapshot, settings: Settings, labels: list[str], shard_counts: dict[str, int]) -> str:
     """Fingerprint of everything that decides the bytes of a data set, as 16 hexadecimal digits.
 
-    Pillow is part of it, since it decides what is rejected and encodes what is not 8-bit RGB; zlib where it compresses.
+    The codecs are part of it: they decide which images are rejected, and encode those that do not keep their bytes.
     """
     content = {
         "snapshot": snapshot.fingerprint,
@@ -181,8 +189,7 @@ def version_of(snapshot: Snapshot, settings: Settings, labels: list[str], shard_
         "shards": shard_counts,
         **settings_of_bytes(settings),
         "writer": WRITER_VERSION,
-        "pillow": PIL.__version__,
-        "zlib": zlib.ZLIB_RUNTIME_VERSION if settings.compression == "gzip" else "",
+        "codecs": codec_versions(gzip=settings.compression == "gzip", perceptual_hash=settings.near_duplicates),
     }
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()
 

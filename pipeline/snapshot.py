@@ -49,13 +49,14 @@ class Snapshot:
     started_ns: int
     """When the listing began, by the clock of this machine, in nanoseconds since 1970."""
     fingerprint: str
-    """Hash of every row's content: key, labels, split, size, CRC32C, group and boxes; not of where the images lie."""
+    """Hash of every row's content: key, labels, split, size, CRC32C, group and boxes; not of the source's location.
+    It does not depend on the order of the rows."""
     listed: int
     bytes: int
     labels: list[str]
-    """Labels as the columns number them: in the source's own order where it states one, else as they came."""
-    ordered: bool
-    """Whether the source states the order of its labels."""
+    """Labels as the columns number them. Their order decides nothing else."""
+    stated_labels: list[str]
+    """Labels whose order the source states, in that order. The others get their ids in sorted order."""
     texts: dict[str, str]
     """Words for people, of labels that are codes."""
     classes: dict[str, int]

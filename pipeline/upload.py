@@ -18,6 +18,7 @@ from pipeline.partitions import partition_of, save_partition
 from pipeline.plan import SPLITS, TRAIN, VALIDATION
 from pipeline.plan_files import Plan, load_plan
 from pipeline.progress import Advance
+from pipeline.quality.codecs import codec_versions
 from pipeline.quality.facts import DUPLICATES, Quality, from_lines, to_lines, written_facts
 from pipeline.quality.gate import Ask, decide, findings, notices
 from pipeline.ranges import RangePlan, load_range
@@ -198,8 +199,15 @@ def _describe(
         },
         settings=plan.settings,
         quality=quality,
-        software={name: installed_version(name) for name in ("pillow", "google-crc32c")},
+        software=_software(plan),
     )
+
+
+def _software(plan: Plan) -> dict[str, str]:
+    codecs = codec_versions(
+        gzip=plan.records.compression == "gzip", perceptual_hash=bool(plan.settings["near_duplicates"])
+    )
+    return {**codecs, "google-crc32c": installed_version("google-crc32c")}
 
 
 def _split(split: str, results: Iterable[ShardResult]) -> Split:

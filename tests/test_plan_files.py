@@ -2,9 +2,17 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
+from pipeline.config import Settings, settings_from
+from pipeline.extract import take_snapshot
+from pipeline.plan_files import Plan, load_plan, make_plan
 from pipeline.ranges import load_range
+from pipeline.snapshot import COLUMNS, columns_path, load_snapshot, save_snapshot
+from pipeline.storage import place_of
 
 IMAGES = 200_000
 PLAN = f"""
@@ -28,7 +36,7 @@ with open(rows, "wb") as lines, open(columns_path(rows), "wb") as columns:
 labels = [f"c{{number}}" for number in range(10)]
 snapshot = Snapshot(
     source_uri="/nowhere", origin=Origin("/nowhere"), kind="folder", rows=str(rows), started_ns=0, fingerprint="f",
-    listed={IMAGES}, bytes=1000 * {IMAGES}, labels=labels, ordered=False, texts={{}},
+    listed={IMAGES}, bytes=1000 * {IMAGES}, labels=labels, stated_labels=[], texts={{}},
     classes=dict.fromkeys(labels, {IMAGES} // 10), multi_label=False, has_boxes=False, box_labels=[], skipped={{}},
 )
 saved, before = save_snapshot(snapshot), peak_mb()
@@ -47,3 +55,32 @@ def test_planning_keeps_some_bytes_an_image_and_a_task_reads_its_range_alone(tmp
     assert sum(load_range(Path(path)).images for path in ranges) == IMAGES
     for path in ranges:
         assert len(Path(path).read_bytes().splitlines()) == load_range(Path(path)).images + 1
+
+
+def test_neither_the_order_of_labels_in_a_snapshot_nor_the_number_of_plan_files_decides_anything(settings: Settings):
+    """Parts of a source that are listed in parallel meet labels in another order."""
+    taken = take_snapshot(settings)
+    first = load_plan(make_plan(settings, taken))
+    _reverse_labels(taken)
+    for shards_per_task in (1, 3, 100):
+        # Another name has no label ids yet.
+        other = changed(settings, dataset_name=f"other{shards_per_task}", shards_per_task=shards_per_task)
+        assert_alike(first, load_plan(make_plan(other, taken)))
+
+
+def assert_alike(one: Plan, other: Plan) -> None:
+    assert (one.version, one.labels, one.quality) == (other.version, other.labels, other.quality)
+
+
+def changed(settings: Settings, **values: object) -> Settings:
+    return settings_from({**settings.model_dump(), **values})
+
+
+def _reverse_labels(snapshot_path: Path) -> None:
+    """Number the labels of a snapshot the other way round, in its columns, too."""
+    snapshot = load_snapshot(snapshot_path)
+    path = columns_path(place_of(snapshot.rows))
+    columns = np.frombuffer(path.read_bytes(), COLUMNS).copy()
+    columns["label"] = len(snapshot.labels) - 1 - columns["label"]
+    path.write_bytes(columns.tobytes())
+    save_snapshot(replace(snapshot, labels=snapshot.labels[::-1]))

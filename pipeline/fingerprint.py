@@ -1,0 +1,36 @@
+"""A fingerprint of many rows that depends neither on their order nor on how they were divided.
+
+Each row is hashed alone, and the hashes are added modulo 2^256. So parts of a source can be listed by several tasks, in
+any order, and merged without reading a row again. Unlike an exclusive or, a sum changes when a row is listed twice.
+
+It protects against mistakes, not against an attacker who chooses rows to make two sources agree. Source: Clarke et al.:
+Incremental Multiset Hash Functions and Their Application to Memory Integrity Checking, 2003 (MSet-Add-Hash).
+"""
+
+import hashlib
+
+_MODULUS = 2**256
+_blake2b = hashlib.blake2b
+
+
+class Fingerprint:
+    """The fingerprint of the rows that were added so far."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._sum = 0
+
+    def add(self, row: bytes) -> None:
+        """Add one row. No two rows of a source may be equal."""
+        self._rows += 1
+        self._sum = (self._sum + int.from_bytes(_blake2b(row, digest_size=32).digest(), "little")) % _MODULUS
+
+    def merge(self, other: "Fingerprint") -> None:
+        """Add all rows of `other`."""
+        self._rows += other._rows
+        self._sum = (self._sum + other._sum) % _MODULUS
+
+    def hexdigest(self) -> str:
+        """Return the fingerprint as 32 hexadecimal digits."""
+        content = b"%d,%d" % (self._rows, self._sum)
+        return _blake2b(content, digest_size=16).hexdigest()
