@@ -15,25 +15,28 @@ from tests.conftest import MakeImages
 from tests.monitor.trees import grow
 from tests.simulated_cores import SimulatedCores
 
-GROUP = {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.stat": "usage_usec 1\nnr_periods 1\nnr_throttled 0\n"}
-QUOTAS = {
-    # cpu.max -> cores that may be used, of 64
-    "max 100000": 64,
-    "150000 100000": 2,
-    "20000 100000": 1,
-    "800000 100000": 8,
-    "9900000 100000": 64,
+CPU = "sys/fs/cgroup/cpu"
+CONTAINERS = {
+    # files -> cores that may be used, of 64
+    "no container": ({}, 64),
+    "no quota": ({"sys/fs/cgroup/cpu.max": "max 100000"}, 64),
+    "a core and a half": ({"sys/fs/cgroup/cpu.max": "150000 100000"}, 2),
+    "a fifth of a core": ({"sys/fs/cgroup/cpu.max": "20000 100000"}, 1),
+    "more than the machine has": ({"sys/fs/cgroup/cpu.max": "9900000 100000"}, 64),
+    "version 1": ({f"{CPU}/one/cpu.cfs_quota_us": "250000", f"{CPU}/one/cpu.cfs_period_us": "100000"}, 3),
+    "version 1 without a quota": ({f"{CPU}/one/cpu.cfs_quota_us": "-1", f"{CPU}/one/cpu.cfs_period_us": "100000"}, 64),
+    "version 1, a group above": ({f"{CPU}/cpu.cfs_quota_us": "100000", f"{CPU}/cpu.cfs_period_us": "100000"}, 1),
 }
 CORES_OF_RUNS = (1, 9, 256)
 """Others are tested in tests/input/test_cores.py: a run takes half a minute."""
 ROOT = Path(__file__).parents[1]
 
 
-@pytest.mark.parametrize("quota", QUOTAS)
-def test_a_quota_of_the_container_counts(quota: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_a_quota_of_the_container_counts(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
-    root = grow(tmp_path, {**GROUP, "sys/fs/cgroup/cpu.max": f"{quota}\n"})
-    assert usable_cores(root) == QUOTAS[quota]
+    files, cores = CONTAINERS[name]
+    assert usable_cores(grow(tmp_path, {"proc/self/cgroup": "1:cpu:/one\n2:cpuacct:/\n0::/\n", **files})) == cores
 
 
 @pytest.mark.parametrize("cores", [1, 2, 9, 64, 256])

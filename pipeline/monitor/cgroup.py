@@ -36,7 +36,7 @@ class Group(Protocol):
 def sources(root: Path = Path("/"), now: Callable[[], float] = time.monotonic) -> dict[str, Source]:
     """What is told of this process's groups; of what is not, one line says so. ``root`` holds proc/ and sys/."""
     found: dict[str, Source] = {}
-    if processors := _tightest(_processor_groups(root)):
+    if processors := _tightest(_groups(root, "", ProcessorsV2) or _groups(root, "cpu", ProcessorsV1)):
         found["cgroup processors"] = Processors(*processors, now)
     if memory := _tightest(_groups(root, "", MemoryV2) or _groups(root, "memory", MemoryV1)):
         found["cgroup memory"] = Memory(*memory)
@@ -55,8 +55,13 @@ def memory_left(root: Path = Path("/")) -> float | None:
 
 def core_limit(root: Path = Path("/")) -> float | None:
     """Return the number of cores that this process's groups leave it, such as 1.5; None if no group has a limit."""
-    processors = _tightest(_processor_groups(root))
-    return processors[1] if processors else None
+    base = root / BASE
+    # Without a look at the use: of version 1 it may be counted in another tree, in a group of another name.
+    groups: list[Group] = [
+        *(ProcessorsV2(base, path) for path in _paths(root, "")),
+        *(ProcessorsV1(base, path) for path in _paths(root, "cpu")),
+    ]
+    return min((limit for group in groups if (limit := _limit(group)) is not None), default=None)
 
 
 class Processors:
@@ -109,10 +114,6 @@ def _groups(root: Path, controller: str, kind: Callable[[Path, str], Group]) -> 
             group.use()
             groups.append(group)
     return groups
-
-
-def _processor_groups(root: Path) -> list[Group]:
-    return _groups(root, "", ProcessorsV2) or _groups(root, "cpu", ProcessorsV1)
 
 
 def _paths(root: Path, controller: str) -> list[str]:
