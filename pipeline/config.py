@@ -388,6 +388,22 @@ class Settings(BaseModel):
         description="Share of the validation and test images that may be in training too.",
     )
 
+    on_contradiction: Action = Field(
+        "continue",
+        title="Contradictory labels",
+        json_schema_extra=GATE,
+        description="What happens if more images than the share below are equal to one with other labels.",
+    )
+
+    max_contradictory_fraction: float = Field(
+        0.0,
+        title="Contradictory share",
+        ge=0,
+        le=1,
+        json_schema_extra=GATE,
+        description="Share of the listed images that may be equal to one with other labels.",
+    )
+
     on_imbalance: Action = Field(
         "continue",
         title="Classes out of balance",

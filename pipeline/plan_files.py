@@ -285,5 +285,5 @@ def record_format(settings: Settings, snapshot: Snapshot) -> RecordFormat:
         compression=settings.compression,
         multi_label=snapshot.multi_label,
         boxes=snapshot.has_boxes,
-        synsets=bool(snapshot.texts),
+        synsets=snapshot.kind == "imagenet" or bool(snapshot.texts),
     )

@@ -48,6 +48,8 @@ CHANGED = {
     "max_rejected_fraction": 0.1,
     "on_leak": "ask",
     "max_leaked_fraction": 0.1,
+    "on_contradiction": "fail",
+    "max_contradictory_fraction": 0.2,
     "on_imbalance": "fail",
     "max_imbalance": 5.0,
     "on_drift": "fail",

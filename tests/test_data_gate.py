@@ -14,6 +14,7 @@ from pipeline.dataset import load
 from pipeline.errors import GateError, SettingsError, SourceError
 from pipeline.extract import take_snapshot
 from pipeline.plan_files import load_plan, make_plan
+from pipeline.quality.gate import notices
 from pipeline.shard import write_range
 from pipeline.train import prepare_run, require_trainable
 from pipeline.upload import commit, copy_range
@@ -52,9 +53,60 @@ def test_a_leak_that_is_allowed_is_counted_and_listed(leaking: Settings, values:
     assert dataset.quality["duplicates"] == {"images": 4, "groups": 2}
     assert (dataset.quality["leaks"]["images"], dataset.quality["leaks"]["of"]) == (2, 5)
     assert [row["kind"] for row in lines(folder / "duplicates.jsonl")] == ["equal", "equal"]
-    assert {"path": "val/b/copied.jpg", "split": "validation"} in lines(folder / "duplicates.jsonl")[0]["images"]
+    copied = {"path": "val/b/copied.jpg", "split": "validation", "labels": ["b"]}
+    assert copied in lines(folder / "duplicates.jsonl")[0]["images"]
     assert dataset.duplicates["groups"] == 2
     assert b"copied.jpg" in (folder / "card.html").read_bytes()
+
+
+@pytest.fixture
+def contradictory(make_images: MakeImages, tmp_path: Path) -> Settings:
+    """One picture in two classes, and another one twice in one class."""
+    source = make_images({"a": 8, "b": 8})
+    shutil.copy(source / "a/000.jpg", source / "b/same.jpg")
+    shutil.copy(source / "a/001.jpg", source / "a/again.jpg")
+    return settings_from({"source_uri": str(source), "workspace": str(tmp_path / "workspace")})
+
+
+def test_the_same_picture_under_two_labels_is_a_contradiction(contradictory: Settings):
+    folder = Path(build(contradictory)["dataset"])
+    found = load(folder).quality["contradictions"]
+    pair = {"paths": ["a/000.jpg", "b/same.jpg"], "labels": [["a"], ["b"]]}
+    assert found == {"images": 2, "groups": 1, "of": 18, "pairs": [pair]}
+    assert [[image["labels"] for image in row["images"]] for row in lines(folder / "duplicates.jsonl")] == [
+        [["a"], ["b"]],
+        [["a"], ["a"]],
+    ]
+    assert load(folder).quality["findings"][0].startswith("2 of 18 (11.1%) images are equal to one with other labels")
+    card = (folder / "card.html").read_text()
+    assert "Equal images with different labels" in card
+    assert "b/same.jpg (b)" in card
+
+
+def test_contradictions_stop_the_run_above_their_threshold(contradictory: Settings):
+    failing = changed(contradictory, on_contradiction="fail")
+    with pytest.raises(GateError, match=r"'a/000\.jpg' \('a'\) and 'b/same\.jpg' \('b'\).*on_contradiction=continue"):
+        build(failing)
+    assert build(changed(failing, max_contradictory_fraction=0.2))["rejected"] == 0
+
+
+def test_classes_without_a_training_image_are_named(make_images: MakeImages, tmp_path: Path):
+    """Of 60 classes with one image each, the split holds some back: no image moves for it."""
+    source = make_images({f"c{number:02d}": 1 for number in range(60)})
+    settings = settings_from({"source_uri": str(source), "workspace": str(tmp_path / "workspace")})
+    dataset = load(Path(build(settings)["dataset"]))
+    held_back = sorted(set(dataset.labels) - set(dataset.splits["train"].classes))
+    assert dataset.quality["classes_without_training"] == held_back
+    assert 5 < len(held_back) < 20
+    assert f"{len(held_back)} classes without training images" in " ".join(notices(dataset.quality))
+
+
+def test_a_class_whose_training_images_were_all_rejected_is_named(make_images: MakeImages, tmp_path: Path):
+    source = make_images({"train/a": 4, "train/b": 4, "val/a": 2, "val/b": 2})
+    for path in (source / "train/b").iterdir():
+        path.write_bytes(b"no image")
+    settings = settings_from({"source_uri": str(source), "workspace": str(tmp_path / "workspace")})
+    assert load(Path(build(settings)["dataset"])).quality["classes_without_training"] == ["b"]
 
 
 def test_a_complete_data_set_is_held_against_the_thresholds_of_each_run(leaking: Settings):

@@ -244,6 +244,20 @@ def test_imagenet_as_its_readers_have_it(tmp_path: Path):
         ]
 
 
+def test_imagenet_without_a_file_of_words_has_synsets_too(tmp_path: Path):
+    import tensorflow as tf
+
+    source = imagenet(tmp_path / "source")
+    (source / "imagenet_metadata.txt").unlink()
+    folder = publish(source, tmp_path / "workspace", max_leaked_fraction=1)
+    schema = {key: tf.io.FixedLenFeature((), tf.string) for key in ("image/class/synset", "image/class/text")}
+    for split in ("train", "validation"):
+        examples = parsed([str(path) for path in folder.glob(f"{split}-*")], schema)
+        assert sorted(tuple(each.values()) for each in examples) == [
+            (code, code) for code in (b"n01440764", b"n01443537")
+        ]
+
+
 # --- the readers that users bring, as they read -----------------------------------------------------------------------
 
 

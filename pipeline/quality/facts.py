@@ -16,6 +16,7 @@ from pipeline.dataset import Dataset
 from pipeline.plan import SPLITS, TRAIN, VALIDATION, Arranged
 from pipeline.progress import progress
 from pipeline.quality.duplicates import (
+    MOST_NAMES,
     Group,
     candidates,
     confirm,
@@ -24,6 +25,7 @@ from pipeline.quality.duplicates import (
     near_groups,
 )
 from pipeline.quality.statistics import Statistics, drift
+from pipeline.raw import RawImage
 from pipeline.raw_reader import RawReader
 from pipeline.results import ShardResult
 from pipeline.snapshot import Snapshot, SnapshotRows
@@ -36,15 +38,46 @@ def planned_facts(snapshot: Snapshot, arranged: Arranged, before: Dataset | None
     """What is known before an image is written, and the lines of `duplicates.jsonl`."""
     with SnapshotRows(snapshot, arranged.columns) as rows:
         groups = _equal(RawReader(snapshot.origin), arranged, rows)
+        contradictions = _Contradictions(snapshot.listed)
+        lines = to_lines(
+            contradictions.add([rows[number] for number in group], arranged.splits[group]) for group in groups
+        )
         facts: Quality = {
             "listed": snapshot.listed,
             "duplicates": duplicate_facts(groups),
+            "contradictions": contradictions.facts(),
             "leaks": leak_facts(groups, arranged.splits, lambda number: rows[number].key),
             "classes": _classes(snapshot, arranged, TRAIN),
+            "classes_without_training": _missing(_classes(snapshot, arranged, TRAIN)),
             "classes_without_validation": _missing(_classes(snapshot, arranged, VALIDATION)),
         }
-        lines = to_lines(_group_row("equal", [rows[i].key for i in group], arranged.splits[group]) for group in groups)
     return facts | _against(facts, before, snapshot), lines
+
+
+class _Contradictions:
+    """Groups of equal images that do not all have the same labels, in any order."""
+
+    def __init__(self, listed: int) -> None:
+        self._listed = listed
+        self._images = self._groups = 0
+        self._pairs: list[dict[str, list[Any]]] = []
+
+    def add(self, group: Sequence[RawImage], splits: NDArray[np.int8]) -> Mapping[str, Any]:
+        """Count a group of equal images; return its row of `duplicates.jsonl`."""
+        other = next((row for row in group if set(row.labels) != set(group[0].labels)), None)
+        if other is not None:
+            self._images += len(group)
+            self._groups += 1
+            if len(self._pairs) < MOST_NAMES:
+                self._pairs.append({"paths": [group[0].key, other.key], "labels": [group[0].labels, other.labels]})
+        row = _group_row("equal", [image.key for image in group], splits)
+        for image, raw in zip(row["images"], group, strict=True):
+            image["labels"] = list(raw.labels)
+        return row
+
+    def facts(self) -> dict[str, Any]:
+        """How many images are in such a group, and pairs of them: as `dataset.json` keeps it."""
+        return {"images": self._images, "groups": self._groups, "of": self._listed, "pairs": self._pairs}
 
 
 def written_facts(
@@ -67,6 +100,7 @@ def written_facts(
         "misnamed": sum(result.misnamed for result in results),
         "near_duplicates": near,
         "classes": {label: counts[TRAIN][label] for label in labels},
+        "classes_without_training": [label for label in labels if not counts[TRAIN][label]],
         "classes_without_validation": [label for label in labels if not counts[VALIDATION][label]],
         "statistics": statistics.to_json(),
     }

@@ -17,7 +17,7 @@ from pipeline.errors import GateError
 MOST_EXAMPLES = 3
 _log = logging.getLogger(__name__)
 
-Kind = Literal["rejected", "leak", "imbalance", "drift"]
+Kind = Literal["rejected", "leak", "contradiction", "imbalance", "drift"]
 Ask = Callable[[str], bool]
 
 
@@ -32,7 +32,13 @@ class Finding:
 
 def actions(settings: Settings) -> set[Action]:
     """What may happen above one threshold or another."""
-    return {settings.on_rejected, settings.on_leak, settings.on_imbalance, settings.on_drift}
+    return {
+        settings.on_rejected,
+        settings.on_leak,
+        settings.on_contradiction,
+        settings.on_imbalance,
+        settings.on_drift,
+    }
 
 
 def findings(quality: Mapping[str, Any], settings: Settings) -> list[Finding]:
@@ -40,6 +46,11 @@ def findings(quality: Mapping[str, Any], settings: Settings) -> list[Finding]:
     found: tuple[tuple[Kind, str, Action], ...] = (
         ("rejected", _rejected(quality, settings.max_rejected_fraction), settings.on_rejected),
         ("leak", _leaked(quality, settings.max_leaked_fraction), settings.on_leak),
+        (
+            "contradiction",
+            _contradictions(quality, settings.max_contradictory_fraction),
+            settings.on_contradiction,
+        ),
         ("imbalance", _imbalance(quality, settings.max_imbalance), settings.on_imbalance),
         ("drift", _drift(quality, settings.max_drift), settings.on_drift),
     )
@@ -55,6 +66,10 @@ def notices(quality: Mapping[str, Any]) -> list[str]:
         _misnamed(quality.get("misnamed", 0)),
         _classes(quality.get("classes_new"), "new, and got the next ids"),
         _gone(quality.get("classes_gone")),
+        _classes(
+            quality.get("classes_without_training"),
+            "without training images, so no model can learn them (the split never moves an image for it)",
+        ),
         _classes(quality.get("classes_without_validation"), "without validation images: no score will tell of them"),
     )
     return [sentence for sentence in told if sentence]
@@ -120,6 +135,27 @@ def _leaked(quality: Mapping[str, Any], most: float) -> str:
         f"{_share(leaked, of)} validation and test images are in training too, more than max_leaked_fraction={most:g}"
         f"{_such_as(leaks.get('names', []))}: remove them from one side, or the score flatters the model"
     )
+
+
+def _contradictions(quality: Mapping[str, Any], most: float) -> str:
+    found = quality.get("contradictions") or {}
+    contradictory, of = found.get("images", 0), found.get("of", 0)
+    if contradictory <= most * of:
+        return ""
+    pairs = [
+        f"{one!r} ({_joined(one_labels)}) and {other!r} ({_joined(other_labels)})"
+        for (one, other), (one_labels, other_labels) in (
+            (pair["paths"], pair["labels"]) for pair in found["pairs"][:MOST_EXAMPLES]
+        )
+    ]
+    return (
+        f"{_share(contradictory, of)} images are equal to one with other labels, more than "
+        f"max_contradictory_fraction={most:g}, such as {', '.join(pairs)}: keep one label, or remove the images"
+    )
+
+
+def _joined(labels: Sequence[str]) -> str:
+    return "|".join(map(repr, labels))
 
 
 def _imbalance(quality: Mapping[str, Any], most: float) -> str:

@@ -118,6 +118,8 @@ def tiles(dataset: Mapping[str, Any], quality: Mapping[str, Any]) -> list[tuple[
     found.append(("rejected", f"{dataset['rejected']['count']:,}"))
     if duplicates := quality.get("duplicates"):
         found.append(("duplicates", f"{duplicates['images']:,}"))
+    if (contradictions := quality.get("contradictions")) and contradictions["images"]:
+        found.append(("contradictory labels", f"{contradictions['images']:,}"))
     if leaks := quality.get("leaks"):
         found.append(("leaks", f"{leaks['images']:,}"))
     return found
@@ -267,15 +269,30 @@ def rejected_rows(rejected: Sequence[Mapping[str, str]]) -> Table:
 
 
 def duplicate_tables(duplicates: Sequence[Mapping[str, Any]]) -> list[tuple[str, Table]]:
-    """(caption, the first groups by name) of equal images, then of those that look alike."""
-    kinds = (("equal", "Equal images", "equal to it"), ("alike", "Images that look alike", "which look like it"))
-    groups = {kind: [row["images"] for row in duplicates if row["kind"] == kind] for kind, _, _ in kinds}
-    return [(caption, _group_table(groups[kind], words)) for kind, caption, words in kinds if groups[kind]]
+    """(caption, the first groups by name) of images whose labels contradict, of equal ones, and of similar ones."""
+    equal, alike = ([row["images"] for row in duplicates if row["kind"] == kind] for kind in ("equal", "alike"))
+    tables = (
+        ("Equal images with different labels", [group for group in equal if _differ_in_labels(group)], "equal to it"),
+        ("Equal images", equal, "equal to it"),
+        ("Images that look alike", alike, "which look like it"),
+    )
+    return [(caption, _group_table(groups, words)) for caption, groups, words in tables if groups]
+
+
+def _differ_in_labels(group: Sequence[Mapping[str, Any]]) -> bool:
+    # Datasets from before list no labels here.
+    return len({frozenset(image.get("labels") or ()) for image in group}) > 1
 
 
 def _group_table(groups: Sequence[Sequence[Mapping[str, str]]], words: str) -> Table:
-    rows = [(group[0]["path"], ", ".join(image["path"] for image in group[1:])) for group in groups[:MOST_ROWS]]
+    rows = [(_named(group[0]), ", ".join(map(_named, group[1:]))) for group in groups[:MOST_ROWS]]
     return Table(("image", words), rows, _more(len(groups), "duplicates.jsonl lists them"))
+
+
+def _named(image: Mapping[str, Any]) -> str:
+    """The path of an image, with its labels if they are known."""
+    labels = image.get("labels")
+    return f"{image['path']} ({', '.join(labels)})" if labels else image["path"]
 
 
 def _more(count: int, where: str) -> str:

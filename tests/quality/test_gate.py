@@ -11,6 +11,12 @@ from pipeline.config import Settings, settings_from
 from pipeline.errors import BadInput, GateError
 from pipeline.quality.gate import Finding, ask_terminal, decide, findings, notices
 
+CONTRADICTIONS = {
+    "images": 4,
+    "groups": 2,
+    "of": 100,
+    "pairs": [{"paths": ["a/1.jpg", "b/9.jpg"], "labels": [["a"], ["b", "c"]]}],
+}
 LEAKS = {"images": 3, "of": 100, "names": [["a/1.jpg", f"b/{n}.jpg"] for n in range(20)]}
 
 
@@ -33,6 +39,12 @@ def settings(**values: Any) -> Settings:
             "3 of 100 (3%) validation and test images are in training too, more than max_leaked_fraction=0.01, such as "
             "'b/0.jpg' (as 'a/1.jpg'), 'b/1.jpg' (as 'a/1.jpg'), 'b/2.jpg' (as 'a/1.jpg'): "
             "remove them from one side, or the score flatters the model",
+        ),
+        (
+            {"contradictions": CONTRADICTIONS},
+            {},
+            "4 of 100 (4%) images are equal to one with other labels, more than max_contradictory_fraction=0, such as "
+            "'a/1.jpg' ('a') and 'b/9.jpg' ('b'|'c'): keep one label, or remove the images",
         ),
         (
             {"classes": {"cat": 4, "dog": 1000, "eel": 300}},
@@ -68,6 +80,7 @@ def test_what_is_over_its_threshold_is_one_sentence(quality: dict[str, Any], lim
         {},
         {"listed": 600, "rejected": 300},
         {"listed": 0, "rejected": 0},
+        {"contradictions": {"images": 0, "groups": 0, "of": 100, "pairs": []}},
         {"rejected": 7},
         {"leaks": {"images": 1, "of": 100, "names": [["a", "b"]]}},
         {"leaks": {"images": 0, "of": 0, "names": []}},
@@ -87,11 +100,13 @@ def test_each_finding_carries_the_action_of_its_own_setting():
         "listed": 1,
         "rejected": 1,
         "leaks": LEAKS,
+        "contradictions": CONTRADICTIONS,
         "classes": {"a": 1, "b": 1000},
         "drift": {"against": "v", "sizes": 9.0},
     }
-    for kind in ("rejected", "leak", "imbalance", "drift"):
-        others = {f"on_{name}": "continue" for name in ("rejected", "leak", "imbalance", "drift")}
+    kinds = ("rejected", "leak", "contradiction", "imbalance", "drift")
+    for kind in kinds:
+        others = {f"on_{name}": "continue" for name in kinds}
         found = findings(quality, settings(**{**others, f"on_{kind}": "ask"}))
         assert [finding.kind for finding in found if finding.action == "ask"] == [kind]
 
@@ -123,6 +138,13 @@ def test_names_of_others_are_quoted():
             [
                 "5 classes without images now, and kept their ids: 'a', 'b', 'c' and 2 more; "
                 "other images altogether belong under another dataset_name"
+            ],
+        ),
+        (
+            {"classes_without_training": ["a", "b", "c", "d"]},
+            [
+                "4 classes without training images, so no model can learn them (the split never moves an image for "
+                "it): 'a', 'b', 'c' and 1 more"
             ],
         ),
         (
