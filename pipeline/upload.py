@@ -14,7 +14,7 @@ from pipeline.config import Settings
 from pipeline.dataset import ASKERS, REJECTED, Dataset, Shard, Split, file_facts, is_committed, last_version, load, save
 from pipeline.errors import ConflictError, DatasetError, SourceError
 from pipeline.parallel import ordered_map
-from pipeline.partitions import partition_of, save_partition
+from pipeline.partitions import Partition, partition_of, save_partition
 from pipeline.plan import SPLITS, TRAIN, VALIDATION
 from pipeline.plan_files import Plan, load_plan
 from pipeline.progress import Advance
@@ -64,7 +64,7 @@ def copy_size(plan_path: Place) -> tuple[int, int]:
 
 def commit(plan_path: Place, settings: Settings, ask: Ask | None = None) -> Dataset:
     """Write `dataset.json` once every listed image is in one record or rejected, and return what it says; the partition
-    of `settings` points to this version from then on.
+    of `settings` points to this version from then on, unless it has one of a newer listing.
 
     Writes no data set where it is committed already. Raises DatasetError where the counts do not add up,
     GateError where the data set is over a threshold of `settings`; `ask` asks a person where they say so.
@@ -75,7 +75,7 @@ def commit(plan_path: Place, settings: Settings, ask: Ask | None = None) -> Data
         decide(findings(load(folder).quality, settings), ask)
     else:
         _commit(plan, plan_path, settings, ask)
-    save_partition(folder.parent, partition_of(settings), plan.version)
+    save_partition(folder.parent, Partition(partition_of(settings), plan.version, _listed_ns(plan)))
     _remove_copied(plan)
     return load(folder)
 
@@ -99,6 +99,11 @@ def _commit(plan: Plan, plan_path: Place, settings: Settings, ask: Ask | None) -
     storage.sweep(folder)
     _log.info("data set %s: %s, %d rejected", folder, _count_words(dataset), dataset.rejected["count"])
     _log.info("what it holds, on one page: %s", folder / CARD)
+
+
+def _listed_ns(plan: Plan) -> int:
+    """When the source was listed. A plan of an earlier release does not say it, but its snapshot does."""
+    return plan.listed_ns or load_snapshot(place_of(plan.snapshot)).started_ns
 
 
 def quality_of(plan: Plan) -> Mapping[str, Any]:
