@@ -1,5 +1,6 @@
 """Shards -> the published place: copy what is not there yet, verify every byte, commit `dataset.json` last."""
 
+import io
 import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 
 from pipeline import storage
 from pipeline.config import Settings
+from pipeline.content_hashes import HASHES
 from pipeline.dataset import ASKERS, REJECTED, Dataset, Shard, Split, file_facts, is_committed, last_version, load, save
 from pipeline.errors import ConflictError, DatasetError, SourceError
 from pipeline.parallel import ordered_map
@@ -22,7 +24,7 @@ from pipeline.quality.facts import DUPLICATES, Quality, from_lines, to_lines, wr
 from pipeline.quality.gate import Ask, decide, findings, notices
 from pipeline.ranges import RangePlan, load_range
 from pipeline.report import CARD, write_card
-from pipeline.results import ShardResult, load_result
+from pipeline.results import ShardResult, load_hashes, load_result
 from pipeline.snapshot import load_snapshot
 from pipeline.storage import Place, place_of
 from pipeline.tfds_metadata import write_tfds_metadata
@@ -88,13 +90,14 @@ def _commit(plan: Plan, plan_path: Place, settings: Settings, ask: Ask | None) -
     lists = {
         REJECTED: to_lines(row for result in results for row in result.rejected),
         DUPLICATES: (plan_path.parent / DUPLICATES).read_bytes() + to_lines(alike),
+        HASHES: _hashes(plan, results),
     }
     dataset = _describe(plan, results, lists, quality)
     _keep_rejected(plan_path.parent / REJECTED, lists[REJECTED])
     _require_examples(dataset)
     _pass_gate(plan, quality, settings, ask)
     write_tfds_metadata(folder, dataset)
-    write_card(folder, dataset, *map(from_lines, lists.values()))
+    write_card(folder, dataset, *(from_lines(lists[name]) for name in (REJECTED, DUPLICATES)))
     save(folder, dataset, lists)
     storage.sweep(folder)
     _log.info("data set %s: %s, %d rejected", folder, _count_words(dataset), dataset.rejected["count"])
@@ -115,6 +118,14 @@ def quality_of(plan: Plan) -> Mapping[str, Any]:
 def _results_of(plan: Plan) -> list[ShardResult]:
     finished = ordered_map(_finished_shards, map(place_of, plan.ranges), ASKERS)
     return [result for _, of_range in finished for result in of_range]
+
+
+def _hashes(plan: Plan, results: Sequence[ShardResult]) -> bytes:
+    """The content hashes of all shards in their order: 16 MB a million examples, a sixth of what planning takes."""
+    shards = (result.name for result in results)
+    joined = io.BytesIO()  # b"".join would hold them twice
+    joined.writelines(ordered_map(partial(load_hashes, place_of(plan.ranges[0])), shards, ASKERS))
+    return joined.getvalue()
 
 
 def _facts(plan: Plan, results: Sequence[ShardResult]) -> tuple[Quality, list[dict[str, Any]]]:
@@ -194,6 +205,7 @@ def _describe(
         splits={split: made for split in SPLITS if (made := _split(split, results)).shards},
         rejected={"count": count, **file_facts(REJECTED, lists[REJECTED])},
         duplicates={"groups": lists[DUPLICATES].count(b"\n"), **file_facts(DUPLICATES, lists[DUPLICATES])},
+        hashes=file_facts(HASHES, lists[HASHES]),
         source={
             "uri": snapshot.source_uri,
             "kind": snapshot.kind,

@@ -104,7 +104,7 @@ def test_a_field_more_is_refused_everywhere(full: Any):
 
 
 def test_a_field_less_is_refused_everywhere(full: Any):
-    optional = {("splits", "test"), ("settings", "prepare_size"), ("checksum",)}
+    optional = {("splits", "test"), ("settings", "prepare_size"), ("checksum",), ("hashes",)}
     of_drift = {("quality", "drift", name) for name in ("sizes", "aspect", "brightness", "classes")}
     for place in (place for place in places(full) if place != ("software",)):
         for name in at(full, place):
