@@ -112,6 +112,15 @@ def _window(options: argparse.Namespace) -> dict[str, Any]:
     return {"dataset": str(dataset_of(settings, partitions)), "partitions": partitions}
 
 
+def _partition(options: argparse.Namespace) -> dict[str, Any]:
+    from pipeline.partitions import move_partition
+
+    settings = _settings(options)
+    require_buckets({"publish_uri": settings.datasets_folder})
+    file = move_partition(settings, options.partition, options.version)
+    return {"partition": options.partition, "version": options.version, "file": str(file)}
+
+
 def _train(options: argparse.Namespace) -> dict[str, Any]:
     settings = _settings(options)
     if not settings.dataset:
@@ -332,6 +341,9 @@ def _add_stages(commands: Any) -> None:
     _add(commands, "upload", _upload, "publish the shards of a plan", plan)
     newest = "make one data set of the newest dates of a name (--set window=7), of shards that stand"
     _add(commands, "window", _window, newest)
+    to = "point a date of a name to another of its versions; the next new listing of the source moves it on"
+    partition = _add(commands, "partition", _partition, to, ("partition", "a date, such as 2026-01-31, or `latest`"))
+    partition.add_argument("version", help="the folder of the version, without the way to it")
     _add(commands, "train", _train, "train on a published data set (--set dataset=...)")
 
 

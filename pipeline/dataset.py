@@ -70,11 +70,19 @@ class Dataset:
     software: Mapping[str, str]
     window: Mapping[str, str] = field(default_factory=dict)
     """The version of each partition, of a data set that is made of several (pipeline/window.py)."""
+    hashes: Mapping[str, Any] = field(default_factory=dict)
+    """The file of the content hashes (pipeline/content_hashes.py), with its size and CRC32C. Empty in a window, and in
+    a version of an earlier release."""
 
     def class_counts(self, split: str) -> list[int]:
         """Examples of each label in a split, ordered by id: of some there may be none."""
         classes = self.splits[split].classes
         return [classes.get(label, 0) for label in self.labels]
+
+    @property
+    def lists(self) -> list[Mapping[str, Any]]:
+        """The files beside the shards, each with its size and CRC32C."""
+        return [listed for listed in (self.rejected, self.duplicates, self.hashes) if listed]
 
     @property
     def names(self) -> list[str]:
@@ -91,8 +99,9 @@ class Dataset:
 def to_json(dataset: Dataset) -> bytes:
     """The content of `dataset.json`."""
     content = {"format": "tenfold", "schema_version": SCHEMA_VERSION, **asdict(dataset)}
-    if not dataset.window:
-        del content["window"]
+    for name in ("window", "hashes"):
+        if not content[name]:
+            del content[name]
     return json.dumps({**content, "checksum": checksum(content)}, indent=1).encode() + b"\n"
 
 
@@ -160,7 +169,7 @@ def require_shards(folder: Place, dataset: Dataset) -> None:
         committed_objects(folder, dataset)
         return
     sizes = {shard.name: shard.bytes for split in dataset.splits.values() for shard in split.shards}
-    lists = {listed["file"]: listed["bytes"] for listed in (dataset.rejected, dataset.duplicates)}
+    lists = {listed["file"]: listed["bytes"] for listed in dataset.lists}
     for name, size in {**sizes, **lists}.items():
         found = _size(folder / name)
         if found != size:
@@ -176,7 +185,7 @@ def committed_objects(folder: BucketPath, dataset: Dataset) -> dict[str, ObjectS
     Raises DatasetError naming the file that is missing, or has other bytes than were committed.
     """
     committed = {shard.name: shard.crc32c for split in dataset.splits.values() for shard in split.shards}
-    committed |= {listed["file"]: listed["crc32c"] for listed in (dataset.rejected, dataset.duplicates)}
+    committed |= {listed["file"]: listed["crc32c"] for listed in dataset.lists}
     objects = _objects(folder, committed)
     found = {name: f"{stat.crc32c:08x}" for name, stat in objects.items()}
     for name, crc32c in committed.items():

@@ -4,22 +4,30 @@
     partitions/2026-01-31T07:00.json    an hour or minute of one
     partitions/latest.json              a source without dates
 
-A partition that is built again points to its new version; the old one stays where it is.
+A partition that is built again points to its new version; the old one stays where it is. Which of two versions is newer
+is decided by when their source was listed: a commit of an old listing never takes a partition back. A person can.
 """
 
 import json
+import logging
 import re
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
 
 from pipeline import storage
 from pipeline.allowed import require_allowed
 from pipeline.config import Settings
-from pipeline.dataset import ASKERS
-from pipeline.errors import DatasetError
+from pipeline.dataset import ASKERS, is_committed
+from pipeline.errors import ConflictError, DatasetError, SettingsError
 from pipeline.parallel import ordered_map
 from pipeline.storage import Place
 from pipeline.workspace import name_folder
 
 LATEST = "latest"
+_VERSION = re.compile("[0-9a-f]{16}")
+_log = logging.getLogger(__name__)
 _DATED = re.compile(r"(\d{4}-\d\d-\d\d(T\d\d:\d\d)?)\.json")
 
 
@@ -28,14 +36,51 @@ def partition_of(settings: Settings) -> str:
     return settings.data_date or LATEST
 
 
-def save_partition(folder: Place, name: str, version: str) -> None:
-    """Point a partition to its version, in the `folder` of the data set name; the last one to come wins."""
+@dataclass(frozen=True)
+class Partition:
+    """The content of a partition's file."""
+
+    partition: str
+    version: str
+    listed_ns: int
+    """When the listing of the source began that gave this version, in Unix nanoseconds; or when a person chose it."""
+
+
+def save_partition(folder: Place, made: Partition) -> None:
+    """Point a partition to its version, in the `folder` of the dataset name, unless it has one of a newer listing.
+
+    Of several commits at once the newest listing wins, in whatever order they come.
+
+    Raises DatasetError if the file of the partition is damaged.
+    """
+    path = _path(folder, made.partition)
+    while True:
+        before = _content(path)
+        held = _parse(path, before) if before is not None else None
+        if held and held.listed_ns >= made.listed_ns:
+            if held.version != made.version:
+                _log.warning(_stays(held, made))
+            return
+        with suppress(ConflictError):  # another commit was first: look at what it wrote
+            _swap(path, before, made)
+            return
+
+
+def move_partition(settings: Settings, name: str, version: str) -> Place:
+    """Point a partition to a version because a person says so; return its file. A later listing moves it again.
+
+    Raises DatasetError if there is no such partition or version, ConflictError if the partition moved meanwhile,
+    SettingsError if the administrator does not allow a place.
+    """
+    require_allowed(settings)
+    folder = name_folder(settings)
+    if name not in (LATEST, *_dated(folder)):
+        raise SettingsError(f"partition must be one of {folder / 'partitions'}, such as 2026-01-31, got {name!r}")
+    if not _VERSION.fullmatch(version) or not is_committed(folder / version):
+        raise DatasetError(f"version {version!r} holds no dataset in {folder}: name the folder of a version there")
     path = _path(folder, name)
-    content = json.dumps({"partition": name, "version": version}).encode() + b"\n"
-    if _content(path) != content:  # a backfill that finds all complete writes nothing
-        with storage.write_whole(path) as file:
-            file.write(content)
-        storage.sync(path)
+    _swap(path, _content(path), Partition(name, version, time.time_ns()))
+    return path
 
 
 def newest_partitions(settings: Settings, count: int) -> dict[str, str]:
@@ -70,8 +115,38 @@ def _content(path: Place) -> bytes | None:
         return None
 
 
+def _swap(path: Place, before: bytes | None, after: Partition) -> None:
+    storage.swap(path, before, json.dumps(asdict(after)).encode() + b"\n")
+
+
+def _parse(path: Place, content: bytes) -> Partition:
+    version = _version(path, content)
+    try:
+        listed_ns = json.loads(content).get("listed_ns")
+        # A file of an earlier release does not say it: what was listed after the file was written is newer.
+        return Partition(path.stem, version, path.stat().st_mtime_ns if listed_ns is None else int(listed_ns))
+    except (ValueError, TypeError) as error:
+        raise _damaged(path, error) from error
+
+
 def _version(path: Place, content: bytes) -> str:
     try:
         return str(json.loads(content)["version"])
     except (ValueError, KeyError, TypeError) as error:
-        raise DatasetError(f"{path} names no version ({error!r}): remove it, and build its partition again") from error
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Place, error: Exception) -> DatasetError:
+    return DatasetError(f"{path} names no version ({error!r}): remove it, and build its partition again")
+
+
+def _stays(held: Partition, made: Partition) -> str:
+    return (
+        f"partition {made.partition} stays at version {held.version}, of {_at(held.listed_ns)}: version {made.version} "
+        f"comes from a listing of the source that is not newer, of {_at(made.listed_ns)}; to use it all the same, run "
+        f"`python -m pipeline partition {made.partition} {made.version}` with the settings of this run"
+    )
+
+
+def _at(unix_ns: int) -> str:
+    return datetime.fromtimestamp(unix_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -68,6 +68,8 @@ class Plan:
     """Whether the data set was committed before: then `ranges` is empty."""
     ranges: list[str]
     """Plan files, one a task."""
+    listed_ns: int = 0
+    """When the listing of the source began, in Unix nanoseconds; 0 in a plan of an earlier release."""
 
 
 def make_plan(settings: Settings, snapshot_path: Place, ask: Ask | None = None) -> Place:
@@ -154,6 +156,7 @@ def _plan(settings: Settings, snapshot: Snapshot, snapshot_path: Place, version:
         quality={},
         complete=True,
         ranges=[],
+        listed_ns=snapshot.started_ns,
     )
 
 

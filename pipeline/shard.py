@@ -8,6 +8,7 @@ from typing import IO
 import google_crc32c
 
 from pipeline import storage
+from pipeline.content_hashes import HASH_BYTES, content_hash
 from pipeline.errors import SourceError
 from pipeline.progress import Advance
 from pipeline.quality.examine import Examiner, Rejection, UsableImage, is_misnamed
@@ -16,7 +17,7 @@ from pipeline.ranges import RangePlan, ShardSpec, read_range
 from pipeline.raw import RawImage, from_lines, key_bytes, place_of_key
 from pipeline.raw_reader import RawReader, ReadImage
 from pipeline.records import ImageEncoder
-from pipeline.results import ShardResult, load_result, results_folder, save_result
+from pipeline.results import ShardResult, WrittenShard, hashes_path, load_result, results_folder, save_result
 from pipeline.sources import Box
 from pipeline.storage import Place, place_of
 from pipeline.tfrecord import Writer, writer_of
@@ -45,8 +46,14 @@ def write_range(plan_path: Place, advance: Advance) -> None:
 
 def _is_finished(plan_path: Place, range_plan: RangePlan, spec: ShardSpec) -> bool:
     result = load_result(plan_path, spec.name)
+    if result is None or not _holds(hashes_path(plan_path, spec.name), result.examples * HASH_BYTES):
+        return False
     places = (place_of(folder) / spec.name for folder in (range_plan.written, range_plan.published))
-    return result is not None and any(place.exists() and place.stat().st_size == result.bytes for place in places)
+    return any(_holds(place, result.bytes) for place in places)
+
+
+def _holds(place: Place, size: int) -> bool:
+    return place.exists() and place.stat().st_size == size
 
 
 def _lines(file: IO[bytes], specs: Sequence[ShardSpec], finished: Collection[ShardSpec]) -> Iterator[bytes]:
@@ -68,7 +75,7 @@ class _ShardWriter:
         self._examine = Examiner(range_plan.rules).examine
         self._encode = ImageEncoder(range_plan.records, range_plan.labels, range_plan.texts).encode
 
-    def write(self, spec: ShardSpec, images: Iterable[ReadImage], advance: Advance) -> ShardResult:
+    def write(self, spec: ShardSpec, images: Iterable[ReadImage], advance: Advance) -> WrittenShard:
         """Write some images as one shard, whole or not at all."""
         path, sums = self._folder / spec.name, _Sums()
         with storage.write_new(path) as file:
@@ -77,7 +84,7 @@ class _ShardWriter:
                 self._add(row, raw, records, sums)
                 advance(1)
             records.close()
-        return sums.result(spec, records)
+        return WrittenShard(sums.result(spec, records), bytes(sums.hashes))
 
     def _add(self, row: RawImage, raw: bytes | None, records: Writer, sums: "_Sums") -> None:
         if raw is None:
@@ -105,6 +112,7 @@ class _Sums:
     """What is kept of the images of one shard."""
 
     def __init__(self) -> None:
+        self.hashes = bytearray()
         self._kinds: Counter[tuple[tuple[str, ...], str, str]] = Counter()
         """By labels, what the file was called, and what it was."""
         self._statistics = Statistics()
@@ -113,6 +121,7 @@ class _Sums:
 
     def add(self, key: str, labels: tuple[str, ...], image: UsableImage) -> None:
         encoded, _, height, width, _, found, brightness, perceptual_hash = image
+        self.hashes += content_hash(encoded)
         self._kinds[labels, key.rpartition(".")[2], found] += 1
         self._statistics.add(height, width, len(encoded), brightness)
         if perceptual_hash is not None:

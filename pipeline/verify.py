@@ -101,7 +101,7 @@ def _problems_of_split(name: str, split: Split, counted: Mapping[str, int]) -> I
 
 
 def _problems_of_lists(folder: Place, dataset: Dataset) -> Iterator[str]:
-    for listed in (dataset.rejected, dataset.duplicates):
+    for listed in dataset.lists:
         path = folder / listed["file"]
         if not path.exists():
             yield f"{path} is missing"

@@ -32,6 +32,11 @@ def work_folder(settings: Settings, version: str) -> Place:
     return place_of(settings.workspace) / "work" / settings.dataset_name / f"{version}-{place}"
 
 
+def hashes_folder(settings: Settings, version: str) -> Place:
+    """Content hashes of a version of an earlier release, which has none of its own."""
+    return place_of(settings.workspace) / "work" / settings.dataset_name / "hashes" / version
+
+
 def name_folder(settings: Settings) -> Place:
     """Where all versions of a data set are published, and its label map."""
     return settings.datasets_folder / settings.dataset_name

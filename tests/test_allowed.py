@@ -12,7 +12,7 @@ from pipeline.config import Settings, settings_from
 from pipeline.errors import SettingsError, SourceError
 from pipeline.extract import take_snapshot
 from pipeline.find_source import images_of
-from pipeline.partitions import newest_partitions
+from pipeline.partitions import move_partition, newest_partitions
 from pipeline.preflight import preflight
 from pipeline.sources import Found, Listed, Skipped
 from pipeline.sources.folder import LEADS_OUTSIDE
@@ -207,10 +207,11 @@ def test_a_bucket_that_is_not_allowed_is_not_asked(settings: Settings, gcs: Fake
     [
         take_snapshot,
         lambda settings: newest_partitions(settings, 1),
+        lambda settings: move_partition(settings, "latest", "0" * 16),
         lambda settings: trained(settings, Path("/nothing"), "run"),
         lambda settings: prepare_run(settings, Path("/nothing"), "run"),
     ],
-    ids=["extract", "window", "trained before", "train"],
+    ids=["extract", "window", "partition", "trained before", "train"],
 )
 def test_whatever_reads_first_asks_before(first: Callable[[Settings], Any], settings: Settings, allow: ALLOW):
     allow(WORKSPACES, "/w")

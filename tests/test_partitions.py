@@ -1,15 +1,24 @@
 """Each date points to the version that was built of it last."""
 
 import json
+import random
 import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from pipeline import storage
+from pipeline.__main__ import main
 from pipeline.config import Settings, settings_from
 from pipeline.errors import DatasetError, GateError
-from pipeline.partitions import newest_partitions, save_partition
+from pipeline.extract import take_snapshot
+from pipeline.partitions import Partition, newest_partitions, save_partition
+from pipeline.plan_files import make_plan
+from pipeline.storage import Place
+from pipeline.upload import commit
 from pipeline.workspace import name_folder
 from tests.conftest import MakeImages, jpeg
 from tests.published import publish
@@ -39,19 +48,55 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
     ],
 )
 def test_the_newest_come_first(settings: Settings, saved: list[tuple[str, str]], count: int, newest: dict[str, str]):
-    for name, version in saved:
-        save_partition(name_folder(settings), name, version)
+    for number, (name, version) in enumerate(saved):
+        save_partition(name_folder(settings), Partition(name, version, number))
     assert list(newest_partitions(settings, count).items()) == list(newest.items())
 
 
 def test_the_same_is_not_written_again(settings: Settings):
-    path = name_folder(settings) / "partitions" / "2026-01-02.json"
-    save_partition(name_folder(settings), "2026-01-02", A)
+    path = pointer(settings, "2026-01-02")
+    save_partition(name_folder(settings), Partition("2026-01-02", A, 5))
     first = writes([path])
-    save_partition(name_folder(settings), "2026-01-02", A)
+    save_partition(name_folder(settings), Partition("2026-01-02", A, 5))
     assert writes([path]) == first
-    save_partition(name_folder(settings), "2026-01-02", B)
-    assert json.loads(path.read_bytes()) == {"partition": "2026-01-02", "version": B}
+    save_partition(name_folder(settings), Partition("2026-01-02", B, 6))
+    assert json.loads(path.read_bytes()) == {"partition": "2026-01-02", "version": B, "listed_ns": 6}
+
+
+@pytest.mark.parametrize("listed_ns", [4, 5])
+def test_an_older_listing_moves_nothing_back_and_that_is_said(
+    settings: Settings, listed_ns: int, caplog: pytest.LogCaptureFixture
+):
+    save_partition(name_folder(settings), Partition("2026-01-02", B, 5))
+    save_partition(name_folder(settings), Partition("2026-01-02", A, listed_ns))
+    assert newest_partitions(settings, 1) == {"2026-01-02": B}
+    assert f"partition 2026-01-02 stays at version {B}" in caplog.text
+    assert f"`python -m pipeline partition 2026-01-02 {A}`" in caplog.text
+
+
+def test_of_commits_at_once_the_newest_listing_wins(settings: Settings):
+    listings = [Partition("2026-01-02", f"{number:016x}", number) for number in range(1, 25)]
+    random.Random(0).shuffle(listings)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda made: save_partition(name_folder(settings), made), listings))
+    assert newest_partitions(settings, 1) == {"2026-01-02": f"{24:016x}"}
+
+
+def test_a_file_of_an_earlier_release_gives_way_to_what_was_listed_after_it_was_written(settings: Settings):
+    path = pointer(settings, "2026-01-02")
+    before = time.time_ns()
+    with storage.write_whole(path) as file:
+        file.write(json.dumps({"partition": "2026-01-02", "version": B}).encode())
+    assert newest_partitions(settings, 1) == {"2026-01-02": B}
+    save_partition(name_folder(settings), Partition("2026-01-02", A, before - 10**9))
+    assert newest_partitions(settings, 1) == {"2026-01-02": B}
+    save_partition(name_folder(settings), Partition("2026-01-02", C, time.time_ns() + 10**9))
+    assert newest_partitions(settings, 1) == {"2026-01-02": C}
+
+
+def pointer(settings: Settings, name: str) -> Place:
+    """The file of a partition."""
+    return name_folder(settings) / "partitions" / f"{name}.json"
 
 
 @pytest.mark.parametrize(
@@ -59,7 +104,7 @@ def test_the_same_is_not_written_again(settings: Settings):
 )
 def test_what_others_put_there_is_no_partition(tmp_path: Path, name: str):
     settings = settings_from({"workspace": str(tmp_path)})
-    save_partition(name_folder(settings), "2026-01-02", A)
+    save_partition(name_folder(settings), Partition("2026-01-02", A, 1))
     (tmp_path / "datasets" / "images" / "partitions" / name).write_bytes(b"{}")
     assert newest_partitions(settings, 1) == {"2026-01-02": A}
 
@@ -67,10 +112,13 @@ def test_what_others_put_there_is_no_partition(tmp_path: Path, name: str):
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"1", b"\xff"])
 def test_a_damaged_one_is_named(tmp_path: Path, content: bytes):
     settings = settings_from({"workspace": str(tmp_path)})
-    save_partition(name_folder(settings), "2026-01-02", A)
+    save_partition(name_folder(settings), Partition("2026-01-02", A, 1))
     (tmp_path / "datasets" / "images" / "partitions" / "2026-01-02.json").write_bytes(content)
-    with pytest.raises(DatasetError, match=r"partitions/2026-01-02\.json names no version .*build its partition again"):
+    told = r"partitions/2026-01-02\.json names no version .*build its partition again"
+    with pytest.raises(DatasetError, match=told):
         newest_partitions(settings, 1)
+    with pytest.raises(DatasetError, match=told):
+        save_partition(name_folder(settings), Partition("2026-01-02", B, 2))
 
 
 def built(source: Path, settings: Settings, day: int) -> str:
@@ -82,17 +130,86 @@ def built(source: Path, settings: Settings, day: int) -> str:
 def test_each_date_points_to_what_was_built_of_it_last(make_images: MakeImages, settings: Settings):
     source = make_images({f"2026-01-{day:02d}/{label}": 4 for day in (1, 2) for label in ("cats", "dogs")})
     first, second = built(source, settings, 1), built(source, settings, 2)
-    pointer = name_folder(settings) / "partitions" / "2026-01-01.json"
     assert newest_partitions(settings, 5) == {"2026-01-02": second, "2026-01-01": first}
-    before = writes([pointer])
     assert built(source, settings, 1) == first  # found complete
-    assert writes([pointer]) == before
     (source / "2026-01-01" / "cats" / "new.jpg").write_bytes(jpeg(1))
     again = built(source, settings, 1)
     assert newest_partitions(settings, 5) == {"2026-01-02": second, "2026-01-01": again}
     (source / "2026-01-01" / "cats" / "new.jpg").unlink()
     assert built(source, settings, 1) == first  # found complete, and the newest state of the date once more
     assert newest_partitions(settings, 5) == {"2026-01-02": second, "2026-01-01": first}
+
+
+def test_a_commit_of_an_old_run_does_not_take_its_date_back(
+    make_images: MakeImages, settings: Settings, caplog: pytest.LogCaptureFixture
+):
+    source = make_images({"2026-01-01/cats": 4, "2026-01-01/dogs": 4})
+    first = built(source, settings, 1)
+    told = {"source_uri": str(source / "{date}"), "data_date": "2026-01-01"}
+    dated = settings_from({**settings.model_dump(), **told}).dated()
+    old_plan = make_plan(dated, take_snapshot(dated))  # complete: as the old run has it
+    (source / "2026-01-01" / "cats" / "new.jpg").write_bytes(jpeg(1))
+    corrected = built(source, settings, 1)
+    held = pointer(settings, "2026-01-01").read_bytes()
+    assert commit(old_plan, dated).version == first  # the run's own result stays what it was
+    assert newest_partitions(settings, 1) == {"2026-01-01": corrected}
+    assert pointer(settings, "2026-01-01").read_bytes() == held
+    assert f"partition 2026-01-01 stays at version {corrected}" in caplog.text
+    (source / "2026-01-01" / "cats" / "new.jpg").unlink()
+    assert built(source, settings, 1) == first  # listed again: the old images are right after all
+    assert newest_partitions(settings, 1) == {"2026-01-01": first}
+
+
+def test_a_plan_of_an_earlier_release_counts_as_its_snapshot_does(make_images: MakeImages, tmp_path: Path):
+    source = make_images({"a": 4, "b": 4})
+    settings = settings_from({"source_uri": str(source), "workspace": str(tmp_path / "w")})
+    first = publish(source, tmp_path / "w").name
+    old_plan = make_plan(settings, take_snapshot(settings))
+    content = json.loads(old_plan.read_bytes())
+    del content["listed_ns"]
+    old_plan.write_text(json.dumps(content))
+    pointer(settings, "latest").unlink()
+    commit(old_plan, settings)
+    listed_ns = json.loads(Path(content["snapshot"]).read_bytes())["started_ns"]
+    assert json.loads(pointer(settings, "latest").read_bytes())["listed_ns"] == listed_ns
+    assert newest_partitions(settings, 1) == {"latest": first}
+
+
+def test_a_listing_that_finds_the_same_version_again_is_newer_than_those_before_it(
+    make_images: MakeImages, tmp_path: Path
+):
+    source, settings = make_images({"a": 4, "b": 4}), settings_from({"workspace": str(tmp_path / "w")})
+    first = publish(source, tmp_path / "w").name
+    waiting = time.time_ns()  # when a run listed other images; it then waits for an answer
+    assert publish(source, tmp_path / "w").name == first  # found complete
+    save_partition(name_folder(settings), Partition("latest", C, waiting))
+    assert newest_partitions(settings, 1) == {"latest": first}
+
+
+def test_a_person_moves_a_partition_by_a_command(
+    make_images: MakeImages, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    source, settings = make_images({"a": 4, "b": 4}), settings_from({"workspace": str(tmp_path / "w")})
+    first = publish(source, tmp_path / "w").name
+    (source / "a" / "new.jpg").write_bytes(jpeg(1))
+    second = publish(source, tmp_path / "w").name
+    place = ["--set", f"workspace={tmp_path / 'w'}"]
+    assert main(["partition", "latest", first, *place, "--json"]) == 0
+    moved = json.loads(capsys.readouterr().out)
+    assert moved == {"partition": "latest", "version": first, "file": str(pointer(settings, "latest"))}
+    assert newest_partitions(settings, 1) == {"latest": first}
+    save_partition(name_folder(settings), Partition("latest", second, 1))  # a commit of before the command
+    assert newest_partitions(settings, 1) == {"latest": first}
+    assert publish(source, tmp_path / "w").name == second  # a new listing
+    assert newest_partitions(settings, 1) == {"latest": second}
+    for partition, version, told in (
+        ("latest", "f" * 16, "version 'ffffffffffffffff' holds no dataset"),
+        ("latest", "../images", "version '../images' holds no dataset"),
+        ("2026-01-32", first, "got '2026-01-32'"),
+    ):
+        assert main(["partition", partition, version, *place]) == 1
+        assert told in capsys.readouterr().err
+    assert newest_partitions(settings, 1) == {"latest": second}
 
 
 def test_what_the_gate_stops_is_no_partition(make_images: MakeImages, tmp_path: Path):

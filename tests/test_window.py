@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import time
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
@@ -16,7 +17,7 @@ from pipeline.__main__ import main
 from pipeline.config import Settings, settings_from
 from pipeline.dataset import Dataset, last_version, load, require_shards
 from pipeline.errors import DatasetError
-from pipeline.partitions import save_partition
+from pipeline.partitions import Partition, save_partition
 from pipeline.records import RecordFormat
 from pipeline.servers import Server
 from pipeline.shard_cache import remote_shards
@@ -127,7 +128,7 @@ def test_the_same_versions_are_the_same_window_and_nothing_is_written(settings: 
     window = newest_dataset(settings)
     before = writes(window.iterdir())
     assert newest_dataset(settings) == window
-    save_partition(name_folder(settings), "2026-01-11", load(window).window["2026-01-10"])
+    save_partition(name_folder(settings), Partition("2026-01-11", load(window).window["2026-01-10"], 1))
     assert newest_dataset(changed(settings, window=4)) == window  # a date with the images of another one
     assert writes(window.iterdir()) == before
     assert newest_dataset(changed(settings, window=3)) != window  # without the first date
@@ -147,7 +148,7 @@ def test_a_window_that_stands_is_looked_at_and_no_more(gcs: FakeGcs, on_disk: Pa
 def test_a_single_version_is_no_window(settings: Settings, window: int):
     newest = load(newest_dataset(settings)).window["2026-01-10"]
     for day in DAYS if window > 1 else ():
-        save_partition(name_folder(settings), day, newest)
+        save_partition(name_folder(settings), Partition(day, newest, time.time_ns()))
     assert newest_dataset(changed(settings, window=window)) == name_folder(settings) / newest
 
 
