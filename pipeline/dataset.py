@@ -34,6 +34,8 @@ class Shard:
     examples: int
     bytes: int
     crc32c: str
+    ends: str = ""
+    """What `tfrecord.ends_of` finds in it, in hexadecimal digits; empty if unknown, as in earlier releases."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,9 @@ class Dataset:
     """The file of the content hashes (pipeline/content_hashes.py), with its size and CRC32C. Empty in a window, and in
     a version of an earlier release."""
 
+    files: Sequence[Mapping[str, Any]] = ()
+    """Further files, each with its size and CRC32C: what TensorFlow Datasets reads. Empty in earlier releases."""
+
     def class_counts(self, split: str) -> list[int]:
         """Examples of each label in a split, ordered by id: of some there may be none."""
         classes = self.splits[split].classes
@@ -82,7 +87,7 @@ class Dataset:
     @property
     def lists(self) -> list[Mapping[str, Any]]:
         """The files beside the shards, each with its size and CRC32C."""
-        return [listed for listed in (self.rejected, self.duplicates, self.hashes) if listed]
+        return [listed for listed in (self.rejected, self.duplicates, self.hashes, *self.files) if listed]
 
     @property
     def names(self) -> list[str]:
@@ -99,7 +104,7 @@ class Dataset:
 def to_json(dataset: Dataset) -> bytes:
     """The content of `dataset.json`."""
     content = {"format": "tenfold", "schema_version": SCHEMA_VERSION, **asdict(dataset)}
-    for name in ("window", "hashes"):
+    for name in ("window", "hashes", "files"):
         if not content[name]:
             del content[name]
     return json.dumps({**content, "checksum": checksum(content)}, indent=1).encode() + b"\n"
@@ -161,22 +166,36 @@ def load(folder: Place) -> Dataset:
 
 
 def require_shards(folder: Place, dataset: Dataset) -> None:
-    """Refuse a data set of which a file is missing or has another size than was committed; in a bucket, other bytes.
+    """Refuse a data set of which a file is missing, or is another one than was committed.
 
-    Raises DatasetError naming the file. TensorFlow reads a cut shard as a clean end, so it cannot be left to it.
+    In a bucket the CRC32C of every object is compared. Locally it is the size, and of a shard its first and last
+    record: reading all of it would take as long as an epoch, and `verify` does. TensorFlow reads a cut shard as a
+    clean end, and a swapped one as if it belonged there. Raises DatasetError naming the file.
     """
     if isinstance(folder, BucketPath):
         committed_objects(folder, dataset)
         return
-    sizes = {shard.name: shard.bytes for split in dataset.splits.values() for shard in split.shards}
+    shards = [shard for split in dataset.splits.values() for shard in split.shards]
     lists = {listed["file"]: listed["bytes"] for listed in dataset.lists}
-    for name, size in {**sizes, **lists}.items():
+    for name, size in {**{shard.name: shard.bytes for shard in shards}, **lists}.items():
         found = _size(folder / name)
         if found != size:
-            raise DatasetError(
-                f"{folder / name} should hold {size} bytes and {'is missing' if found is None else f'holds {found}'}: "
-                f"bring it back, or remove the folder {(folder / name).parent} and build the data set again"
-            )
+            raise _other_file(folder / name, f"should hold {size} bytes and {_words_of_size(found)}")
+    known = [shard for shard in shards if shard.ends]
+    ends = ordered_map(lambda shard: tfrecord.ends_of(folder / shard.name).hex(), known, ASKERS)
+    for shard, found_ends in zip(known, ends, strict=True):
+        if found_ends != shard.ends:
+            raise _other_file(folder / shard.name, "has the size, but not the first or the last record, of its shard")
+
+
+def _words_of_size(found: int | None) -> str:
+    return "is missing" if found is None else f"holds {found}"
+
+
+def _other_file(path: Place, what: str) -> DatasetError:
+    return DatasetError(
+        f"{path} {what}: bring it back, or remove the folder {path.parent} and build the data set again"
+    )
 
 
 def committed_objects(folder: BucketPath, dataset: Dataset) -> dict[str, ObjectStat]:

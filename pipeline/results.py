@@ -22,6 +22,8 @@ class ShardResult:
     examples: int
     bytes: int
     crc32c: str
+    ends: str
+    """See `Shard.ends`."""
     classes: dict[str, int]
     rejected: list[dict[str, str]]
     misnamed: int

@@ -137,6 +137,7 @@ class _Sums:
             examples=self._kinds.total(),
             bytes=records.size,
             crc32c=f"{records.crc32c:08x}",
+            ends=records.ends.hex(),
             classes=self._classes(),
             rejected=self._rejected,
             misnamed=sum(count for (_, suffix, found), count in self._kinds.items() if is_misnamed(suffix, found)),

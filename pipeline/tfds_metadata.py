@@ -9,7 +9,6 @@ import re
 from typing import Any
 
 from pipeline.dataset import Dataset
-from pipeline.storage import Place, write_whole
 
 _FEATURES = "tensorflow_datasets.core.features"
 _TEMPLATE = "{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}"
@@ -20,15 +19,18 @@ _NOT_KEPT = re.compile(r"\A\s+|\s+\Z|[\r\n\ud800-\udfff]")
 Json = dict[str, Any]
 
 
-def write_tfds_metadata(folder: Place, dataset: Dataset) -> None:
-    """Write TFDS's files into a data set's folder; none where the shards are compressed, which TFDS does not read."""
+def tfds_files(dataset: Dataset) -> dict[str, bytes]:
+    """Return TFDS's files by name; none if the shards are compressed, which TFDS does not read."""
     if dataset.records.compression != "none":
-        return
-    _write(folder / "features.json", json.dumps(_features(dataset), indent=1))
+        return {}
     names = class_names(dataset)
-    for key in _class_keys(dataset) if names else ():
-        _write(folder / f"{key.replace('/', '-')}.labels.txt", "".join(f"{name}\n" for name in names))
-    _write(folder / "dataset_info.json", json.dumps(_info(dataset), indent=1))
+    lines = "".join(f"{name}\n" for name in names)
+    texts = {
+        "features.json": json.dumps(_features(dataset), indent=1),
+        **{f"{key.replace('/', '-')}.labels.txt": lines for key in _class_keys(dataset) if names},
+        "dataset_info.json": json.dumps(_info(dataset), indent=1),
+    }
+    return {name: text.encode("utf-8") for name, text in texts.items()}
 
 
 def class_names(dataset: Dataset) -> list[str]:
@@ -44,11 +46,6 @@ def class_names(dataset: Dataset) -> list[str]:
 
 def _escape(found: re.Match[str]) -> str:
     return "".join(f"\\u{ord(letter):04x}" for letter in found[0])
-
-
-def _write(path: Place, text: str) -> None:
-    with write_whole(path) as file:
-        file.write(text.encode("utf-8"))
 
 
 def _info(dataset: Dataset) -> Json:

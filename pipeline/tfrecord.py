@@ -22,6 +22,7 @@ from pipeline.storage import Place
 HEADER_BYTES = 12
 FOOTER_BYTES = 4
 GZIP_SUFFIX = ".gz"
+GZIP_TRAILER_BYTES = 8
 GZIP_LEVEL = 3  # photographs do not shrink, and pixels shrink little more at higher ones
 SHORT = 65_536  # bytes; going over fewer again costs no more than combining checksums
 _GATHERED_PARTS = 512  # four a record
@@ -56,6 +57,10 @@ class Writer(Protocol):
     size: int
     crc32c: int
 
+    @property
+    def ends(self) -> bytes:
+        """What `ends_of` finds in the file once it is closed."""
+
     def write(self, before: bytes, body: bytes, body_crc: int) -> None:
         """A record of two parts; `body_crc` is the CRC32C of the second one, which is the large one."""
 
@@ -70,6 +75,11 @@ class RecordWriter:
         self.size = self.crc32c = 0
         self._descriptor = descriptor
         self._gathered: list[bytes] = []
+        self._first = self._last = b""
+
+    @property
+    def ends(self) -> bytes:
+        return self._first + self._last
 
     def write(self, before: bytes, body: bytes, body_crc: int) -> None:
         if len(body) >= SHORT:
@@ -77,7 +87,9 @@ class RecordWriter:
             self._write_large(before, body, body_crc)
             return
         crc = google_crc32c.extend(google_crc32c.value(before), body)
-        self._gathered += (_header(len(before) + len(body)), before, body, _CRC.pack(masked(crc)))
+        self._last = _CRC.pack(masked(crc))
+        self._first = self._first or self._last
+        self._gathered += (_header(len(before) + len(body)), before, body, self._last)
         if len(self._gathered) >= _GATHERED_PARTS:
             self._flush()
 
@@ -96,7 +108,8 @@ class RecordWriter:
         of_record, of_file = crc32c.combine(
             google_crc32c.value(before), google_crc32c.extend(self.crc32c, head), body_crc, len(body)
         )
-        tail = _CRC.pack(masked(of_record))
+        self._last = tail = _CRC.pack(masked(of_record))
+        self._first = self._first or tail
         self.crc32c = google_crc32c.extend(of_file, tail)
         # At once: were images gathered, their freed memory would go back to the system, to be asked for page by page.
         self._put([head, body, tail], len(head) + len(body) + len(tail))
@@ -117,12 +130,15 @@ class GzipRecordWriter:
         self.size = self.crc32c = 0
         self._file = open(descriptor, "wb", closefd=False)  # noqa: SIM115 - closed by close
         self._compress = zlib.compressobj(GZIP_LEVEL, wbits=16 + zlib.MAX_WBITS)
+        self.ends = b""
 
     def write(self, before: bytes, body: bytes, body_crc: int) -> None:
         self._put(self._compress.compress(frame(before + body)))
 
     def close(self) -> None:
-        self._put(self._compress.flush())
+        end = self._compress.flush()
+        self.ends = end[-GZIP_TRAILER_BYTES:]
+        self._put(end)
         self._file.close()
 
     def _put(self, compressed: bytes) -> None:
@@ -134,6 +150,27 @@ class GzipRecordWriter:
 def writer_of(path: Place, file: IO[bytes]) -> Writer:
     """What writes the records of `path`, by its ending, into the open `file`."""
     return (GzipRecordWriter if path.name.endswith(GZIP_SUFFIX) else RecordWriter)(file.fileno())
+
+
+def ends_of(path: Place) -> bytes:
+    """Read 8 bytes of a file of records that tell it from another one of the same size, without reading it all.
+
+    Plain: the stored CRC32C of the first and of the last record; nothing if there is none. In gzip: CRC-32 and size of
+    all records, which the stream ends with. Raises OSError if it cannot be read.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        if path.name.endswith(GZIP_SUFFIX):
+            return _read_at(file, size - GZIP_TRAILER_BYTES, GZIP_TRAILER_BYTES)
+        header = file.read(HEADER_BYTES)
+        first = HEADER_BYTES + int.from_bytes(header[:8], "little")
+        return b"".join(_read_at(file, offset, FOOTER_BYTES) for offset in (first, size - FOOTER_BYTES) if header)
+
+
+def _read_at(file: IO[bytes], offset: int, size: int) -> bytes:
+    """Some bytes of a file; fewer, or none, if it ends before them."""
+    file.seek(min(max(offset, 0), os.fstat(file.fileno()).st_size))
+    return file.read(size)
 
 
 def read_records(path: Place) -> Iterator[bytes]:

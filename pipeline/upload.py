@@ -5,6 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -28,7 +29,7 @@ from pipeline.report import CARD, write_card
 from pipeline.results import ShardResult, load_hashes, load_result
 from pipeline.snapshot import load_snapshot
 from pipeline.storage import Place, place_of
-from pipeline.tfds_metadata import write_tfds_metadata
+from pipeline.tfds_metadata import tfds_files
 
 COPIERS = 8
 """Shards on their way at once. Threads do: they wait for disk and bucket, and checksums are computed in C."""
@@ -94,12 +95,13 @@ def _commit(plan: Plan, plan_path: Place, settings: Settings, ask: Ask | None) -
         HASHES: _hashes(plan, results),
     }
     dataset = _describe(plan, results, lists, quality)
+    metadata = tfds_files(dataset)
+    dataset = replace(dataset, files=[file_facts(name, content) for name, content in metadata.items()])
     _keep_rejected(plan_path.parent / REJECTED, lists[REJECTED])
     _require_examples(dataset)
     _pass_gate(plan, quality, settings, ask)
-    write_tfds_metadata(folder, dataset)
     write_card(folder, dataset, *(from_lines(lists[name]) for name in (REJECTED, DUPLICATES)))
-    save(folder, dataset, lists)
+    save(folder, dataset, {**lists, **metadata})
     storage.sweep(folder)
     _log.info("data set %s: %s, %d rejected", folder, _count_words(dataset), dataset.rejected["count"])
     _log.info("what it holds, on one page: %s", folder / CARD)
@@ -236,7 +238,9 @@ def _split(split: str, results: Iterable[ShardResult]) -> Split:
         examples=sum(result.examples for result in members),
         bytes=sum(result.bytes for result in members),
         classes=dict(sorted(classes.items())),
-        shards=tuple(Shard(result.name, result.examples, result.bytes, result.crc32c) for result in members),
+        shards=tuple(
+            Shard(result.name, result.examples, result.bytes, result.crc32c, result.ends) for result in members
+        ),
     )
 
 

@@ -41,6 +41,8 @@ def first_damage(folder: Place, dataset: Dataset) -> str:
             found = sum(1 for _ in tfrecord.read_records(folder / shard.name))
         except DatasetError as error:
             return str(error)
+        except FileNotFoundError:
+            return f"{folder / shard.name} is missing"
         if found != shard.examples:
             return f"{folder / shard.name} holds {found} records, {shard.examples} were committed"
     return ""

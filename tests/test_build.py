@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import combinations
 from pathlib import Path
 
 import psutil
@@ -25,6 +26,7 @@ from pipeline.shard import write_range
 from pipeline.upload import commit, copy_range
 from pipeline.verify import verify
 from tests.conftest import MakeImages, jpeg
+from tests.fixed_images import jpeg as fixed_jpeg
 from tests.writes import writes
 
 
@@ -367,6 +369,38 @@ def test_readers_refuse_a_data_set_that_lost_a_shard(settings: Settings):
     shard.unlink()
     with pytest.raises(DatasetError, match=r"train-00004.* is missing"):
         build(settings)
+
+
+def test_readers_refuse_a_shard_that_was_swapped_for_one_as_large(make_images: MakeImages, tmp_path: Path):
+    """All pictures and names are of one size here, so that only the content of the shards differs."""
+    source = make_images({"a": 40, "b": 40})
+    for path in sorted(source.rglob("*.jpg")):
+        path.write_bytes(fixed_jpeg(100 + int(path.stem) + 40 * (path.parent.name == "b")))
+    settings = settings_from({"source_uri": str(source), "workspace": str(tmp_path / "workspace")})
+    for compression in ("none", "gzip"):
+        folder = Path(build(changed(settings, compression=compression, prepare="raw"))["dataset"])
+        shards = load(folder).splits["train"].shards
+        one, other = next(
+            pair for pair in combinations(shards, 2) if pair[0].bytes == pair[1].bytes and pair[0] != pair[1]
+        )
+        shutil.copy(folder / other.name, folder / one.name)
+        with pytest.raises(DatasetError, match=rf"{one.name} has the size, but not the first or the last record"):
+            require_shards(folder, load(folder))
+        assert f"{one.name} has another CRC32C" in "\n".join(verify(folder)["problems"])
+
+
+def test_every_file_beside_the_shards_is_promised_a_checksum(settings: Settings):
+    folder = Path(build(settings)["dataset"])
+    listed = {each["file"] for each in load(folder).lists}
+    others = {path.name for path in folder.iterdir() if path.suffix not in (".tfrecord", ".html")} - {"dataset.json"}
+    assert listed == others >= {"features.json", "dataset_info.json", "image-class-label.labels.txt"}
+    names = folder / "image-class-label.labels.txt"
+    names.write_text(names.read_text().replace("cats", "bats"))
+    assert verify(folder)["problems"] == [f"{names} has another CRC32C than was committed"]
+    (folder / "features.json").unlink()
+    assert f"{folder / 'features.json'} is missing" in verify(folder)["problems"]
+    with pytest.raises(DatasetError, match=r"features\.json .* is missing"):
+        require_shards(folder, load(folder))
 
 
 @pytest.mark.parametrize(

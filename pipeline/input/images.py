@@ -153,6 +153,8 @@ def _open(
 ) -> _ServerSplit:
     place = place_of(folder) if isinstance(folder, str) else folder
     dataset = datasets.load(place)
+    if reader is None:  # which has checked them
+        datasets.require_shards(place, dataset)
     if options.balanced:
         require_one_label(dataset, str(place))
     share = share_of(dataset.splits[name].shards, options.batch_size, server)

@@ -194,8 +194,8 @@ class _Training:
                 raise out_of_memory(self._run, self._share, self._parts) from error
             if readers.train and isinstance(error, DAMAGE):
                 raise StorageError(
-                    f"{error.message}: a copy in the shard cache was damaged after it was checked; run again: it is "
-                    "fetched anew, and training goes on from its last checkpoint"
+                    f"{error.message}: a copy in the shard cache was damaged or removed after it was checked; run "
+                    "again: it is fetched again, and training goes on from its last checkpoint"
                 ) from error
             raise
 

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import random
+import shutil
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
@@ -294,17 +295,36 @@ def test_a_shard_cut_between_records_stops_the_epoch(published: Path, tmp_path: 
     shard = load(published).splits["train"].shards[1].name
     content = (tmp_path / shard).read_bytes()
     length = int.from_bytes(content[:8], "little")
+    batches = training_batches(tmp_path, OPTIONS)
     (tmp_path / shard).write_bytes(content[: length + 16])
     with pytest.raises(tf.errors.FailedPreconditionError, match="expected to contain"):
-        numbers(training_batches(tmp_path, OPTIONS))
+        numbers(batches)
     with (
         pytest.raises(DatasetError, match=rf"{shard} holds 1 records, \d+ were committed"),
         damage_named(str(tmp_path)),
     ):
-        numbers(training_batches(tmp_path, OPTIONS))
+        numbers(batches)
+    with pytest.raises(DatasetError, match=rf"{shard} should hold \d+ bytes and holds {length + 16}"):
+        training_batches(tmp_path, OPTIONS)
+
+
+def test_what_vanishes_while_it_is_read_is_named(published: Path, tmp_path: Path):
+    copy(published, tmp_path / "copy")
+    batches = training_batches(tmp_path / "copy", OPTIONS)
+    shard = tmp_path / "copy" / load(published).splits["train"].shards[1].name
+    shard.unlink()
+    with (
+        pytest.raises(DatasetError, match=rf"{shard} is missing: remove .* and build it again"),
+        damage_named(tmp_path / "copy"),
+    ):
+        numbers(batches)
+    shutil.rmtree(tmp_path / "copy")
+    with pytest.raises(DatasetError, match="removed or damaged while it was read"), damage_named(tmp_path / "copy"):
+        numbers(batches)
 
 
 def copy(folder: Path, target: Path) -> None:
+    target.mkdir(exist_ok=True)
     for path in folder.iterdir():
         if path.is_file():
             (target / path.name).write_bytes(path.read_bytes())

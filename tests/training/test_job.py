@@ -214,6 +214,20 @@ def test_a_damaged_shard_stops_it_with_file_and_offset(run: Run, published: Path
         run_job(replace(run, dataset=str(copy)), never)
 
 
+def test_a_data_set_that_is_deleted_stops_it_with_a_sentence(settings: Settings, published: Path, tmp_path: Path):
+    copy = tmp_path / "copy"
+    shutil.copytree(published, copy)
+    kept_nowhere = settings.model_copy(update={"cache": "off", "epochs": 5})
+    run = prepare_run(kept_nowhere, copy, "deleted")
+
+    def deleting() -> bool:
+        shutil.rmtree(copy, ignore_errors=True)
+        return False
+
+    with pytest.raises(DatasetError, match="removed or damaged while it was read"):
+        run_job(run, deleting)
+
+
 @pytest.mark.long
 def test_the_same_seed_gives_the_same_losses(settings: Settings, published: Path, tmp_path: Path):
     losses = []
