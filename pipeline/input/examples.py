@@ -24,6 +24,9 @@ class Shards:
 
     def __init__(self, folder: Place, form: RecordFormat, reader: ShardReader | None) -> None:
         self._folder, self._form, self._reader = folder, form, reader
+        # TensorFlow refuses more parallel calls than files in the cycle: on 9 cores or more, no training would start.
+        # Counted here: AutoGraph would convert what is called within a `flat_map`.
+        self._parallel_calls = min(usable_cores(), CYCLE)
 
     def interleaved(self, pieces: Sequence[Piece], order: tf.Tensor) -> tf.data.Dataset:
         """Records of several pieces at once, in turn, beginning with those whose indices (int64) `order` holds.
@@ -36,9 +39,9 @@ class Shards:
             # By one thread, which asks for a copy when one before it has ended: a parallel interleave waits for copies
             # far beyond those it reads, with all of TensorFlow's threads, and reads nothing meanwhile.
             return rows.interleave(self._copied(self._reader, self._reader.take), cycle_length=CYCLE)
-        # TensorFlow refuses more parallel calls than files in the cycle: on 9 cores or more, no training would start.
-        calls = min(usable_cores(), CYCLE)
-        return rows.interleave(self._in_place, cycle_length=CYCLE, num_parallel_calls=calls, deterministic=True)
+        return rows.interleave(
+            self._in_place, cycle_length=CYCLE, num_parallel_calls=self._parallel_calls, deterministic=True
+        )
 
     def in_turn(self, pieces: Sequence[Piece]) -> tf.data.Dataset:
         """Records of one piece after another: those of all examples that come in a fixed order."""

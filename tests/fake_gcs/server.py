@@ -172,7 +172,11 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         gcs = self.server.gcs
         headers = {name.lower(): value for name, value in self.headers.items()}
-        body = self.rfile.read(int(headers.get("content-length", 0)))
+        length = int(headers.get("content-length", 0))
+        body = self.rfile.read(length)
+        if len(body) < length:  # the client died while it sent
+            self.close_connection = True
+            return
         try:
             call = gcs.api.understand(self.command, self.path, headers, body)
         except ApiError as error:
