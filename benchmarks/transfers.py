@@ -36,6 +36,7 @@ def tenfold_fetch(job):
     origin = Origin(root=f"gs://{job['bucket']}", cache=job["folder"], remote=True)
     of_no_use_here = {"kind": "", "started_ns": 0, "fingerprint": "", "labels": [], "stated_labels": [], "texts": {}}
     of_no_use_here |= {"classes": {}, "multi_label": False, "has_boxes": False, "box_labels": [], "skipped": {}}
+    of_no_use_here |= {"skipped_suffixes": {}}
     fetch_images(Snapshot(origin.root, origin, rows=job["rows"], listed=len(job["names"]), bytes=0, **of_no_use_here))
 
 

@@ -299,6 +299,15 @@ class Settings(BaseModel):
         description="An image of more megapixels is rejected from its header, before it can fill the memory.",
     )
 
+    max_file_megabytes: float = Field(
+        256.0,
+        title="Largest file",
+        gt=0,
+        le=100_000,
+        json_schema_extra=SHARDS,
+        description="A file of more megabytes is rejected from the listing, and no byte of it is read.",
+    )
+
     check: Literal["strict", "header"] = Field(
         "strict",
         title="Check",

@@ -9,10 +9,9 @@ from numpy.typing import NDArray
 
 from pipeline.errors import SourceError
 from pipeline.quality.examine import Rules, UsableImage, examine
-from pipeline.raw import RawImage
+from pipeline.raw import RawImage, why_unread
 from pipeline.raw_reader import RawReader
 from pipeline.snapshot import Snapshot, SnapshotRows, load_columns
-from pipeline.sources import MISSING
 from pipeline.storage import Place, nearest
 
 SAMPLES = 24
@@ -49,7 +48,7 @@ def say_size(total: int, snapshot: Snapshot, folder: Place, prepare: str) -> Non
 
 def _prepared_bytes(reader: RawReader, row: RawImage, rules: Rules) -> int:
     """0 for an image that cannot be used."""
-    if row.size == MISSING:
+    if why_unread(row, reader.origin):
         return 0
     try:
         image = examine(reader.read(row), rules)

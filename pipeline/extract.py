@@ -5,9 +5,10 @@ import os
 import re
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -23,8 +24,10 @@ from pipeline.fingerprint import Fingerprint
 from pipeline.parallel import ordered_map
 from pipeline.preflight import preflight
 from pipeline.progress import progress
-from pipeline.raw import RawImage, content_of, from_line, key_bytes, read_raw, to_line
-from pipeline.snapshot import Snapshot, columns_path, load_snapshot, save_snapshot, to_columns
+from pipeline.quality.rejection import why_unread
+from pipeline.raw import Origin, RawImage, content_of, from_line, key_bytes, read_raw, to_line
+from pipeline.skipped import SkippedFiles, in_words
+from pipeline.snapshot import Snapshot, columns_path, load_snapshot, save_snapshot, skipped_path, to_columns
 from pipeline.sources import MISSING, Classes, Found, Listed, Skipped
 from pipeline.storage import Place
 from pipeline.workspace import origin_of, place_hash, snapshots_folder
@@ -51,17 +54,19 @@ def take_snapshot(settings: Settings) -> Place:
     preflight(settings)
     folder = snapshots_folder(settings)
     storage.sweep(folder)
-    sums = _Sums(settings)
     with ExitStack() as stack:
         rows = stack.enter_context(storage.temporary_for(folder / "snapshot.jsonl"))
         columns = stack.enter_context(storage.temporary_for(folder / "snapshot.columns"))
-        with open(rows, "wb") as rows_file, open(columns, "wb") as columns_file:
+        skipped = stack.enter_context(storage.temporary_for(folder / "snapshot.skipped"))
+        with open(rows, "wb") as rows_file, open(columns, "wb") as columns_file, open(skipped, "wb") as skipped_file:
+            sums = _Sums(settings, SkippedFiles(skipped_file))
             _write_rows(settings, sums, rows_file, columns_file)
         sums.require_images()
         snapshot = sums.snapshot(folder)
+        storage.move_whole(skipped, skipped_path(storage.place_of(snapshot.rows)))
         storage.move_whole(columns, columns_path(storage.place_of(snapshot.rows)))
         storage.move_whole(rows, storage.place_of(snapshot.rows))
-    sums.log()
+    sums.log(skipped_path(storage.place_of(snapshot.rows)))
     fetch_images(snapshot)
     return save_snapshot(snapshot)
 
@@ -77,8 +82,9 @@ def _write_rows(settings: Settings, sums: "_Sums", rows_file: IO[bytes], columns
 class _Sums:
     """Sums over the rows as they pass."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, skipped: SkippedFiles) -> None:
         self._settings = settings
+        self.skipped = skipped
         self._started_ns = time.time_ns()
         self._fingerprint = Fingerprint()
         self._label_ids: dict[str, int] = {}
@@ -88,8 +94,8 @@ class _Sums:
         self._box_labels: set[str] = set()
         self._bytes = self._grouped = 0
         self._remote = storage.is_bucket(settings.source_uri)
-        self._listed = self.known = 0
-        self.skipped: Counter[str] = Counter()
+        self._listed = self._missing = self.known = 0
+        self._first = ""
 
     def state(self, classes: Classes) -> None:
         self._stated = classes
@@ -98,7 +104,9 @@ class _Sums:
     def add(self, row: RawImage, content: bytes) -> int:
         """Take one row in. Returns the number of its first label."""
         self._fingerprint.add(content)
+        self._first = self._first or row.key
         self._listed += 1
+        self._missing += row.size == MISSING
         self._bytes += max(row.size, 0)
         self._grouped += bool(row.group)
         self._remote |= storage.is_bucket(row.key)
@@ -113,10 +121,18 @@ class _Sums:
     def require_images(self) -> None:
         source_uri = self._settings.source_uri
         if not self._listed:
-            others = "; ".join(f"{count} {reason}" for reason, count in sorted(self.skipped.items()))
+            others = "; ".join(f"{count} {reason}" for reason, count in self.skipped.reasons.items())
+            if suffixes := self.skipped.suffixes:
+                others += f": {in_words(suffixes)}"
             raise SourceError(
                 f"no images under source_uri {source_uri!r} ({others or 'it is empty'}): "
                 "it must hold one sub-folder a class, with JPEG or PNG files, or be a list of images"
+            )
+        if self._missing == self._listed:
+            raise SourceError(
+                f"none of the {self._listed} files that {source_uri!r} lists exists under "
+                f"{origin_of(self._settings).root}; the first is {self._first!r}: paths in a list are relative to its "
+                "folder"
             )
         if len(self._classes) < 2:
             raise SourceError(
@@ -143,10 +159,11 @@ class _Sums:
             multi_label=self._multi_label,
             has_boxes=self._has_boxes,
             box_labels=sorted(self._box_labels - set(self._label_ids)),
-            skipped=dict(sorted(self.skipped.items())),
+            skipped=self.skipped.reasons,
+            skipped_suffixes=self.skipped.suffixes,
         )
 
-    def log(self) -> None:
+    def log(self, skipped_names: Place) -> None:
         _log.info("%d images of %d classes, %.1f MB", self._listed, len(self._classes), self._bytes / 1e6)
         if self._settings.group_pattern and not self._grouped:
             _log.warning(
@@ -154,16 +171,19 @@ class _Sums:
             )
         if self.known:
             _log.info("%d of them are unchanged since the last snapshot and were not read again", self.known)
-        for reason, count in sorted(self.skipped.items()):
+        for reason, count in self.skipped.reasons.items():
             _log.warning("files skipped: %d %s", count, reason)
+        if self.skipped.reasons:
+            _log.warning("%s names them", skipped_names)
 
 
 def _rows(settings: Settings, sums: _Sums) -> Iterator[RawImage]:
     """Every listed image with its checksum, in order; what is skipped is counted."""
-    root = origin_of(settings).root
+    origin = origin_of(settings)
     pending = _look_up(_only_images(images_of(settings), settings, sums), _last_rows(settings), sums)
     with progress("extract", 0) as advance:
-        for rows in ordered_map(lambda chunk: [_row(root, each) for each in chunk], _chunks(pending), READERS):
+        read = partial(_rows_of_chunk, origin)
+        for rows in ordered_map(read, _chunks(pending), READERS, size_of=_largest):
             yield from rows
             advance(len(rows))
 
@@ -173,13 +193,22 @@ def _chunks(pending: Iterator[_Pending]) -> Iterator[list[_Pending]]:
         yield chunk
 
 
+def _rows_of_chunk(origin: Origin, chunk: Sequence[_Pending]) -> list[RawImage]:
+    return [_row(origin, pending) for pending in chunk]
+
+
+def _largest(chunk: Sequence[_Pending]) -> int:
+    """Bytes that reading a chunk takes: one image after the other, those that are read at all."""
+    return max(0, *(0 if pending.crc32c else pending.image.size for pending in chunk))
+
+
 def _only_images(found: Iterable[Found], settings: Settings, sums: _Sums) -> Iterator[Listed]:
     pattern = re.compile(settings.group_pattern) if settings.group_pattern else None
     for item in found:
         if isinstance(item, Listed):
             yield item._replace(group=_group(item.key, pattern)) if pattern and not item.group else item
         elif isinstance(item, Skipped):
-            sums.skipped[item.reason] += 1
+            sums.skipped.add(item)
         else:
             sums.state(item)
 
@@ -221,18 +250,18 @@ def _last_rows(settings: Settings) -> Iterator[RawImage]:
                 yield row
 
 
-def _row(root: str, pending: _Pending) -> RawImage:
+def _row(origin: Origin, pending: _Pending) -> RawImage:
     image, crc32c = pending
-    if crc32c is None:
-        crc32c = _crc32c(root, image)
+    if why_unread(image.key, image.size, origin.max_file_bytes):
+        crc32c = 0
+    elif not crc32c:
+        crc32c = _crc32c(origin.root, image)
     return RawImage(
         image.key, image.labels, image.split, image.size, crc32c, image.group, image.boxes, image.generation, image.md5
     )
 
 
 def _crc32c(root: str, image: Listed) -> int:
-    if image.size == MISSING:
-        return 0
     encoded = read_raw(root, image.key, image.size)
     if len(encoded) != image.size:
         raise SourceError(f"{Path(root) / image.key} changed while it was listed: run again when the source is at rest")

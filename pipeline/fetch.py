@@ -29,7 +29,10 @@ def fetch_images(snapshot: Snapshot) -> int:
     reader = RawReader(snapshot.origin)
     fetched = 0
     with progress("fetch", snapshot.listed, total_bytes=snapshot.bytes) as advance:
-        for row, new in ordered_map(lambda row: (row, reader.keep(row)), _rows(snapshot), READERS):
+        kept = ordered_map(
+            lambda row: (row, reader.keep(row)), _rows(snapshot), READERS, size_of=lambda row: max(row.size, 0)
+        )
+        for row, new in kept:
             fetched += new
             advance(1, max(row.size, 0))
     _log.info("%d images fetched, %d were in %s already", fetched, snapshot.listed - fetched, snapshot.origin.cache)

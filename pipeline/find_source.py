@@ -1,12 +1,14 @@
 """Which kind of source is this, and what does it hold?"""
 
 from collections.abc import Iterator
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
 
 from pipeline.config import Settings, source_kinds
 from pipeline.errors import SourceError
+from pipeline.os_errors import retried
 from pipeline.sources import Found, Listed
 from pipeline.storage import Place
 
@@ -43,9 +45,9 @@ def find_source(place: Place, kind: str) -> Source:
     sources = [_source(name) for name in kinds]
     try:
         if isinstance(place, Path):
-            place.stat()
+            retried(place.stat, place)
         for source in sources:
-            if source.recognises(place):
+            if retried(partial(source.recognises, place), place):
                 return source
     except OSError as error:
         raise SourceError(f"source_uri {place} cannot be read: {error.strerror}") from error

@@ -4,30 +4,49 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from threading import Thread
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+HELD_BYTES = 512_000_000
+"""Bytes of images that the threads of one reader hold together, with the results that were not used yet."""
+
+
+class _UnderWay(NamedTuple):
+    future: Future[Any]
+    size: int
+    """Bytes that the item's work and its result take, until the result was used."""
+
 
 def ordered_map(
-    work: Callable[[Item], Result], items: Iterable[Item], threads: int, under_way: int | None = None
+    work: Callable[[Item], Result],
+    items: Iterable[Item],
+    threads: int,
+    under_way: int | None = None,
+    size_of: Callable[[Item], int] = lambda _: 0,
 ) -> Iterator[Result]:
     """Results of `work` in the order of `items`.
 
     Unlike `Executor.map`, which submits all items at once, never more than `under_way` are (four a thread, unless it
-    is said): a listing of ten million stays a stream, and large results fit into memory.
+    is said): a listing of ten million stays a stream. Nor are items that take more than HELD_BYTES together, by
+    `size_of` (bytes); one that takes more than that is alone.
     """
     most = under_way or 4 * threads
-    waiting: deque[Future[Result]] = deque()
+    waiting: deque[_UnderWay] = deque()
+    held = 0
     pool = ThreadPoolExecutor(threads)
     try:
         for item in items:
-            waiting.append(pool.submit(work, item))
-            if len(waiting) >= most:
-                yield waiting.popleft().result()
+            size = size_of(item)
+            # Room is made here, in the order of the items. Threads that waited for it could starve the first of them.
+            while waiting and (len(waiting) >= most or held + size > HELD_BYTES):
+                yield waiting[0].future.result()
+                held -= waiting.popleft().size
+            waiting.append(_UnderWay(pool.submit(work, item), size))
+            held += size
         while waiting:
-            yield waiting.popleft().result()
+            yield waiting.popleft().future.result()
     except GeneratorExit:
         # Nobody wants the rest. The garbage collector may say so from within a thread that is just starting; to wait
         # for other threads there would be for ever.

@@ -39,6 +39,7 @@ _SETTINGS_OF_BYTES = (
     "seed",
     "validation_fraction",
     "max_megapixels",
+    "max_file_megabytes",
     "check",
     "crop_to_box",
     "prepare",

@@ -7,11 +7,15 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
 from pipeline.errors import SourceError
+from pipeline.os_errors import retried
+from pipeline.quality import rejection
+from pipeline.quality.rejection import Rejection
 from pipeline.sources import Box
 from pipeline.storage import Place, is_bucket, place_of
 
@@ -49,6 +53,8 @@ class Origin:
     """Local folder of copies; empty where images are read in place."""
     remote: bool = False
     """Whether any image lies in a bucket."""
+    max_file_bytes: int = 256_000_000
+    """Larger files are rejected and not read."""
 
 
 def place_of_key(origin: Origin, key: str) -> Place:
@@ -56,6 +62,12 @@ def place_of_key(origin: Origin, key: str) -> Place:
     if is_bucket(key):
         return place_of(key, origin.user_project)
     return place_of(origin.root, origin.user_project) / key
+
+
+def why_unread(row: RawImage, origin: Origin) -> Rejection | None:
+    """Return why an image is rejected without reading it; None if it is to be read."""
+    # Asked for each image: only those that are not read have no checksum.
+    return None if row.crc32c else rejection.why_unread(row.key, row.size, origin.max_file_bytes)
 
 
 def content_of(row: RawImage) -> bytes:
@@ -89,16 +101,28 @@ def key_bytes(key: str) -> bytes:
 def read_raw(root: str, key: str, size: int) -> bytes:
     """The bytes of one raw image below the folder `root`, which should be `size`; one more where it has grown.
 
-    Raises SourceError where it cannot be read: a file that vanished is not the same as one that is broken.
+    Raises SourceError if it is gone or may not be read, and StorageError if the file system fails again and again.
     """
+    path = key if key.startswith("/") else f"{root}/{key}"
     try:
-        # Not through Path and a file object, which cost as much again as reading a small file.
-        descriptor = os.open(key if key.startswith("/") else f"{root}/{key}", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return os.read(descriptor, size + 1)
-        finally:
-            os.close(descriptor)
+        return retried(partial(_read, path, size), path)
     except OSError as error:
         raise SourceError(
             f"{Path(root) / key} was listed but cannot be read ({error.strerror}): mend it and run again"
         ) from error
+
+
+def _read(path: str, size: int) -> bytes:
+    # Not through Path and a file object, which cost as much again as reading a small file.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        content = os.read(descriptor, size + 1)
+        if len(content) >= size:
+            return content
+        # Linux reads 2 GiB at most in one call, and a network file system may give less.
+        parts = [content]
+        while part := os.read(descriptor, size + 1 - sum(map(len, parts))):
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        os.close(descriptor)

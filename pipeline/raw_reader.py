@@ -15,8 +15,7 @@ import google_crc32c
 from pipeline import storage
 from pipeline.errors import SourceError
 from pipeline.parallel import ordered_map
-from pipeline.raw import Origin, RawImage, place_of_key, read_raw
-from pipeline.sources import MISSING
+from pipeline.raw import Origin, RawImage, place_of_key, read_raw, why_unread
 from pipeline.storage import BucketPath
 
 READERS = 32
@@ -32,7 +31,7 @@ class RawReader:
     """Reads the raw images of one origin; any number of threads may use it."""
 
     def __init__(self, origin: Origin) -> None:
-        self._origin = origin
+        self.origin = origin
         self._cache = Path(origin.cache) if origin.cache else None
 
     def read(self, row: RawImage) -> bytes:
@@ -41,24 +40,25 @@ class RawReader:
         Raises SourceError where it is gone, and where a bucket holds other bytes; a local file is for the caller to
         check, who needs its checksum anyway.
         """
-        place = place_of_key(self._origin, row.key) if self._origin.remote else None
+        place = place_of_key(self.origin, row.key) if self.origin.remote else None
         if not isinstance(place, BucketPath):
-            return read_raw(self._origin.root, row.key, row.size)
+            return read_raw(self.origin.root, row.key, row.size)
         return self._from_cache(place, row, self._cache) if self._cache else _fetch(place, row)
 
     def read_all(self, rows: Iterable[Sequence[RawImage]]) -> Iterator[ReadImage]:
-        """Images in turn, with their bytes; None for those that are missing.
+        """Images in turn, with their bytes; None for those that are missing or rejected without being read.
 
         From a bucket, the next ones are under way meanwhile: memory holds an image for each of READERS.
         """
-        if not self._origin.remote:
+        if not self.origin.remote:
             return self._read_in_batches(rows)
-        return ordered_map(self._read_if_there, chain.from_iterable(rows), READERS, READERS)
+        images = chain.from_iterable(rows)
+        return ordered_map(self._read_if_there, images, READERS, READERS, lambda row: max(row.size, 0))
 
     def keep(self, row: RawImage) -> bool:
         """Bring an image of a bucket into the cache, if it is not there; say whether it was fetched."""
-        place = place_of_key(self._origin, row.key)
-        if self._cache is None or row.size == MISSING or not isinstance(place, BucketPath):
+        place = place_of_key(self.origin, row.key)
+        if self._cache is None or why_unread(row, self.origin) or not isinstance(place, BucketPath):
             return False
         with suppress(FileNotFoundError):
             if _copy_of(self._cache, place, row).stat().st_size == row.size:
@@ -68,12 +68,14 @@ class RawReader:
 
     def _read_in_batches(self, rows: Iterable[Sequence[RawImage]]) -> Iterator[ReadImage]:
         # Read, then handed out: one by one, reading and examining drive each other out of the caches, at 1 us an image.
-        root = self._origin.root
+        origin = self.origin
         for several in chain.from_iterable(map(_batches, rows)):
-            yield from [(row, None if row.size == MISSING else read_raw(root, row.key, row.size)) for row in several]
+            yield from [
+                (row, None if why_unread(row, origin) else read_raw(origin.root, row.key, row.size)) for row in several
+            ]
 
     def _read_if_there(self, row: RawImage) -> ReadImage:
-        return row, None if row.size == MISSING else self.read(row)
+        return row, None if why_unread(row, self.origin) else self.read(row)
 
     def _from_cache(self, place: BucketPath, row: RawImage, cache: Path) -> bytes:
         copy = _copy_of(cache, place, row)

@@ -11,18 +11,17 @@ from pipeline import storage
 from pipeline.content_hashes import HASH_BYTES, content_hash
 from pipeline.errors import SourceError
 from pipeline.progress import Advance
-from pipeline.quality.examine import Examiner, Rejection, UsableImage, is_misnamed
+from pipeline.quality.examine import Examiner, UsableImage, is_misnamed
+from pipeline.quality.rejection import ABSENT, Rejection
 from pipeline.quality.statistics import Statistics
 from pipeline.ranges import RangePlan, ShardSpec, read_range
-from pipeline.raw import RawImage, from_lines, key_bytes, place_of_key
+from pipeline.raw import RawImage, from_lines, key_bytes, place_of_key, why_unread
 from pipeline.raw_reader import RawReader, ReadImage
 from pipeline.records import ImageEncoder
 from pipeline.results import ShardResult, WrittenShard, hashes_path, load_result, results_folder, save_result
 from pipeline.sources import Box
 from pipeline.storage import Place, place_of
 from pipeline.tfrecord import Writer, writer_of
-
-ABSENT = Rejection("the source lists it, and there is no such file", "bring the file, or take it off the list")
 
 
 def write_range(plan_path: Place, advance: Advance) -> None:
@@ -88,7 +87,7 @@ class _ShardWriter:
 
     def _add(self, row: RawImage, raw: bytes | None, records: Writer, sums: "_Sums") -> None:
         if raw is None:
-            sums.reject(row, ABSENT)
+            sums.reject(row, why_unread(row, self._origin) or ABSENT)
             return
         if google_crc32c.value(raw) != row.crc32c:
             # Going on would give this version other bytes than its fingerprint promises.

@@ -67,6 +67,8 @@ class Snapshot:
     """Labels that only boxes have, ordered."""
     skipped: dict[str, int]
     """Files that are no images of a class, by reason."""
+    skipped_suffixes: dict[str, int]
+    """Files that are no images by their names, by suffix, the most frequent first."""
 
 
 def hash_text(text: str) -> int:
@@ -116,6 +118,11 @@ def load_columns(snapshot: Snapshot) -> NDArray[np.void]:
 def columns_path(rows: Place) -> Place:
     """Where the columns of a file of rows lie."""
     return rows.with_suffix(".columns")
+
+
+def skipped_path(rows: Place) -> Place:
+    """Where the names of files that were skipped lie, a line of JSON each."""
+    return rows.with_suffix(".skipped")
 
 
 class SnapshotRows:

@@ -27,7 +27,8 @@ from pipeline.quality.gate import Ask, decide, findings, notices
 from pipeline.ranges import RangePlan, load_range
 from pipeline.report import CARD, write_card
 from pipeline.results import ShardResult, load_hashes, load_result
-from pipeline.snapshot import load_snapshot
+from pipeline.skipped import SKIPPED
+from pipeline.snapshot import load_snapshot, skipped_path
 from pipeline.storage import Place, place_of
 from pipeline.tfds_metadata import tfds_files
 
@@ -100,11 +101,23 @@ def _commit(plan: Plan, plan_path: Place, settings: Settings, ask: Ask | None) -
     _keep_rejected(plan_path.parent / REJECTED, lists[REJECTED])
     _require_examples(dataset)
     _pass_gate(plan, quality, settings, ask)
-    write_card(folder, dataset, *(from_lines(lists[name]) for name in (REJECTED, DUPLICATES)))
+    skipped = _copy_skipped(plan, folder / SKIPPED)
+    write_card(folder, dataset, from_lines(lists[REJECTED]), from_lines(lists[DUPLICATES]), skipped)
     save(folder, dataset, {**lists, **metadata})
     storage.sweep(folder)
     _log.info("data set %s: %s, %d rejected", folder, _count_words(dataset), dataset.rejected["count"])
     _log.info("what it holds, on one page: %s", folder / CARD)
+
+
+def _copy_skipped(plan: Plan, path: Place) -> list[dict[str, Any]]:
+    """Write the names of the files that were skipped beside the data set; return the rows.
+
+    Like the card it may be replaced: what lies beside the images is no part of a version.
+    """
+    lines = skipped_path(place_of(load_snapshot(place_of(plan.snapshot)).rows)).read_bytes()
+    with storage.write_whole(path) as file:
+        file.write(lines)
+    return from_lines(lines)
 
 
 def _listed_ns(plan: Plan) -> int:

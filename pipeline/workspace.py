@@ -23,6 +23,7 @@ def origin_of(settings: Settings) -> Origin:
         root=str(root_of(settings.source)),
         user_project=settings.user_project,
         cache=str(cache) if isinstance(cache, Path) else "",
+        max_file_bytes=int(settings.max_file_megabytes * 1e6),
     )
 
 

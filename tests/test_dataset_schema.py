@@ -80,7 +80,13 @@ def test_a_data_set_with_all_there_is_to_tell(full: Any):
 
 def places(document: Any, place: Place = ()) -> Iterator[Place]:
     """Where there is an object with fields of ours: of the maps by label, reason and feature others name the keys."""
-    if isinstance(document, dict) and place[-1:] not in [("classes",), ("skipped",), ("features",), ("texts",)]:
+    if isinstance(document, dict) and place[-1:] not in [
+        ("classes",),
+        ("skipped",),
+        ("features",),
+        ("texts",),
+        ("suffixes",),
+    ]:
         yield place
         for name, value in document.items():
             yield from places(value, (*place, name))
@@ -107,6 +113,7 @@ def test_a_field_less_is_refused_everywhere(full: Any):
     optional = {("splits", "test"), ("settings", "prepare_size"), ("checksum",)}
     # Data sets that were published before lack these.
     optional |= {("quality", "contradictions"), ("quality", "classes_without_training"), ("hashes",), ("files",)}
+    optional |= {("quality", "skipped_by_name"), ("settings", "max_file_megabytes")}
     optional |= {("splits", split, "shards", 0, "ends") for split in full["splits"]}
     of_drift = {("quality", "drift", name) for name in ("sizes", "aspect", "brightness", "classes")}
     for place in (place for place in places(full) if place != ("software",)):

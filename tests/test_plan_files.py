@@ -37,7 +37,8 @@ labels = [f"c{{number}}" for number in range(10)]
 snapshot = Snapshot(
     source_uri="/nowhere", origin=Origin("/nowhere"), kind="folder", rows=str(rows), started_ns=0, fingerprint="f",
     listed={IMAGES}, bytes=1000 * {IMAGES}, labels=labels, stated_labels=[], texts={{}},
-    classes=dict.fromkeys(labels, {IMAGES} // 10), multi_label=False, has_boxes=False, box_labels=[], skipped={{}},
+    classes=dict.fromkeys(labels, {IMAGES} // 10), multi_label=False, has_boxes=False, box_labels=[],
+    skipped={{}}, skipped_suffixes={{}},
 )
 saved, before = save_snapshot(snapshot), peak_mb()
 settings = settings_from({{"source_uri": "/nowhere", "workspace": str(root / "w"), "num_shards": 50}})

@@ -22,14 +22,14 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 from pipeline.quality import appearance, prepare
 from pipeline.quality.header import JPEG_END, Header, before_scan, read_header
 from pipeline.quality.prepare import Crop, Form
+from pipeline.quality.rejection import READ_SUFFIXES, Rejection
 from pipeline.quality.wellformed import is_whole_jpeg, is_whole_png
 from pipeline.sources import Box
 
-READABLE = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF")
+READABLE = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "AVIF")
 REMEMBERED = 4096  # headers, of 2 kB at most
 # `examine` checks the header itself: Pillow's own limit of 179 megapixels would overrule `max_megapixels`.
 Image.MAX_IMAGE_PIXELS = None
-_ADVICE = "replace the file, or remove it from the source"
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -42,16 +42,6 @@ _UPRIGHT = {
 """What turns an image upright, by its EXIF orientation."""
 _ON_ITS_SIDE = (5, 6, 7, 8)
 _LOSSY = ("JPEG", "WEBP")
-_SUFFIXES = {
-    "jpg": "JPEG",
-    "jpeg": "JPEG",
-    "png": "PNG",
-    "bmp": "BMP",
-    "gif": "GIF",
-    "webp": "WEBP",
-    "tif": "TIFF",
-    "tiff": "TIFF",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +73,6 @@ class UsableImage(NamedTuple):
     """Mean luminance, 0 to 255; None where no pixel was decoded."""
     perceptual_hash: int | None
     """64 bits; None where none was asked for."""
-
-
-@dataclass(frozen=True, slots=True)
-class Rejection:
-    """Why an image cannot be used, in words, and what could be done."""
-
-    reason: str
-    advice: str = _ADVICE
 
 
 class _View(NamedTuple):
@@ -172,7 +154,7 @@ def is_misnamed(key: str, found: str) -> bool:
 
 @lru_cache(256)
 def _differs(suffix: str, found: str) -> bool:
-    return _SUFFIXES.get(suffix.lower(), _name(found)) != _name(found)
+    return READ_SUFFIXES.get(f".{suffix.lower()}", _name(found)) != _name(found)
 
 
 def _name(form: str | None) -> str:

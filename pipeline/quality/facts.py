@@ -44,6 +44,7 @@ def planned_facts(snapshot: Snapshot, arranged: Arranged, before: Dataset | None
         )
         facts: Quality = {
             "listed": snapshot.listed,
+            "skipped_by_name": _skipped_by_name(snapshot),
             "duplicates": duplicate_facts(groups),
             "contradictions": contradictions.facts(),
             "leaks": leak_facts(groups, arranged.splits, lambda number: rows[number].key),
@@ -52,6 +53,13 @@ def planned_facts(snapshot: Snapshot, arranged: Arranged, before: Dataset | None
             "classes_without_validation": _missing(_classes(snapshot, arranged, VALIDATION)),
         }
     return facts | _against(facts, before, snapshot), lines
+
+
+def _skipped_by_name(snapshot: Snapshot) -> dict[str, Any]:
+    """Files that are no images by their names, of those and the listed ones; at most some of their suffixes."""
+    files = sum(snapshot.skipped_suffixes.values())
+    shown = dict(list(snapshot.skipped_suffixes.items())[:MOST_NAMES])
+    return {"files": files, "of": files + snapshot.listed, "suffixes": shown}
 
 
 class _Contradictions:
@@ -118,7 +126,7 @@ def _equal(reader: RawReader, arranged: Arranged, rows: SnapshotRows) -> list[Gr
             advance(1)
             return reader.read(rows[number])
 
-        return confirm(alike, read)
+        return confirm(alike, read, lambda number: int(arranged.columns["size"][number]))
 
 
 def to_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:

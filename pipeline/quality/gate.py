@@ -13,8 +13,11 @@ from typing import Any, Literal
 
 from pipeline.config import Action, Settings
 from pipeline.errors import GateError
+from pipeline.skipped import SKIPPED, in_words
 
 MOST_EXAMPLES = 3
+MANY_SKIPPED = 0.1
+"""Share of the files above which those that are no images by their names are worth a warning."""
 _log = logging.getLogger(__name__)
 
 Kind = Literal["rejected", "leak", "contradiction", "imbalance", "drift"]
@@ -63,6 +66,7 @@ def notices(quality: Mapping[str, Any]) -> list[str]:
         _duplicates(quality.get("duplicates"), "equal to another one"),
         _duplicates(quality.get("near_duplicates"), "hardly to be told from another one"),
         _near_leaks(quality.get("near_duplicates") or {}),
+        _skipped_by_name(quality.get("skipped_by_name") or {}),
         _misnamed(quality.get("misnamed", 0)),
         _classes(quality.get("classes_new"), "new, and got the next ids"),
         _gone(quality.get("classes_gone")),
@@ -198,6 +202,16 @@ def _near_leaks(near: Mapping[str, Any]) -> str:
         return ""
     share = _share(leaks["images"], leaks["of"])
     return f"{share} validation and test images look like one in training{_such_as(leaks.get('names', []))}"
+
+
+def _skipped_by_name(skipped: Mapping[str, Any]) -> str:
+    files, of = skipped.get("files", 0), skipped.get("of", 0)
+    if files <= MANY_SKIPPED * of:
+        return ""
+    return (
+        f"{_share(files, of)} files were skipped because their names do not end as an image "
+        f"({in_words(skipped['suffixes'])}): if they are images, convert them to JPEG or PNG; {SKIPPED} names them"
+    )
 
 
 def _misnamed(count: int) -> str:

@@ -80,17 +80,21 @@ def _report_run(run_folder: Path) -> Path:
 
 
 def write_card(
-    folder: Place, dataset: Dataset, rejected: Sequence[Mapping[str, Any]], duplicates: Sequence[Mapping[str, Any]]
+    folder: Place,
+    dataset: Dataset,
+    rejected: Sequence[Mapping[str, Any]],
+    duplicates: Sequence[Mapping[str, Any]],
+    skipped: Sequence[Mapping[str, Any]] = (),
 ) -> None:
     """Write the data set card into the folder of a data set whose shards stand there, and that need not be committed.
 
-    ``rejected`` and ``duplicates`` are the rows of the files of these names.
+    ``rejected``, ``duplicates`` and ``skipped`` are the rows of the files of these names.
     """
     from pipeline.dataset import sample_images, to_json
     from pipeline.report import card
 
     content = json.loads(to_json(dataset))
-    card.write_card(folder / CARD, content, sample_images(folder, dataset, SAMPLES), rejected, duplicates)
+    card.write_card(folder / CARD, content, sample_images(folder, dataset, SAMPLES), rejected, duplicates, skipped)
 
 
 def write_report(

@@ -41,10 +41,11 @@ def write_card(
     samples: Sequence[tuple[str, bytes]],
     rejected: Sequence[Mapping[str, str]] = (),
     duplicates: Sequence[Mapping[str, Any]] = (),
+    skipped: Sequence[Mapping[str, str]] = (),
 ) -> None:
     """Write the card of a data set, whole; `card_html` says what it takes."""
     with write_whole(path) as file:
-        file.write(card_html(dataset, samples, rejected, duplicates).encode("utf-8"))
+        file.write(card_html(dataset, samples, rejected, duplicates, skipped).encode("utf-8"))
 
 
 def card_html(
@@ -52,11 +53,12 @@ def card_html(
     samples: Sequence[tuple[str, bytes]],
     rejected: Sequence[Mapping[str, str]] = (),
     duplicates: Sequence[Mapping[str, Any]] = (),
+    skipped: Sequence[Mapping[str, str]] = (),
 ) -> str:
     """The page as text that any encoding can hold.
 
-    `dataset` is the content of `dataset.json`, `samples` are (label, JPEG or PNG), `rejected` and `duplicates` the
-    rows of the files of these names.
+    `dataset` is the content of `dataset.json`, `samples` are (label, JPEG or PNG), `rejected`, `duplicates` and
+    `skipped` the rows of the files of these names.
     """
     quality = dataset.get("quality") or {}
     shown = pictures(samples[:MOST_PICTURES], THUMBNAIL, whole)
@@ -70,6 +72,8 @@ def card_html(
             tiles=tiles(dataset, quality),
             essentials=essentials(dataset, rejected),
             rejected_rows=rejected_rows(rejected),
+            skipped_rows=skipped_rows(skipped),
+            skipped_suffixes=skipped_suffixes(quality),
             duplicates=duplicate_tables(duplicates),
             leaks=leak_tables(quality),
             drift=drift(quality),
@@ -266,6 +270,18 @@ def rejected_rows(rejected: Sequence[Mapping[str, str]]) -> Table:
     """The first rejected images, with the reason and what could be done."""
     rows = [(row["path"], row["reason"], row.get("advice", "")) for row in rejected[:MOST_ROWS]]
     return Table(("image", "reason", "what could be done"), rows, _more(len(rejected), "rejected.jsonl lists them"))
+
+
+def skipped_rows(skipped: Sequence[Mapping[str, str]]) -> Table:
+    """The first files that were skipped, with the reason."""
+    rows = [(row["path"], row["reason"]) for row in skipped[:MOST_ROWS]]
+    return Table(("file", "reason"), rows, _more(len(skipped), "skipped.jsonl lists them"))
+
+
+def skipped_suffixes(quality: Mapping[str, Any]) -> Bars | None:
+    """Files that are no images by their names, by suffix; None if there are none."""
+    suffixes = (quality.get("skipped_by_name") or {}).get("suffixes")
+    return _bars(("suffix", "files"), list(suffixes), [list(suffixes.values())]) if suffixes else None
 
 
 def duplicate_tables(duplicates: Sequence[Mapping[str, Any]]) -> list[tuple[str, Table]]:

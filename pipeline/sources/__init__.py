@@ -25,11 +25,15 @@ lets `source_kind: auto` find it. The first line of the file's docstring says wh
 where a source does not fit.
 """
 
+import os
 import stat
 from collections.abc import Mapping
+from functools import partial
 from typing import NamedTuple
 
 from pipeline.allowed import require_source
+from pipeline.errors import SourceError
+from pipeline.os_errors import cause_of, retried
 from pipeline.storage import ObjectStat, Place
 
 MISSING = -1
@@ -102,16 +106,27 @@ def is_source_file(place: Place) -> bool:
     return place.is_file()
 
 
+def _status(place: Place) -> os.stat_result | ObjectStat:
+    return place.stat()
+
+
 def measure(place: Place) -> Measured:
     """What is known of a file or object; its size is MISSING where there is none, or no regular one.
 
-    Raises SourceError where the administrator does not allow to read it.
+    Raises SourceError if the administrator or the file system does not allow to read it, and StorageError if the file
+    system fails again and again: that does not mean that there is no such file.
     """
     try:
         require_source(place)
-        status = place.stat()
-    except (OSError, ValueError):  # ValueError: a list may hold a path with a zero byte
+        status = retried(partial(_status, place), place)
+    except ValueError:  # a list may hold a path with a zero byte
         return Measured(MISSING, 0)
+    except OSError as error:
+        if cause_of(error) == "absent":
+            return Measured(MISSING, 0)
+        raise SourceError(
+            f"{place} cannot be read ({error.strerror}): give the user that runs the task the right to read it"
+        ) from error
     if isinstance(status, ObjectStat):
         return measured(status)
     if not stat.S_ISREG(status.st_mode):  # opening a FIFO would wait for ever for a writer

@@ -7,16 +7,24 @@ memory at a time.
 import os
 import stat
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from pipeline import storage
 from pipeline.allowed import SOURCES, may_read
 from pipeline.config import Settings
 from pipeline.errors import SourceError
+from pipeline.os_errors import cause_of, retried
+from pipeline.quality.rejection import READ_SUFFIXES, UNREAD_SUFFIXES, suffix_of
 from pipeline.sources import Found, Listed, Skipped, measured
 from pipeline.storage import ObjectStat, Place
 
-IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".gif", ".webp", ".tif", ".tiff"})
+NOT_BY_NAME = "not an image by its name"
+"""Why most files are skipped. They are counted by suffix, since a suffix that is missing here would lose images."""
+_SYSTEM_FILES = frozenset({"thumbs.db", "desktop.ini"})
+_MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"II*\0", b"MM\0*")
+"""How images begin whose files may have no suffix; WebP, AVIF and HEIC are known by bytes behind their length."""
+_MAGIC_BYTES = 12
 SPLITS = {
     "train": "train",
     "training": "train",
@@ -41,7 +49,7 @@ def list_images(place: Place, settings: Settings) -> Iterator[Found]:
     Raises SourceError where `place` is no folder that can be read.
     """
     try:
-        has_splits = _has_splits(place)
+        has_splits = retried(partial(_has_splits, place), place)
     except OSError as error:
         raise SourceError(f"source_uri {place} cannot be read: {error.strerror}") from error
     for found in walk(place):
@@ -62,16 +70,21 @@ def _outside(key: str) -> Skipped:
 def _object(key: str, status: ObjectStat) -> Listed | Skipped:
     if "" in key.split("/"):
         return Skipped(key, "a name with an empty part, such as consoles give to folders")
+    if not suffix_of(key) and not why_no_image(key):  # to open each would be a request
+        return Skipped(key, NOT_BY_NAME)
     return Listed(key, (), "", *measured(status))
 
 
 def why_no_image(key: str) -> str:
-    """Why a file is no image by its name; empty where it is one."""
-    if any(part.startswith(".") for part in key.split("/")):
+    """Return why a file is no image by its name; empty if it is one, also one of a kind that is not read.
+
+    A file without a suffix is one: `walk` has looked into it.
+    """
+    parts = key.split("/")
+    if any(part.startswith(".") for part in parts) or parts[-1].lower() in _SYSTEM_FILES:
         return "hidden"
-    if os.path.splitext(key)[1].lower() not in IMAGE_SUFFIXES:  # noqa: PTH122 - a key, not a path
-        return "not an image by its name"
-    return ""
+    suffix = suffix_of(key)
+    return "" if not suffix or suffix in READ_SUFFIXES or suffix in UNREAD_SUFFIXES else NOT_BY_NAME
 
 
 def _classify(found: Listed, has_splits: bool) -> Listed | Skipped:
@@ -121,10 +134,10 @@ def _has_folders(folder: Place) -> bool:
 def _walk(folder: Path, prefix: str, above: frozenset[tuple[int, int]]) -> Iterator[Listed | Skipped]:
     """Files below `folder`; `above` holds the identities of the folders on the way, to end a loop of links."""
     try:
-        status = folder.stat()
-        entries = sorted(os.scandir(folder), key=_bucket_order)
+        status = retried(folder.stat, folder)
+        entries = retried(partial(_entries, folder), folder)
     except OSError as error:
-        yield Skipped(prefix.rstrip("/"), f"unreadable folder: {error.strerror}")
+        yield Skipped(prefix.rstrip("/"), _why_absent(error, folder))
         return
     identity = (status.st_dev, status.st_ino)
     if identity in above:
@@ -139,16 +152,46 @@ def _visit(entry: os.DirEntry[str], key: str, above: frozenset[tuple[int, int]])
         yield _outside(key)
         return
     try:
-        status = entry.stat()
+        status = retried(entry.stat, entry.path)
+        is_regular = stat.S_ISREG(status.st_mode)
+        may_be_image = is_regular and (suffix_of(key) or why_no_image(key) or _begins_as_image(entry.path))
     except OSError as error:
-        yield Skipped(key, "dangling link" if entry.is_symlink() else f"unreadable: {error.strerror}")
+        reason = _why_absent(error, entry.path)
+        yield Skipped(key, "dangling link" if entry.is_symlink() else reason)
         return
     if stat.S_ISDIR(status.st_mode):
         yield from _walk(Path(entry.path), key + "/", above)
-    elif stat.S_ISREG(status.st_mode):
-        yield Listed(key, (), "", status.st_size, status.st_ctime_ns)
-    else:  # opening a FIFO would wait for ever for a writer
+    elif not is_regular:  # opening a FIFO would wait for ever for a writer
         yield Skipped(key, "not a regular file")
+    elif may_be_image:
+        yield Listed(key, (), "", status.st_size, status.st_ctime_ns)
+    else:
+        yield Skipped(key, NOT_BY_NAME)
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return sorted(entries, key=_bucket_order)
+
+
+def _why_absent(error: OSError, place: object) -> str:
+    """Why something is skipped that is not there any more. Raises SourceError if a right to read it is missing."""
+    if cause_of(error) != "absent":
+        raise SourceError(
+            f"{place} cannot be read ({error.strerror}): give the user that runs the task the right to read it, "
+            "or move it out of the source"
+        ) from error
+    return f"vanished while it was listed: {error.strerror}"
+
+
+def _begins_as_image(path: str) -> bool:
+    head = retried(partial(_first_bytes, path), path)
+    return head.startswith(_MAGIC) or head[8:] == b"WEBP" or head[4:8] == b"ftyp"
+
+
+def _first_bytes(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read(_MAGIC_BYTES)
 
 
 def _bucket_order(entry: os.DirEntry[str]) -> bytes:
@@ -158,6 +201,6 @@ def _bucket_order(entry: os.DirEntry[str]) -> bytes:
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
-        return entry.is_dir()
-    except OSError:
+        return retried(entry.is_dir, entry.path)
+    except OSError:  # `_visit` says so
         return False

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from pipeline.allowed import may_read
 from pipeline.config import Settings
 from pipeline.errors import SourceError
+from pipeline.os_errors import retried
 from pipeline.sources import Box, Classes, Found, Listed, Skipped, is_source_file
 from pipeline.sources.folder import SPLITS, walk, why_no_image
 from pipeline.storage import Place, folders
@@ -149,7 +150,7 @@ def _human_names(place: Place, prefix: str) -> dict[str, str]:
 
 def _lines(path: Place) -> Iterator[str]:
     try:
-        with path.open("rb") as file:
-            yield from (line.decode("utf-8", "surrogateescape").strip() for line in file)
+        content = retried(path.read_bytes, path)
+        yield from (line.decode("utf-8", "surrogateescape").strip() for line in content.splitlines())
     except OSError as error:
         raise SourceError(f"{path} cannot be read: {error.strerror}") from error

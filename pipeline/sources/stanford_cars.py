@@ -5,11 +5,13 @@ test images are for validation, as is customary with this data set; without it t
 Source of the layout: the README.txt of the devkit.
 """
 
+import io
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from pipeline.config import Settings
-from pipeline.errors import SourceError
+from pipeline.errors import SourceError, TenfoldError
+from pipeline.os_errors import retried
 from pipeline.sources import Box, Classes, Found, Listed, Skipped, is_source_file, measure
 from pipeline.sources.folder import walk, why_no_image
 from pipeline.storage import Place
@@ -86,12 +88,17 @@ def _class_names(path: Place) -> tuple[str, ...]:
 def _annotations(path: Place, names: tuple[str, ...]) -> dict[str, Annotation]:
     """What is said of each image, by its file's name."""
     try:
-        return {str(row["fname"]): _annotation(row, names) for row in _variable(path, "annotations")}
+        rows = [(str(row["fname"]), _annotation(row, names)) for row in _variable(path, "annotations")]
     except (IndexError, TypeError, ValueError) as error:
         raise SourceError(
             f"{path} is not as the devkit describes it ({error}): each annotation has fname, class (1 to {len(names)}, "
             "a line of cars_meta.mat) and bbox_x1 to bbox_y2; fetch it again"
         ) from error
+    annotations: dict[str, Annotation] = {}
+    for name, annotation in rows:
+        if annotations.setdefault(name, annotation) != annotation:
+            raise SourceError(f"{path} lists {name!r} twice, and not alike: remove one of its annotations")
+    return annotations
 
 
 def _annotation(row: Any, names: tuple[str, ...]) -> Annotation:
@@ -110,8 +117,10 @@ def _variable(path: Place, name: str) -> Any:
     from scipy.io import loadmat
 
     try:
-        with path.open("rb") as file:
-            return np.atleast_1d(loadmat(file, squeeze_me=True)[name])
+        content = retried(path.read_bytes, path)
+        return np.atleast_1d(loadmat(io.BytesIO(content), squeeze_me=True)[name])
+    except TenfoldError:
+        raise
     except Exception as error:  # SciPy's reader raises anything at foreign bytes, and exceptions of its own
         reason = f"it has no {name}" if isinstance(error, KeyError) else str(error)
         raise SourceError(f"{path} cannot be read ({reason}): fetch it again") from error

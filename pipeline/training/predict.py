@@ -7,7 +7,8 @@ from typing import Any
 import tensorflow as tf
 
 from pipeline.multilabel import THRESHOLD
-from pipeline.quality.examine import Rejection, Rules, examine
+from pipeline.quality.examine import Rules, examine
+from pipeline.quality.rejection import Rejection
 from pipeline.runs import ABOUT, exported_model
 from pipeline.storage import Place, read_json
 

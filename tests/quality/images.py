@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image
 
-from pipeline.quality.examine import Rejection, Rules, UsableImage, examine
+from pipeline.quality.examine import Rules, UsableImage, examine
+from pipeline.quality.rejection import Rejection
 from pipeline.sources import Box
 
 

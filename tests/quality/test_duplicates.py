@@ -58,7 +58,12 @@ def test_candidates_agree_in_size_and_crc(sizes: list[int], crcs: list[int], gro
 
 def test_candidates_are_confirmed_by_their_contents():
     contents = [b"a", b"b", b"a", b"c", b"d", b"b", b"e", b"e"]
-    assert as_lists(confirm(groups_of([0, 1, 2, 5], [3, 4], [6, 7]), contents.__getitem__)) == [[0, 2], [1, 5], [6, 7]]
+    groups = groups_of([0, 1, 2, 5], [3, 4], [6, 7])
+    assert as_lists(confirm(groups, contents.__getitem__, lambda _: 1)) == [
+        [0, 2],
+        [1, 5],
+        [6, 7],
+    ]
 
 
 def test_candidates_are_read_by_several_threads():
@@ -68,7 +73,7 @@ def test_candidates_are_read_by_several_threads():
         together.wait()  # one thread alone would wait until the barrier breaks
         return b"same"
 
-    assert as_lists(confirm(groups_of([0, 1]), read)) == [[0, 1]]
+    assert as_lists(confirm(groups_of([0, 1]), read, lambda _: 1)) == [[0, 1]]
 
 
 def test_an_image_that_cannot_be_read_is_not_passed_over():
@@ -76,7 +81,7 @@ def test_an_image_that_cannot_be_read_is_not_passed_over():
         raise FileNotFoundError("gone.jpg")
 
     with pytest.raises(FileNotFoundError, match=r"gone\.jpg"):
-        confirm(groups_of([0, 1]), read)
+        confirm(groups_of([0, 1]), read, lambda _: 1)
 
 
 def compared_each_with_each(hashes: np.ndarray, distance: int) -> list[list[int]]:

@@ -85,7 +85,7 @@ def test_what_is_no_image_of_a_class_is_skipped_with_its_reason(tmp_path: Path):
     write(tmp_path, "cats/.DS_Store", "cats/._a.jpg", "cats/notes.txt", "Thumbs.db", "loose.jpg", ".git/a/b.jpg")
     assert skipped(tmp_path) == {
         ".git/a/b.jpg": "hidden",
-        "Thumbs.db": "not an image by its name",
+        "Thumbs.db": "hidden",
         "cats/.DS_Store": "hidden",
         "cats/._a.jpg": "hidden",
         "cats/notes.txt": "not an image by its name",
