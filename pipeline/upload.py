@@ -16,7 +16,7 @@ from pipeline.content_hashes import HASHES
 from pipeline.dataset import ASKERS, REJECTED, Dataset, Shard, Split, file_facts, is_committed, last_version, load, save
 from pipeline.errors import ConflictError, DatasetError, SourceError
 from pipeline.parallel import ordered_map
-from pipeline.partitions import Partition, partition_of, save_partition
+from pipeline.partitions import Partition, last_listed, partition_of, save_partition
 from pipeline.plan import SPLITS, TRAIN, VALIDATION
 from pipeline.plan_files import Plan, load_plan
 from pipeline.progress import Advance
@@ -77,7 +77,8 @@ def commit(plan_path: Place, settings: Settings, ask: Ask | None = None) -> Data
         decide(findings(load(folder).quality, settings), ask)
     else:
         _commit(plan, plan_path, settings, ask)
-    save_partition(folder.parent, Partition(partition_of(settings), plan.version, _listed_ns(plan)))
+    made = Partition(partition_of(settings), plan.version, _listed_ns(plan, settings))
+    save_partition(folder.parent, made, partial(last_listed, settings))
     _remove_copied(plan)
     return load(folder)
 
@@ -104,9 +105,9 @@ def _commit(plan: Plan, plan_path: Place, settings: Settings, ask: Ask | None) -
     _log.info("what it holds, on one page: %s", folder / CARD)
 
 
-def _listed_ns(plan: Plan) -> int:
-    """When the source was listed. A plan of an earlier release does not say it, but its snapshot does."""
-    return plan.listed_ns or load_snapshot(place_of(plan.snapshot)).started_ns
+def _listed_ns(plan: Plan, settings: Settings) -> int:
+    """When the source was listed. Nothing says it of a plan of an earlier release, but its snapshot does."""
+    return last_listed(settings, plan.version) or load_snapshot(place_of(plan.snapshot)).started_ns
 
 
 def quality_of(plan: Plan) -> Mapping[str, Any]:

@@ -73,6 +73,10 @@ def changed(settings: Settings, **values: Any) -> Settings:
     return settings_from({**settings.model_dump(), **values})
 
 
+def point(settings: Settings, day: str, version: str) -> None:
+    save_partition(name_folder(settings), Partition(day, version, time.time_ns()), lambda _: 0)
+
+
 def remove(place: Place) -> None:
     if isinstance(place, Path):
         shutil.rmtree(place) if place.is_dir() else place.unlink()
@@ -132,7 +136,7 @@ def test_the_same_versions_are_the_same_window_and_nothing_is_written(settings: 
     window = newest_dataset(settings)
     before = writes(window.iterdir())
     assert newest_dataset(settings) == window
-    save_partition(name_folder(settings), Partition("2026-01-11", load(window).window["2026-01-10"], 1))
+    point(settings, "2026-01-11", load(window).window["2026-01-10"])
     assert newest_dataset(changed(settings, window=4)) == window  # a date with the images of another one
     assert writes(window.iterdir()) == before
     assert newest_dataset(changed(settings, window=3)) != window  # without the first date
@@ -154,7 +158,7 @@ def test_a_window_that_stands_is_looked_at_and_no_more(gcs: FakeGcs, on_disk: Pa
 def test_a_single_version_is_no_window(settings: Settings, window: int):
     newest = load(newest_dataset(settings)).window["2026-01-10"]
     for day in DAYS if window > 1 else ():
-        save_partition(name_folder(settings), Partition(day, newest, time.time_ns()))
+        point(settings, day, newest)
     assert newest_dataset(changed(settings, window=window)) == name_folder(settings) / newest
 
 
