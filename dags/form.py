@@ -13,7 +13,10 @@ _ALSO_TRAINING = (
     *("model", "epochs", "batch_size", "learning_rate"),
     *("local_folder", "cache_gigabytes", "read_shards"),
 )
-_OF_BOTH = ("dataset_name", "num_training_servers", "workspace", "publish_uri", "seed")
+_OF_BOTH = (
+    *("dataset_name", "num_training_servers", "workspace", "publish_uri", "seed"),
+    *("on_leak", "max_leaked_fraction"),  # of a version, and of a window of several
+)
 
 
 _DIALECT = "http://json-schema.org/draft-07/schema#"

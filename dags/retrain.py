@@ -39,8 +39,8 @@ def choose() -> PokeReturnValue:
     there is one by then, and looks again otherwise: so the last one trains, also where the last date fails. Skips the
     rest, and says so, where that leaves nothing to do, or where the same versions were trained with the same settings.
 
-    *Cost*: none while it waits. *A failure*: no data set of this name (the message names the folder), or
-    `image_dataset` has been busy for two days.
+    *Cost*: none while it waits. *A failure*: no data set of this name (the message names the folder), dates that share
+    images on both sides of the split (the message names some), or `image_dataset` has been busy for two days.
     """
     settings = stages.settings_of_run()
     _require_own_event(settings.dataset_name)

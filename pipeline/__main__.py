@@ -104,12 +104,13 @@ def _reachable(what: str, uri: str) -> Place:
 
 def _window(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.partitions import newest_partitions
+    from pipeline.quality.gate import ask_terminal
     from pipeline.window import dataset_of
 
     settings = _settings(options)
     require_buckets({"publish_uri": settings.datasets_folder})
     partitions = newest_partitions(settings, settings.window)
-    return {"dataset": str(dataset_of(settings, partitions)), "partitions": partitions}
+    return {"dataset": str(dataset_of(settings, partitions, ask_terminal())), "partitions": partitions}
 
 
 def _partition(options: argparse.Namespace) -> dict[str, Any]:

@@ -385,7 +385,8 @@ class Settings(BaseModel):
         "fail",
         title="Too many leaks",
         json_schema_extra=GATE,
-        description="What happens when more validation or test images are also in training than the share below.",
+        description="What happens when more validation or test images are also in training than the share below, in a "
+        "version or in a window of several dates.",
     )
 
     max_leaked_fraction: float = Field(

@@ -12,8 +12,9 @@ import json
 import logging
 import re
 import time
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 
 from pipeline import storage
@@ -23,7 +24,7 @@ from pipeline.dataset import ASKERS, is_committed
 from pipeline.errors import ConflictError, DatasetError, SettingsError
 from pipeline.parallel import ordered_map
 from pipeline.storage import Place
-from pipeline.workspace import name_folder
+from pipeline.workspace import name_folder, work_folder
 
 LATEST = "latest"
 _VERSION = re.compile("[0-9a-f]{16}")
@@ -43,13 +44,26 @@ class Partition:
     partition: str
     version: str
     listed_ns: int
-    """When the listing of the source began that gave this version, in Unix nanoseconds; or when a person chose it."""
+    """When the listing of the source began that moved the partition, in Unix nanoseconds; or when a person did."""
 
 
-def save_partition(folder: Place, made: Partition) -> None:
+def save_listed(settings: Settings, version: str, listed_ns: int) -> None:
+    """Keep when the source of these settings was found to hold a version: of each date, since several may hold one."""
+    with storage.write_whole(_listed(settings, version)) as file:
+        file.write(json.dumps({"listed_ns": listed_ns}).encode())
+
+
+def last_listed(settings: Settings, version: str) -> int:
+    """When the listing began that found the source of these settings to hold a version; 0 if that is not known."""
+    content = _content(_listed(settings, version))
+    return int(json.loads(content)["listed_ns"]) if content is not None else 0
+
+
+def save_partition(folder: Place, made: Partition, last_listed: Callable[[str], int]) -> None:
     """Point a partition to its version, in the `folder` of the dataset name, unless it has one of a newer listing.
 
-    Of several commits at once the newest listing wins, in whatever order they come.
+    Of several commits at once the newest listing wins, in whatever order they come. `last_listed` returns when the
+    source was last found to hold a version, 0 if that is not known: a run that finds all complete writes nothing here.
 
     Raises DatasetError if the file of the partition is damaged.
     """
@@ -57,9 +71,10 @@ def save_partition(folder: Place, made: Partition) -> None:
     while True:
         before = _content(path)
         held = _parse(path, before) if before is not None else None
-        if held and held.listed_ns >= made.listed_ns:
-            if held.version != made.version:
-                _log.warning(_stays(held, made))
+        if held and held.version == made.version:
+            return
+        if held and (listed_ns := max(held.listed_ns, last_listed(held.version))) >= made.listed_ns:
+            _log.warning(_stays(replace(held, listed_ns=listed_ns), made))
             return
         with suppress(ConflictError):  # another commit was first: look at what it wrote
             _swap(path, before, made)
@@ -106,6 +121,10 @@ def _dated(folder: Place) -> list[str]:
 
 def _path(folder: Place, name: str) -> Place:
     return folder / "partitions" / f"{name}.json"
+
+
+def _listed(settings: Settings, version: str) -> Place:
+    return work_folder(settings, version) / "listed" / f"{partition_of(settings)}.json"
 
 
 def _content(path: Place) -> bytes | None:

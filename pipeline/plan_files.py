@@ -21,6 +21,7 @@ from pipeline.dataset import is_committed, last_version, load, require_shards
 from pipeline.errors import SettingsError, SourceError
 from pipeline.expected_size import expected_bytes, say_size
 from pipeline.labels import given_labels, label_map, proposed_labels
+from pipeline.partitions import save_listed
 from pipeline.plan import Arranged
 from pipeline.quality.codecs import codec_versions
 from pipeline.quality.examine import Rules
@@ -69,8 +70,6 @@ class Plan:
     """Whether the data set was committed before: then `ranges` is empty."""
     ranges: list[str]
     """Plan files, one a task."""
-    listed_ns: int = 0
-    """When the listing of the source began, in Unix nanoseconds; 0 in a plan of an earlier release."""
 
 
 def make_plan(settings: Settings, snapshot_path: Place, ask: Ask | None = None) -> Place:
@@ -85,6 +84,7 @@ def make_plan(settings: Settings, snapshot_path: Place, ask: Ask | None = None) 
     needed = _needed_labels(snapshot)
     labels = _labels(settings, needed)
     version = version_of(snapshot, settings, labels, arranged.shards)
+    save_listed(settings, version, snapshot.started_ns)
     made = _plan(settings, snapshot, snapshot_path, version, labels)
     if _is_complete(settings, version):
         return _save_plan(settings, made)
@@ -157,7 +157,6 @@ def _plan(settings: Settings, snapshot: Snapshot, snapshot_path: Place, version:
         quality={},
         complete=True,
         ranges=[],
-        listed_ns=snapshot.started_ns,
     )
 
 

@@ -109,6 +109,11 @@ def load_snapshot(path: Place) -> Snapshot:
         raise SettingsError(f"{path} holds no snapshot: give the path that `extract` returned") from error
 
 
+def started_ns(path: Place) -> int:
+    """When the listing of a snapshot began, in nanoseconds since 1970; also of a snapshot of an earlier release."""
+    return int(storage.read_json(path)["started_ns"])
+
+
 def load_columns(snapshot: Snapshot) -> NDArray[np.void]:
     """The columns of a snapshot, one element of type COLUMNS a row, mapped and not read."""
     with columns_path(place_of(snapshot.rows)).open("rb") as file:  # the mapping outlives it

@@ -17,7 +17,7 @@ from pipeline.content_hashes import HASHES
 from pipeline.dataset import ASKERS, REJECTED, Dataset, Shard, Split, file_facts, is_committed, last_version, load, save
 from pipeline.errors import ConflictError, DatasetError, SourceError
 from pipeline.parallel import ordered_map
-from pipeline.partitions import Partition, partition_of, save_partition
+from pipeline.partitions import Partition, last_listed, partition_of, save_partition
 from pipeline.plan import SPLITS, TRAIN, VALIDATION
 from pipeline.plan_files import Plan, load_plan
 from pipeline.progress import Advance
@@ -28,7 +28,7 @@ from pipeline.ranges import RangePlan, load_range
 from pipeline.report import CARD, write_card
 from pipeline.results import ShardResult, load_hashes, load_result
 from pipeline.skipped import SKIPPED
-from pipeline.snapshot import load_snapshot, skipped_path
+from pipeline.snapshot import load_snapshot, skipped_path, started_ns
 from pipeline.storage import Place, place_of
 from pipeline.tfds_metadata import tfds_files
 
@@ -80,7 +80,8 @@ def commit(plan_path: Place, settings: Settings, ask: Ask | None = None) -> Data
         decide(findings(load(folder).quality, settings), ask)
     else:
         _commit(plan, plan_path, settings, ask)
-    save_partition(folder.parent, Partition(partition_of(settings), plan.version, _listed_ns(plan)))
+    made = Partition(partition_of(settings), plan.version, _listed_ns(plan, settings))
+    save_partition(folder.parent, made, partial(last_listed, settings))
     _remove_copied(plan)
     return load(folder)
 
@@ -120,9 +121,9 @@ def _copy_skipped(plan: Plan, path: Place) -> list[dict[str, Any]]:
     return from_lines(lines)
 
 
-def _listed_ns(plan: Plan) -> int:
-    """When the source was listed. A plan of an earlier release does not say it, but its snapshot does."""
-    return plan.listed_ns or load_snapshot(place_of(plan.snapshot)).started_ns
+def _listed_ns(plan: Plan, settings: Settings) -> int:
+    """When the source was listed. Nothing says it of a plan of an earlier release, but its snapshot does."""
+    return last_listed(settings, plan.version) or started_ns(place_of(plan.snapshot))
 
 
 def quality_of(plan: Plan) -> Mapping[str, Any]:

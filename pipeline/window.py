@@ -1,8 +1,11 @@
 """The newest partitions of a data set name as one data set, of which no shard is copied.
 
-A window is a folder `windows/<id>/` beside the versions, with a `dataset.json` and the lists that it names. Its shards
-are named from there on, `../../<version>/train-00003-of-00010.tfrecord`, so that whatever joins folder and name finds
-them. The id is a hash of the versions: the same ones are the same window, which is written once.
+A window is a folder `windows/<id>/` beside the versions, with a `dataset.json`, the lists that it names and a card. Its
+shards are named from there on, `../../<version>/train-00003-of-00010.tfrecord`, so that whatever joins folder and name
+finds them. The id is a hash of the versions: the same ones are the same window, which is written once.
+
+Each version has passed the data gate by itself. Here it looks at all of them together: an image may be in training in
+one and in validation in another, and is found by its content hash.
 """
 
 import hashlib
@@ -12,16 +15,22 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from pipeline import storage
 from pipeline.config import Settings
+from pipeline.content_hashes import load_hashes
 from pipeline.dataset import (
     ASKERS,
     REJECTED,
     Dataset,
     Split,
     file_facts,
+    images_at,
     is_committed,
     load,
     require_shards,
@@ -30,29 +39,35 @@ from pipeline.dataset import (
 from pipeline.errors import DatasetError
 from pipeline.parallel import ordered_map
 from pipeline.partitions import newest_partitions
-from pipeline.plan import SPLITS
-from pipeline.quality.facts import DUPLICATES
+from pipeline.plan import SPLITS, TRAIN
+from pipeline.quality.facts import DUPLICATES, Quality, from_lines
+from pipeline.quality.gate import Ask, decide, findings, notices
+from pipeline.quality.shared import Examples, shared_facts
+from pipeline.report import CARD, write_card
 from pipeline.storage import Place
-from pipeline.workspace import name_folder
+from pipeline.workspace import hashes_folder, name_folder
 
 LISTS = (REJECTED, DUPLICATES)
 ID_LENGTH = 16
+_CHECKED = 2
+"""Part of the id: windows of before were not looked at for leaks, and are left behind."""
 _log = logging.getLogger(__name__)
 
 
-def newest_dataset(settings: Settings) -> Place:
+def newest_dataset(settings: Settings, ask: Ask | None = None) -> Place:
     """The folder of the data set to train on: the newest `settings.window` partitions together.
 
     Raises what `dataset_of` does.
     """
-    return dataset_of(settings, newest_partitions(settings, settings.window))
+    return dataset_of(settings, newest_partitions(settings, settings.window), ask)
 
 
-def dataset_of(settings: Settings, partitions: Mapping[str, str]) -> Place:
+def dataset_of(settings: Settings, partitions: Mapping[str, str], ask: Ask | None = None) -> Place:
     """The folder of the data set that some partitions are together: that of a version, or of a window of several.
 
     `partitions` are versions by partition. Raises DatasetError where there is none, a version is gone or incomplete,
-    or two of them cannot be one data set.
+    or two of them cannot be one data set; GateError if too many images of a window are on both sides of the split for
+    `settings`. `ask` asks a person where they say so.
     """
     folder = name_folder(settings)
     if not partitions:
@@ -61,9 +76,11 @@ def dataset_of(settings: Settings, partitions: Mapping[str, str]) -> Place:
     if len(versions) == 1:
         return folder / versions[0].version
     window = folder / "windows" / _fingerprint(versions)[:ID_LENGTH]
-    if not is_committed(window):
+    if is_committed(window):
+        decide(findings(load(window).quality, settings), ask)
+    else:
         _require_alike(versions, partitions)
-        _write(window, versions, partitions)
+        _write(window, versions, partitions, settings, ask)
     return window
 
 
@@ -84,7 +101,7 @@ def _load(folder: Place, named: tuple[str, str]) -> Dataset:
 
 
 def _fingerprint(versions: Sequence[Dataset]) -> str:
-    names = json.dumps([each.version for each in versions])
+    names = json.dumps([_CHECKED, *(each.version for each in versions)])
     return hashlib.blake2b(names.encode(), digest_size=16).hexdigest()
 
 
@@ -113,27 +130,84 @@ def _difference(one: Dataset, other: Dataset) -> str:
 
 
 def _decisive(dataset: Dataset) -> list[tuple[str, Any]]:
-    """Where the sides were decided in two ways, an image of two partitions may be in training and in validation."""
-    sides = [(name, dataset.settings.get(name)) for name in ("seed", "validation_fraction")]
+    """What has to be the same, or one reader cannot read both.
+
+    And what decided the sides: equal images on both sides are found by their content, but not different images of one
+    group (a person, a scene), which only the same seed and share keep on one side in all dates.
+    """
+    settings = dataset.settings
+    sides = [
+        ("split_seed", settings.get("split_seed", settings.get("seed"))),  # `seed` was both until there were two
+        ("validation_fraction", settings.get("validation_fraction")),
+    ]
     labels = [(f"label {number}", label) for number, label in enumerate(dataset.labels)]
     return [*asdict(dataset.records).items(), *sides, *labels]
 
 
 def _named(dataset: Dataset, partitions: Mapping[str, str]) -> str:
-    names = [name for name, version in partitions.items() if version == dataset.version]
-    return f"version {dataset.version} (partition {names[0]})"
+    return f"version {dataset.version} (partition {_partition(dataset, partitions)})"
 
 
-def _write(window: Place, versions: Sequence[Dataset], partitions: Mapping[str, str]) -> None:
+def _partition(dataset: Dataset, partitions: Mapping[str, str]) -> str:
+    return next(name for name, version in partitions.items() if version == dataset.version)
+
+
+def _write(
+    window: Place, versions: Sequence[Dataset], partitions: Mapping[str, str], settings: Settings, ask: Ask | None
+) -> None:
     folder = window.parent.parent
     for each in versions:
         require_shards(folder / each.version, each)
+    quality = _facts(folder, versions, partitions, settings)
+    for notice in notices(quality):
+        _log.warning(notice)
+    found = findings(quality, settings)
+    decide(found, ask)
+    quality["findings"] = [finding.sentence for finding in found]
     lists = {name: b"".join((folder / each.version / name).read_bytes() for each in versions) for name in LISTS}
-    dataset = _joined(versions, lists, str(folder), partitions)
+    dataset = replace(_joined(versions, lists, str(folder), partitions), quality=quality)
+    if isinstance(window, Path):
+        window.mkdir(parents=True, exist_ok=True)  # from here the card finds the shards
+    write_card(window, dataset, *(from_lines(lists[name]) for name in LISTS))
     save(window, dataset, lists)
     storage.sweep(window)
     counts = ", ".join(f"{split.examples} {name} examples" for name, split in dataset.splits.items())
     _log.info("window %s of %d partitions: %s", window, len(partitions), counts)
+    _log.info("what it holds, on one page: %s", window / CARD)
+
+
+def _facts(folder: Place, versions: Sequence[Dataset], partitions: Mapping[str, str], settings: Settings) -> Quality:
+    """What the data gate decides on, of all versions together."""
+    parts = [(number, split) for number, each in enumerate(versions) for split in each.splits]
+    counts = [versions[number].splits[split].examples for number, split in parts]
+    ends = np.cumsum(counts)
+    examples = Examples(
+        hashes=_hashes(folder, versions, settings),
+        held_back=np.repeat([split != TRAIN for _, split in parts], counts),
+        versions=np.repeat(np.array([number for number, _ in parts], np.int16), counts),
+    )
+
+    def name(index: int) -> str:
+        part = int(np.searchsorted(ends, index, side="right"))
+        number, split = parts[part]
+        dataset, position = versions[number], index - int(ends[part]) + counts[part]
+        [(filename, _)] = images_at(folder / dataset.version, dataset, split, [position])
+        return f"{_partition(dataset, partitions)}: {filename}"
+
+    return shared_facts(examples, name)
+
+
+def _hashes(folder: Place, versions: Sequence[Dataset], settings: Settings) -> NDArray[np.uint64]:
+    """The content hashes of all examples, in the order of the versions, as two numbers each."""
+    total = sum(split.examples for each in versions for split in each.splits.values())
+    hashes = np.empty((total, 2), "<u8")
+    start = 0
+    for each in versions:
+        content = load_hashes(folder / each.version, each, hashes_folder(settings, each.version))
+        of_version = np.frombuffer(content, "<u8").reshape(-1, 2)
+        hashes[start : start + len(of_version)] = of_version
+        start += len(of_version)
+    return hashes
 
 
 def _joined(
@@ -157,8 +231,8 @@ def _joined(
             "skipped": _summed(each.source["skipped"] for each in versions),
             "fingerprint": fingerprint,
         },
-        # Each version says of itself what decided its bytes, and what is known of its images.
         quality={},
+        # Each version says of itself what decided its bytes.
         settings={},
         software={},
         window=dict(partitions),

@@ -16,9 +16,10 @@ from pipeline.config import Settings, settings_from
 from pipeline.errors import DatasetError, GateError
 from pipeline.extract import take_snapshot
 from pipeline.partitions import Partition, newest_partitions, save_partition
-from pipeline.plan_files import make_plan
+from pipeline.plan_files import load_plan, make_plan
+from pipeline.shard import write_range
 from pipeline.storage import Place
-from pipeline.upload import commit
+from pipeline.upload import commit, copy_range
 from pipeline.workspace import name_folder
 from tests.conftest import MakeImages, jpeg
 from tests.published import publish
@@ -49,17 +50,17 @@ def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
 )
 def test_the_newest_come_first(settings: Settings, saved: list[tuple[str, str]], count: int, newest: dict[str, str]):
     for number, (name, version) in enumerate(saved):
-        save_partition(name_folder(settings), Partition(name, version, number))
+        save(settings, name, version, number)
     assert list(newest_partitions(settings, count).items()) == list(newest.items())
 
 
 def test_the_same_is_not_written_again(settings: Settings):
     path = pointer(settings, "2026-01-02")
-    save_partition(name_folder(settings), Partition("2026-01-02", A, 5))
+    save(settings, "2026-01-02", A, 5)
     first = writes([path])
-    save_partition(name_folder(settings), Partition("2026-01-02", A, 5))
+    save(settings, "2026-01-02", A, 5)
     assert writes([path]) == first
-    save_partition(name_folder(settings), Partition("2026-01-02", B, 6))
+    save(settings, "2026-01-02", B, 6)
     assert json.loads(path.read_bytes()) == {"partition": "2026-01-02", "version": B, "listed_ns": 6}
 
 
@@ -67,8 +68,8 @@ def test_the_same_is_not_written_again(settings: Settings):
 def test_an_older_listing_moves_nothing_back_and_that_is_said(
     settings: Settings, listed_ns: int, caplog: pytest.LogCaptureFixture
 ):
-    save_partition(name_folder(settings), Partition("2026-01-02", B, 5))
-    save_partition(name_folder(settings), Partition("2026-01-02", A, listed_ns))
+    save(settings, "2026-01-02", B, 5)
+    save(settings, "2026-01-02", A, listed_ns)
     assert newest_partitions(settings, 1) == {"2026-01-02": B}
     assert f"partition 2026-01-02 stays at version {B}" in caplog.text
     assert f"`python -m pipeline partition 2026-01-02 {A}`" in caplog.text
@@ -78,7 +79,7 @@ def test_of_commits_at_once_the_newest_listing_wins(settings: Settings):
     listings = [Partition("2026-01-02", f"{number:016x}", number) for number in range(1, 25)]
     random.Random(0).shuffle(listings)
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda made: save_partition(name_folder(settings), made), listings))
+        list(pool.map(lambda made: save(settings, made.partition, made.version, made.listed_ns), listings))
     assert newest_partitions(settings, 1) == {"2026-01-02": f"{24:016x}"}
 
 
@@ -88,10 +89,15 @@ def test_a_file_of_an_earlier_release_gives_way_to_what_was_listed_after_it_was_
     with storage.write_whole(path) as file:
         file.write(json.dumps({"partition": "2026-01-02", "version": B}).encode())
     assert newest_partitions(settings, 1) == {"2026-01-02": B}
-    save_partition(name_folder(settings), Partition("2026-01-02", A, before - 10**9))
+    save(settings, "2026-01-02", A, before - 10**9)
     assert newest_partitions(settings, 1) == {"2026-01-02": B}
-    save_partition(name_folder(settings), Partition("2026-01-02", C, time.time_ns() + 10**9))
+    save(settings, "2026-01-02", C, time.time_ns() + 10**9)
     assert newest_partitions(settings, 1) == {"2026-01-02": C}
+
+
+def save(settings: Settings, name: str, version: str, listed_ns: int) -> None:
+    """What a commit does of a source that was never found to hold another version again."""
+    save_partition(name_folder(settings), Partition(name, version, listed_ns), lambda _: 0)
 
 
 def pointer(settings: Settings, name: str) -> Place:
@@ -104,7 +110,7 @@ def pointer(settings: Settings, name: str) -> Place:
 )
 def test_what_others_put_there_is_no_partition(tmp_path: Path, name: str):
     settings = settings_from({"workspace": str(tmp_path)})
-    save_partition(name_folder(settings), Partition("2026-01-02", A, 1))
+    save(settings, "2026-01-02", A, 1)
     (tmp_path / "datasets" / "images" / "partitions" / name).write_bytes(b"{}")
     assert newest_partitions(settings, 1) == {"2026-01-02": A}
 
@@ -112,13 +118,13 @@ def test_what_others_put_there_is_no_partition(tmp_path: Path, name: str):
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"1", b"\xff"])
 def test_a_damaged_one_is_named(tmp_path: Path, content: bytes):
     settings = settings_from({"workspace": str(tmp_path)})
-    save_partition(name_folder(settings), Partition("2026-01-02", A, 1))
+    save(settings, "2026-01-02", A, 1)
     (tmp_path / "datasets" / "images" / "partitions" / "2026-01-02.json").write_bytes(content)
     told = r"partitions/2026-01-02\.json names no version .*build its partition again"
     with pytest.raises(DatasetError, match=told):
         newest_partitions(settings, 1)
     with pytest.raises(DatasetError, match=told):
-        save_partition(name_folder(settings), Partition("2026-01-02", B, 2))
+        save(settings, "2026-01-02", B, 2)
 
 
 def built(source: Path, settings: Settings, day: int) -> str:
@@ -165,25 +171,49 @@ def test_a_plan_of_an_earlier_release_counts_as_its_snapshot_does(make_images: M
     settings = settings_from({"source_uri": str(source), "workspace": str(tmp_path / "w")})
     first = publish(source, tmp_path / "w").name
     old_plan = make_plan(settings, take_snapshot(settings))
-    content = json.loads(old_plan.read_bytes())
-    del content["listed_ns"]
-    old_plan.write_text(json.dumps(content))
+    shutil.rmtree(old_plan.parent / "listed")
     pointer(settings, "latest").unlink()
     commit(old_plan, settings)
-    listed_ns = json.loads(Path(content["snapshot"]).read_bytes())["started_ns"]
+    listed_ns = json.loads(Path(load_plan(old_plan).snapshot).read_bytes())["started_ns"]
     assert json.loads(pointer(settings, "latest").read_bytes())["listed_ns"] == listed_ns
     assert newest_partitions(settings, 1) == {"latest": first}
 
 
-def test_a_listing_that_finds_the_same_version_again_is_newer_than_those_before_it(
-    make_images: MakeImages, tmp_path: Path
+def test_a_listing_of_another_date_with_the_same_images_moves_nothing(make_images: MakeImages, tmp_path: Path):
+    source, settings = (
+        make_images({"2026-01-01/cats": 4, "2026-01-01/dogs": 4}),
+        settings_from({"workspace": str(tmp_path)}),
+    )
+    shutil.copytree(source / "2026-01-01", source / "2026-01-02")
+    told = {"source_uri": str(source / "{date}"), "data_date": "2026-01-01"}
+    dated = settings_from({**settings.model_dump(), **told}).dated()
+    first = built(source, settings, 1)
+    old_plan = make_plan(dated, take_snapshot(dated))
+    (source / "2026-01-01" / "cats" / "new.jpg").write_bytes(jpeg(1))
+    corrected = built(source, settings, 1)
+    assert built(source, settings, 2) == first
+    commit(old_plan, dated)
+    assert newest_partitions(settings, 2) == {"2026-01-02": first, "2026-01-01": corrected}
+
+
+def test_a_run_that_finds_its_version_complete_writes_nothing_and_counts_as_a_newer_listing(
+    make_images: MakeImages, settings: Settings
 ):
-    source, settings = make_images({"a": 4, "b": 4}), settings_from({"workspace": str(tmp_path / "w")})
-    first = publish(source, tmp_path / "w").name
-    waiting = time.time_ns()  # when a run listed other images; it then waits for an answer
-    assert publish(source, tmp_path / "w").name == first  # found complete
-    save_partition(name_folder(settings), Partition("latest", C, waiting))
-    assert newest_partitions(settings, 1) == {"latest": first}
+    source = make_images({"2026-01-01/cats": 4, "2026-01-01/dogs": 4})
+    told = {"source_uri": str(source / "{date}"), "data_date": "2026-01-01"}
+    dated = settings_from({**settings.model_dump(), **told}).dated()
+    first = built(source, settings, 1)
+    (source / "2026-01-01" / "cats" / "new.jpg").write_bytes(jpeg(1))
+    waiting = make_plan(dated, take_snapshot(dated))  # of a run that then waits for an answer
+    for path in map(storage.place_of, load_plan(waiting).ranges):
+        write_range(path, lambda *_: None)
+        copy_range(path, lambda *_: None)
+    (source / "2026-01-01" / "cats" / "new.jpg").unlink()
+    before = writes([pointer(settings, "2026-01-01")])
+    assert built(source, settings, 1) == first  # found complete
+    assert commit(waiting, dated).version != first
+    assert newest_partitions(settings, 1) == {"2026-01-01": first}
+    assert writes([pointer(settings, "2026-01-01")]) == before
 
 
 def test_a_person_moves_a_partition_by_a_command(
@@ -198,7 +228,7 @@ def test_a_person_moves_a_partition_by_a_command(
     moved = json.loads(capsys.readouterr().out)
     assert moved == {"partition": "latest", "version": first, "file": str(pointer(settings, "latest"))}
     assert newest_partitions(settings, 1) == {"latest": first}
-    save_partition(name_folder(settings), Partition("latest", second, 1))  # a commit of before the command
+    save(settings, "latest", second, 1)  # a commit of before the command
     assert newest_partitions(settings, 1) == {"latest": first}
     assert publish(source, tmp_path / "w").name == second  # a new listing
     assert newest_partitions(settings, 1) == {"latest": second}

@@ -1,6 +1,8 @@
 """The newest partitions as one data set: all of their examples once, and no shard copied."""
 
+import hashlib
 import json
+import re
 import shutil
 import time
 from collections import Counter
@@ -15,9 +17,9 @@ from PIL import Image
 
 from pipeline.__main__ import main
 from pipeline.config import Settings, settings_from
-from pipeline.dataset import Dataset, last_version, load, require_shards
-from pipeline.errors import DatasetError
-from pipeline.partitions import Partition, save_partition
+from pipeline.dataset import Dataset, images_at, last_version, load, require_shards
+from pipeline.errors import DatasetError, GateError
+from pipeline.partitions import Partition, newest_partitions, save_partition
 from pipeline.records import RecordFormat
 from pipeline.servers import Server
 from pipeline.shard_cache import remote_shards
@@ -25,9 +27,10 @@ from pipeline.storage import BucketPath, Place, objects
 from pipeline.training.inputs import open_inputs
 from pipeline.verify import verify
 from pipeline.window import _difference, newest_dataset
-from pipeline.workspace import name_folder
+from pipeline.workspace import hashes_folder, name_folder
 from tests.fake_gcs import FakeGcs
 from tests.published import publish
+from tests.test_content_hashes import forget_hashes
 from tests.test_dataset_schema import problems
 from tests.writes import writes
 
@@ -68,6 +71,10 @@ def settings(request: pytest.FixtureRequest, on_disk: Path, tmp_path: Path) -> S
 
 def changed(settings: Settings, **values: Any) -> Settings:
     return settings_from({**settings.model_dump(), **values})
+
+
+def point(settings: Settings, day: str, version: str) -> None:
+    save_partition(name_folder(settings), Partition(day, version, time.time_ns()), lambda _: 0)
 
 
 def remove(place: Place) -> None:
@@ -112,7 +119,8 @@ def test_a_window_trains_all_examples_of_its_dates_once(settings: Settings):
 def test_it_is_a_data_set_that_holds_no_shard(settings: Settings):
     window = newest_dataset(settings)
     assert window.parent == name_folder(settings) / "windows"
-    assert sorted(path.name for path in window.iterdir()) == ["dataset.json", "duplicates.jsonl", "rejected.jsonl"]
+    names = ["card.html", "dataset.json", "duplicates.jsonl", "rejected.jsonl"]
+    assert sorted(path.name for path in window.iterdir()) == names
     dataset = load(window)
     assert problems(json.loads((window / "dataset.json").read_bytes())) == []
     assert verify(window) == {"ok": True, "records": len(IMAGES), "problems": []}
@@ -128,7 +136,7 @@ def test_the_same_versions_are_the_same_window_and_nothing_is_written(settings: 
     window = newest_dataset(settings)
     before = writes(window.iterdir())
     assert newest_dataset(settings) == window
-    save_partition(name_folder(settings), Partition("2026-01-11", load(window).window["2026-01-10"], 1))
+    point(settings, "2026-01-11", load(window).window["2026-01-10"])
     assert newest_dataset(changed(settings, window=4)) == window  # a date with the images of another one
     assert writes(window.iterdir()) == before
     assert newest_dataset(changed(settings, window=3)) != window  # without the first date
@@ -141,14 +149,16 @@ def test_a_window_that_stands_is_looked_at_and_no_more(gcs: FakeGcs, on_disk: Pa
     before = Counter(gcs.requests)
     newest_dataset(settings)
     assert gcs.requests["insert"] == before["insert"]
-    assert gcs.requests["download"] == before["download"] + 2 * len(DAYS)  # the partitions and what they are
+    assert (
+        gcs.requests["download"] == before["download"] + 2 * len(DAYS) + 1
+    )  # the partitions, what they are, and what it is
 
 
 @pytest.mark.parametrize("window", [1, 9])
 def test_a_single_version_is_no_window(settings: Settings, window: int):
     newest = load(newest_dataset(settings)).window["2026-01-10"]
     for day in DAYS if window > 1 else ():
-        save_partition(name_folder(settings), Partition(day, newest, time.time_ns()))
+        point(settings, day, newest)
     assert newest_dataset(changed(settings, window=window)) == name_folder(settings) / newest
 
 
@@ -220,7 +230,9 @@ DATASET = Dataset("images", "1" * 16, ("a", "b"), {}, RecordFormat(), {}, {}, {}
         ({"labels": ("a", "c")}, "label 1 is 'b' in the first and 'c' in the second"),
         ({"records": RecordFormat(pixels="raw")}, "pixels is 'encoded' in the first and 'raw' in the second"),
         ({"records": RecordFormat(label_offset=1)}, "label_offset is 0 in the first and 1 in the second"),
-        ({"settings": {"seed": 1}}, "seed is 0 in the first and 1 in the second"),
+        ({"settings": {"seed": 1}}, "split_seed is 0 in the first and 1 in the second"),
+        ({"settings": {"seed": 5, "split_seed": 0}}, ""),
+        ({"settings": {"seed": 0, "split_seed": 1}}, "split_seed is 0 in the first and 1 in the second"),
         (
             {"settings": {"seed": 0, "validation_fraction": 0.5}},
             "validation_fraction is None in the first and 0.5 in the second",
@@ -230,6 +242,155 @@ DATASET = Dataset("images", "1" * 16, ("a", "b"), {}, RecordFormat(), {}, {}, {}
 )
 def test_what_keeps_two_versions_apart(values: Mapping[str, Any], difference: str):
     assert _difference(DATASET, replace(DATASET, **values)) == difference
+
+
+# --- leaks and shared images ------------------------------------------------------------------------------------------
+
+
+def make_dates(source: Path, kind: str) -> None:
+    """Two dates with equal images, of which some change sides: but for a cumulative one, which has four more."""
+    first, second = source / "2026-01-01", source / "2026-01-02"
+    for number in range(30, 34) if kind == "cumulative" else ():
+        put(number, second / "a" / f"{number}.png")
+    for number in range(30):
+        label, name = "ab"[number % 2], f"{number // 4}_{number}.png"
+        if kind == "stated splits":
+            put(number, first / ("validation" if number < 8 else "train") / label / name)
+            put(number, second / ("validation" if number >= 20 else "train") / label / name)
+        else:
+            put(number, first / label / name)
+            put(number, second / label / name)
+
+
+def put(number: int, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (8, 9), (number, 4 * number, 0)).save(path)
+
+
+def keep_two_of_training(first: Place, second: Path) -> None:
+    """Leave two images of a date, which are in training in the date before: one of them is held back all the same."""
+    dataset = load(first)
+    found = images_at(first, dataset, "train", range(dataset.splits["train"].examples))
+    kept = {label: next(name for name, _ in found if name.startswith(label)) for label in "ab"}
+    for path in second.glob("*/*.png"):
+        if str(path.relative_to(second)) not in kept.values():
+            path.unlink()
+
+
+@pytest.fixture(params=["disk", "bucket"])
+def workspace(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "bucket":
+        request.getfixturevalue("gcs")
+    return {"disk": str(tmp_path / "w"), "bucket": "gs://bucket/w"}[request.param]
+
+
+def built(workspace: str, source: Path, kind: str) -> Settings:
+    """Both dates, built; settings of a window of them."""
+    make_dates(source, kind)
+    first = publish(source / "{date}", workspace, data_date="2026-01-01", num_shards=2)
+    if kind == "a tiny date":
+        keep_two_of_training(first, source / "2026-01-02")
+    grouped = {"group_pattern": r"^(\d+)_"} if kind == "groups" else {}
+    publish(source / "{date}", workspace, data_date="2026-01-02", num_shards=2, **grouped)
+    return settings_from({"workspace": workspace, "window": 2})
+
+
+def content(settings: Settings) -> list[tuple[str, bool, bytes]]:
+    """Of each record of all versions: the version, whether it is held back, and the stored bytes."""
+    folder = name_folder(settings)
+    return [
+        (version, split != "train", encoded)
+        for version in newest_partitions(settings, 9).values()
+        for split, held in load(folder / version).splits.items()
+        for _, encoded in images_at(folder / version, load(folder / version), split, range(held.examples))
+    ]
+
+
+def leaked(settings: Settings) -> int:
+    """Examples that are held back in one version and trained on in another."""
+    examples = content(settings)
+    trained = {encoded for _, held_back, encoded in examples if not held_back}
+    return sum(held_back and encoded in trained for _, held_back, encoded in examples)
+
+
+@pytest.mark.parametrize("kind", ["stated splits", "groups", "a tiny date"])
+def test_a_window_that_trains_on_its_validation_images_is_refused(workspace: str, tmp_path: Path, kind: str):
+    settings = built(workspace, tmp_path / "source", kind)
+    count, of = leaked(settings), sum(held_back for _, held_back, _ in content(settings))
+    assert count
+    with pytest.raises(GateError) as error:
+        newest_dataset(settings)
+    assert f"{count} of {of} " in str(error.value)
+    assert "on_leak=continue" in str(error.value)
+    assert not [*(name_folder(settings) / "windows").glob("*/dataset.json")]
+    window = newest_dataset(changed(settings, on_leak="continue"))
+    assert problems(json.loads((window / "dataset.json").read_bytes())) == []
+    leaks = load(window).quality["leaks"]
+    assert (leaks["images"], leaks["of"]) == (count, of)
+    for pair in leaks["names"]:
+        assert sorted(name.partition(": ")[0] for name in pair) == ["2026-01-01", "2026-01-02"]
+        assert len({name.rpartition("/")[2] for name in pair}) == 1
+    assert 1 <= len(leaks["names"]) <= 5
+    with pytest.raises(GateError, match=f"{count} of {of} "):
+        newest_dataset(settings)  # also of a window that stands
+    assert newest_dataset(changed(settings, max_leaked_fraction=1)) == window
+
+
+def test_a_person_is_asked_about_the_leaks_of_a_window(tmp_path: Path):
+    settings = changed(built(str(tmp_path / "w"), tmp_path / "source", "stated splits"), on_leak="ask")
+    asked: list[str] = []
+    with pytest.raises(GateError, match="nobody to ask"):
+        newest_dataset(settings)
+    with pytest.raises(GateError, match="stopped by the answer no"):
+        newest_dataset(settings, lambda _: False)
+    assert not (name_folder(settings) / "windows").exists()
+    window = newest_dataset(settings, lambda sentence: not asked.append(sentence))
+    assert ["validation and test images are in training too" in sentence for sentence in asked] == [True]
+    assert load(window).quality["findings"] == asked
+
+
+def test_images_of_several_dates_are_counted_and_the_card_tells_of_them(
+    workspace: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    settings = built(workspace, tmp_path / "source", "cumulative")
+    window = newest_dataset(settings)
+    quality = load(window).quality
+    assert leaked(settings) == quality["leaks"]["images"] == 0
+    assert quality["shared"] == {"images": 30, "examples": 60, "of": 64}
+    assert quality["duplicates"] == {"images": 60, "groups": 30}
+    told = "30 images are in several dates of the window and make up 60 of its 64 examples"
+    assert told in caplog.text
+    card = (window / "card.html").read_text()
+    assert told in card
+    for day, version in load(window).window.items():
+        assert re.search(rf"{day}</th><td>{version}</td><td>\d+</td><td>\d+</td>", card)
+
+
+def test_dates_of_an_earlier_release_are_hashed_once(workspace: str, tmp_path: Path):
+    settings = changed(built(workspace, tmp_path / "source", "stated splits"), on_leak="continue")
+    window = newest_dataset(settings)
+    quality = load(window).quality
+    remove(window)
+    old = name_folder(settings) / newest_partitions(settings, 2)["2026-01-01"]
+    forget_hashes(old)
+    committed = writes(old.iterdir())
+    assert load(newest_dataset(settings)).quality == quality
+    assert writes(old.iterdir()) == committed
+    kept = writes(hashes_folder(settings, old.name).iterdir())
+    assert len(kept) == sum(len(split.shards) for split in load(old).splits.values())
+    remove(window)
+    assert load(newest_dataset(settings)).quality == quality
+    assert writes(hashes_folder(settings, old.name).iterdir()) == kept
+
+
+def test_a_window_of_before_is_made_again(tmp_path: Path):
+    settings = built(str(tmp_path / "w"), tmp_path / "source", "stated splits")
+    versions = sorted(newest_partitions(settings, 2).values())
+    old_id = hashlib.blake2b(json.dumps(versions).encode(), digest_size=16).hexdigest()[:16]
+    window = newest_dataset(changed(settings, on_leak="continue"))
+    window.rename(window.with_name(old_id))  # where a release that did not look for leaks made it
+    with pytest.raises(GateError):
+        newest_dataset(settings)
 
 
 def test_the_command_line_makes_one_and_verifies_it(settings: Settings, capsys: pytest.CaptureFixture[str]):

@@ -65,6 +65,7 @@ def notices(quality: Mapping[str, Any]) -> list[str]:
     told = (
         _duplicates(quality.get("duplicates"), "equal to another one"),
         _duplicates(quality.get("near_duplicates"), "hardly to be told from another one"),
+        _shared(quality.get("shared")),
         _near_leaks(quality.get("near_duplicates") or {}),
         _skipped_by_name(quality.get("skipped_by_name") or {}),
         _misnamed(quality.get("misnamed", 0)),
@@ -194,6 +195,15 @@ def _duplicates(duplicates: Mapping[str, Any] | None, words: str) -> str:
     if not duplicates or not duplicates["images"]:
         return ""
     return f"{_images(duplicates['images'])} {words} ({_count(duplicates['groups'], 'group')})"
+
+
+def _shared(shared: Mapping[str, Any] | None) -> str:
+    if not shared or not shared["images"]:
+        return ""
+    return (
+        f"{_images(shared['images'])} in several dates of the window and make up {shared['examples']} of its "
+        f"{shared['of']} examples: each counts once per date; set window=1 if a date holds all images before it, too"
+    )
 
 
 def _near_leaks(near: Mapping[str, Any]) -> str:

@@ -70,6 +70,7 @@ def card_html(
             version=dataset["version"],
             source=dataset["source"]["uri"],
             tiles=tiles(dataset, quality),
+            dates=dates(dataset),
             essentials=essentials(dataset, rejected),
             rejected_rows=rejected_rows(rejected),
             skipped_rows=skipped_rows(skipped),
@@ -152,6 +153,22 @@ def _shard_sizes(shards: Iterable[Mapping[str, Any]]) -> str:
         return "none"
     least, most = size(min(sizes)), size(max(sizes))
     return least if least == most else f"{least} to {most}"
+
+
+def dates(dataset: Mapping[str, Any]) -> Table | None:
+    """The dates of a window, each with its version and the examples of that; None if it is no window."""
+    if not dataset.get("window"):
+        return None
+    examples: Counter[tuple[str, str]] = Counter()
+    for name, split in dataset["splits"].items():
+        for shard in split["shards"]:
+            examples[shard["name"].split("/")[-2], name] += shard["examples"]
+    rows = [
+        (date, version, *(f"{examples[version, split]:,}" for split in dataset["splits"]))
+        for date, version in dataset["window"].items()
+    ]
+    note = "Dates with the same version count once." if len(set(dataset["window"].values())) < len(rows) else ""
+    return Table(("date", "version", *(f"{split} examples" for split in dataset["splits"])), rows, note)
 
 
 def skipped(source: Mapping[str, Any]) -> str:

@@ -59,6 +59,7 @@ def test_every_setting_is_in_the_forms_it_belongs_to():
     assert set(settings_of_dataset()) | set(settings_of_training()) == settings
     assert {"source_uri", "check", "on_drift", "ask_hours", "user_project"} <= set(settings_of_dataset())
     assert {"model", "weights", "comet_project", "read_shards", "window"} <= set(settings_of_training())
+    assert {"on_leak", "max_leaked_fraction"} <= set(settings_of_dataset()) & set(settings_of_training())
     assert set(settings_of_dataset()).isdisjoint({"model", "epochs", "weights", "sample_hz", "window"})
     assert set(settings_of_training()).isdisjoint({"source_uri", "check", "on_drift", "num_shards", "data_date"})
 

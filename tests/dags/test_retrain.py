@@ -1,5 +1,6 @@
 """From dates to data sets to one training."""
 
+import shutil
 from datetime import datetime
 from pathlib import Path
 
@@ -8,6 +9,7 @@ import pytest
 from pipeline.dataset import load
 from tests.conftest import MakeImages, jpeg
 from tests.dags.conftest import RunDag
+from tests.published import publish
 
 pytestmark = pytest.mark.filterwarnings("default")  # Airflow warns itself of much
 
@@ -37,6 +39,20 @@ def test_a_setting_of_the_other_dag_is_refused(run_dag: RunDag, capfd: pytest.Ca
     ran = run_dag("retrain", {"source_uri": "/data"})
     assert (ran.tasks["choose"], ran.tries["choose"]) == ("failed", 1)
     assert "source_uri is not a setting of retrain" in "".join(capfd.readouterr())
+
+
+def test_a_window_that_would_train_on_its_validation_images_stops_before_the_training(
+    run_dag: RunDag, make_images: MakeImages, tmp_path: Path, capfd: pytest.CaptureFixture
+):
+    classes = ("cats", "dogs")
+    source = make_images({f"{DAYS[0]}/{split}/{label}": 4 for split in ("train", "validation") for label in classes})
+    shutil.copytree(source / DAYS[0] / "train", source / DAYS[1] / "validation")
+    shutil.copytree(source / DAYS[0] / "validation", source / DAYS[1] / "train")
+    for day in DAYS[:2]:
+        publish(source / "{date}", tmp_path / "workspace", data_date=day)
+    ran = run_dag("retrain", {"window": 2})
+    assert (ran.tasks["choose"], ran.tries["choose"]) == ("failed", 1)
+    assert "16 of 16 (100%) validation and test images are in training too" in "".join(capfd.readouterr())
 
 
 @pytest.mark.long
