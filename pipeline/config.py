@@ -3,6 +3,7 @@
 Each field carries its documentation, its range and its room in the form; `Settings` refuses what it does not know.
 """
 
+import codecs
 import difflib
 import json
 import os
@@ -228,6 +229,14 @@ class Settings(BaseModel):
         json_schema_extra=SOURCE,
         description="In a list: images of one group (a person, a scene) stay on one side of the split. Empty: group, "
         "where there is one.",
+    )
+
+    list_encoding: str = Field(
+        "utf-8",
+        title="Encoding of the list",
+        examples=["utf-8", "latin-1", "cp1252", "utf-16"],
+        json_schema_extra=SOURCE,
+        description="In a CSV or TSV list: how its text is encoded.",
     )
 
     group_pattern: str = Field(
@@ -775,6 +784,14 @@ class Settings(BaseModel):
         if re.match(r"gs(:/|//)", value, re.IGNORECASE) and not is_bucket(value):  # it would become a local folder
             raise ValueError("must be a local path or gs://bucket/prefix")
         return str(BucketPath.of(value)) if is_bucket(value) else _absolute(value, " or gs://bucket/prefix")
+
+    @field_validator("list_encoding")
+    @classmethod
+    def _is_known(cls, value: str) -> str:
+        try:
+            return codecs.lookup(value).name
+        except LookupError:
+            raise ValueError("must be the name of an encoding, such as utf-8, latin-1 or cp1252") from None
 
     @field_validator("weights")
     @classmethod

@@ -35,8 +35,8 @@ def cause_of(error: OSError) -> Cause:
 def retried(work: Callable[[], Result], what: object) -> Result:
     """Return what `work` returns; try again, after pauses, while its error may be transient.
 
-    `what` names the file or folder in the error. Raises StorageError if all tries fail, and any OSError of another
-    cause as it is.
+    `what` names the file or folder if the error does not. Raises StorageError if all tries fail, and any OSError of
+    another cause as it is.
     """
     for pause_s in (*PAUSES_S, None):
         try:
@@ -45,9 +45,10 @@ def retried(work: Callable[[], Result], what: object) -> Result:
             if cause_of(error) != "transient":
                 raise
             if pause_s is None:
+                named, words = error.filename or what, error.strerror or error
                 raise StorageError(
-                    f"{what} could not be read in {len(PAUSES_S) + 1} tries ({error.strerror or error}): "
-                    "look at the file system, and run again"
+                    f"{named} could not be read in {len(PAUSES_S) + 1} tries ({words}): look at the file system, and "
+                    "run again"
                 ) from error
             time.sleep(pause_s)
     raise AssertionError("the last try returns or raises")

@@ -48,6 +48,8 @@ CHANGED = {
     "max_rejected_fraction": 0.1,
     "on_leak": "ask",
     "max_leaked_fraction": 0.1,
+    "max_file_megabytes": 5.0,
+    "list_encoding": "cp1252",
     "on_contradiction": "fail",
     "max_contradictory_fraction": 0.2,
     "on_imbalance": "fail",

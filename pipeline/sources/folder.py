@@ -51,6 +51,7 @@ def list_images(place: Place, settings: Settings) -> Iterator[Found]:
     try:
         has_splits = retried(partial(_has_splits, place), place)
     except OSError as error:
+        _why_absent(error, error.filename or place)
         raise SourceError(f"source_uri {place} cannot be read: {error.strerror}") from error
     for found in walk(place):
         yield _classify(found, has_splits) if isinstance(found, Listed) else found

@@ -14,7 +14,9 @@ from urllib.parse import unquote_to_bytes
 
 from pipeline import storage
 from pipeline.config import Settings
+from pipeline.csv_quotes import require_quotes
 from pipeline.errors import SourceError
+from pipeline.os_errors import retried
 from pipeline.parallel import ordered_map
 from pipeline.sources import Box, Found, Listed, Skipped, measure
 from pipeline.sources.folder import SPLITS
@@ -84,23 +86,31 @@ def _read(place: Place, settings: Settings) -> "pa.Table":
 
     try:
         with storage.local_copy(place) as file:
-            return _reader(file)(file, lambda names: _choose_columns(names, place, settings))
+            return retried(
+                lambda: _reader(file)(
+                    file, lambda names: _choose_columns(names, place, settings), settings.list_encoding
+                ),
+                place,
+            )
     except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: text that is not UTF-8
         reason = str(error).partition("\n")[0]
         raise SourceError(f"{place} cannot be read as a {place.suffix} list of images: {reason}") from error
 
 
-def _reader(place: Path) -> Callable[[Path, Choose], "pa.Table"]:
+def _reader(place: Path) -> Callable[[Path, Choose, str], "pa.Table"]:
     suffix = place.suffix.lower()
     return _read_csv if suffix in _DELIMITERS else _read_parquet if suffix == _PARQUET else _read_json_lines
 
 
-def _read_csv(place: Path, choose: Choose) -> "pa.Table":
+def _read_csv(place: Path, choose: Choose, encoding: str) -> "pa.Table":
     import pyarrow as pa
     from pyarrow import csv
 
-    block = csv.ReadOptions(block_size=_BLOCK)
-    parse = csv.ParseOptions(delimiter=_DELIMITERS[place.suffix.lower()], newlines_in_values=True)
+    delimiter = _DELIMITERS[place.suffix.lower()]
+    require_quotes(place, delimiter, encoding)
+    # Only as "utf8" does Arrow leave the bytes alone; paths may be of any.
+    block = csv.ReadOptions(block_size=_BLOCK, encoding="utf8" if encoding == "utf-8" else encoding)
+    parse = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     with csv.open_csv(place, block, parse) as reader:
         columns = choose(reader.schema.names)
     # As bytes: a path need not be UTF-8, and nothing is guessed ("007" and "NA" are labels, too).
@@ -110,7 +120,7 @@ def _read_csv(place: Path, choose: Choose) -> "pa.Table":
     return _by_role(csv.read_csv(place, block, parse, convert), columns)
 
 
-def _read_json_lines(place: Path, choose: Choose) -> "pa.Table":
+def _read_json_lines(place: Path, choose: Choose, _encoding: str) -> "pa.Table":
     from pyarrow import json
 
     block = json.ReadOptions(block_size=_BLOCK)
@@ -134,7 +144,7 @@ def _dates_as_text(schema: "pa.Schema") -> "pa.Schema":
     return pa.schema([(field.name, as_text(field.type)) for field in schema])
 
 
-def _read_parquet(place: Path, choose: Choose) -> "pa.Table":
+def _read_parquet(place: Path, choose: Choose, _encoding: str) -> "pa.Table":
     from pyarrow import parquet
 
     with parquet.ParquetFile(place) as file:
@@ -241,12 +251,29 @@ def _found(row: dict[str, Any], place: Place, user_project: str) -> Listed | Ski
     key = _text(row["path"])
     if not key:
         return Skipped(key, "no path")
+    for role in ("label", "group"):
+        _require_utf8(row.get(role), role, key, place)
     labels = _labels(row["label"])
     if not labels:
         return Skipped(key, "no label")
     split = _split(_text(row.get("split")), key, place)
     group, boxes = _text(row.get("group")), _boxes(row, key, place)
     return Listed(key, labels, split, *measure(_image(key, place, user_project)), group=group, boxes=boxes)
+
+
+def _require_utf8(cell: Any, role: str, key: str, place: Place) -> None:
+    """Refuse a text that is not UTF-8: it would be stored as it is, and no reader could show it.
+
+    A path may be of any bytes, as file names are.
+    """
+    try:
+        if isinstance(cell, bytes):
+            cell.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise SourceError(
+            f"{place} lists {key!r} with {role} {_shown(cell)}, which is not UTF-8: save the list as UTF-8, or name "
+            "its encoding in list_encoding (latin-1, cp1252, utf-16, ...)"
+        ) from error
 
 
 def _image(key: str, place: Place, user_project: str) -> Place:

@@ -125,10 +125,3 @@ def test_awkward_names_stay_unchanged_and_unique(tmp_path: Path):
 def test_a_source_that_is_not_there(tmp_path: Path):
     with pytest.raises(SourceError, match=r"source_uri .*nothing cannot be read"):
         found(tmp_path / "nothing")
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every folder")
-def test_an_unreadable_folder_is_skipped(tmp_path: Path):
-    write(tmp_path, "cats/a.jpg", "dogs/b.jpg")
-    (tmp_path / "dogs").chmod(0)
-    assert skipped(tmp_path) == {"dogs": "unreadable folder: Permission denied"}

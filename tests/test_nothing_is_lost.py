@@ -1,0 +1,289 @@
+"""No image is lost without a word: to a suffix, a size, a transient error or a missing right."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline import os_errors, raw
+from pipeline.build import build
+from pipeline.config import Settings, settings_from
+from pipeline.dataset import load
+from pipeline.errors import BadInput, GateError, SourceError, StorageError
+from pipeline.extract import take_snapshot
+from pipeline.quality.gate import notices
+from pipeline.snapshot import load_snapshot
+from tests.conftest import jpeg
+from tests.test_build import changed
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def _quickly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os_errors, "PAUSES_S", (0.0, 0.0))
+
+
+def rejected(settings: Settings) -> dict[str, tuple[str, str]]:
+    folder = Path(build(settings)["dataset"])
+    rows = map(json.loads, (folder / "rejected.jsonl").read_text().splitlines())
+    return {row["path"]: (row["reason"], row["advice"]) for row in rows}
+
+
+# --- suffixes ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", [".jfif", ".jpe", ".mpo", ".JPG", ""])
+def test_a_jpeg_by_any_name_is_an_image(settings: Settings, suffix: str):
+    path = Path(settings.source_uri) / "cats" / f"other{suffix}"
+    path.write_bytes(jpeg(77))
+    assert load_snapshot(take_snapshot(settings)).listed == 25
+    assert rejected(settings) == {}
+
+
+@pytest.mark.parametrize("suffix", [".heic", ".JXL", ".jp2", ".svg", ".cr2", ".nef", ".dng"])
+def test_an_image_of_a_kind_that_is_not_read_is_rejected_by_name(settings: Settings, suffix: str):
+    (Path(settings.source_uri) / "cats" / f"photo{suffix}").write_bytes(b"anything")
+    words = f"{suffix.lower()} images are not read"
+    assert rejected(settings) == {f"cats/photo{suffix}": (words, "convert it to JPEG or PNG")}
+    with pytest.raises(GateError, match=r"1 of 25 \(4%\) images were rejected"):
+        build(changed(settings, max_rejected_fraction=0))
+
+
+def test_not_a_byte_of_what_is_not_read_is_read(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    (Path(settings.source_uri) / "cats" / "photo.heic").write_bytes(b"anything")
+    read: list[str] = []
+    whole = raw._read
+    monkeypatch.setattr(raw, "_read", lambda path, size: read.append(path) or whole(path, size))
+    build(settings)
+    assert len(read) == 48  # listed and written
+    assert not [path for path in read if path.endswith(".heic")]
+
+
+def test_other_files_are_named_and_counted_by_suffix(settings: Settings):
+    for number in range(5):
+        (Path(settings.source_uri) / "cats" / f"{number}.txt").write_bytes(b"words")
+    (Path(settings.source_uri) / "cats" / "README").write_bytes(b"words")
+    (Path(settings.source_uri) / "cats" / ".hidden").write_bytes(b"words")
+    folder = Path(build(settings)["dataset"])
+    quality = load(folder).quality
+    assert quality["skipped_by_name"] == {"files": 6, "of": 30, "suffixes": {".txt": 5, "no suffix": 1}}
+    told = [sentence for sentence in notices(quality) if "skipped" in sentence]
+    assert told == [
+        "6 of 30 (20%) files were skipped because their names do not end as an image (.txt 5, no suffix 1): if they "
+        "are images, convert them to JPEG or PNG; skipped.jsonl names them"
+    ]
+    rows = list(map(json.loads, (folder / "skipped.jsonl").read_text().splitlines()))
+    assert len(rows) == 7
+    assert {"path": "cats/0.txt", "reason": "not an image by its name"} in rows
+    card = (folder / "card.html").read_text()
+    assert "Skipped files" in card
+    assert "cats/0.txt" in card
+
+
+def test_a_few_other_files_are_no_warning(settings: Settings):
+    (Path(settings.source_uri) / "cats" / "notes.txt").write_bytes(b"words")
+    assert not [sentence for sentence in notices(load(Path(build(settings)["dataset"])).quality) if "skip" in sentence]
+
+
+def test_a_folder_of_text_files_is_told_so(tmp_path: Path):
+    (tmp_path / "source/a").mkdir(parents=True)
+    for number in range(26):
+        (tmp_path / "source/a" / f"{number}.txt").write_bytes(b"words")
+    settings = settings_from({"source_uri": str(tmp_path / "source"), "workspace": str(tmp_path / "workspace")})
+    with pytest.raises(SourceError, match=r"26 not an image by its name: \.txt 26"):
+        build(settings)
+
+
+# --- sizes ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_that_is_too_large_is_rejected_from_the_listing(settings: Settings):
+    path = Path(settings.source_uri) / "cats" / "huge.jpg"
+    with path.open("wb") as file:
+        file.truncate(3_000_000_000)  # takes no room, and would take minutes and memory to read
+    reason = "its 3,000.0 MB are more than 256 MB"
+    assert rejected(settings) == {"cats/huge.jpg": (reason, "shrink it, or raise max_file_megabytes")}
+
+
+def test_a_larger_limit_reads_a_file_that_was_not_read_before(settings: Settings):
+    path = Path(settings.source_uri) / "cats" / "large.jpg"
+    path.write_bytes(jpeg(1) + bytes(50_000))
+    small = changed(settings, max_file_megabytes=0.01)
+    assert list(rejected(small)) == ["cats/large.jpg"]
+    assert rejected(settings) == {}
+
+
+def test_a_read_may_give_less_than_was_asked_for(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    """Linux reads 2 GiB at most in one call. Such a file would take longer to read than all other tests."""
+    whole = os.read
+    expected = build(settings)["version"]
+    monkeypatch.setattr(raw.os, "read", lambda descriptor, size: whole(descriptor, min(size, 100)))
+    again = changed(settings, workspace=f"{settings.workspace}2")
+    assert build(again)["version"] == expected
+    assert rejected(again) == {}
+
+
+# --- errors of the file system ----------------------------------------------------------------------------------------
+
+Fail = Callable[[str], int]
+"""The number of the error that a call on a path fails with, or 0."""
+
+
+@pytest.fixture
+def failing(monkeypatch: pytest.MonkeyPatch) -> Callable[[Fail], None]:
+    """Lets calls on some paths fail: no file system at hand has stale handles or loses rights for root."""
+
+    def install(number_of: Fail) -> None:
+        def wrapped(call: Callable[..., Any]) -> Callable[..., Any]:
+            def failing_call(path: Any, *arguments: Any, **named: Any) -> Any:
+                if number := number_of(os.fspath(path) if not isinstance(path, int) else ""):
+                    raise OSError(number, os.strerror(number), str(path))
+                return call(path, *arguments, **named)
+
+            return failing_call
+
+        for name in ("scandir", "stat", "open"):
+            monkeypatch.setattr(os, name, wrapped(getattr(os, name)))
+
+    return install
+
+
+def once_each(number: int, ending: str) -> Fail:
+    """Fails at the first call on a path with this ending."""
+    seen: set[str] = set()
+
+    def number_of(path: str) -> int:
+        if not path.endswith(ending) or path in seen:
+            return 0
+        seen.add(path)
+        return number
+
+    return number_of
+
+
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO, errno.ETIMEDOUT, errno.EMFILE])
+@pytest.mark.parametrize("ending", ["/dogs", "/dogs/003.jpg"])
+def test_a_transient_error_costs_a_second_try_and_no_image(
+    settings: Settings, failing: Callable[[Fail], None], number: int, ending: str
+):
+    failing(once_each(number, ending))
+    snapshot = load_snapshot(take_snapshot(settings))
+    assert (snapshot.listed, snapshot.skipped) == (24, {})
+
+
+@pytest.mark.parametrize("number", [errno.ESTALE, errno.EIO])
+@pytest.mark.parametrize("ending", ["/dogs", "/dogs/003.jpg"])
+def test_an_error_that_stays_fails_the_task_so_that_airflow_retries_it(
+    settings: Settings, failing: Callable[[Fail], None], number: int, ending: str
+):
+    failing(lambda path: number if path.endswith(ending) else 0)
+    with pytest.raises(StorageError, match=rf"{ending} could not be read in 3 tries") as caught:
+        take_snapshot(settings)
+    assert not isinstance(caught.value, BadInput)
+
+
+@pytest.mark.parametrize("ending", ["/dogs", "/dogs/003.jpg"])
+def test_a_missing_right_is_an_error_that_names_what_cannot_be_read(
+    settings: Settings, failing: Callable[[Fail], None], ending: str
+):
+    failing(lambda path: errno.EACCES if path.endswith(ending) else 0)
+    with pytest.raises(SourceError, match=rf"{ending} .*cannot be read \(Permission denied\)"):
+        take_snapshot(settings)
+
+
+def test_in_a_list_too(settings: Settings, tmp_path: Path, failing: Callable[[Fail], None]):
+    listed = listing(settings, tmp_path)
+    failing(lambda path: errno.EIO if path.endswith("/dogs/003.jpg") else 0)
+    with pytest.raises(StorageError, match=r"003\.jpg could not be read"):
+        take_snapshot(changed(settings, source_uri=str(listed)))
+
+
+def listing(settings: Settings, folder: Path) -> Path:
+    paths = sorted(Path(settings.source_uri).rglob("*.jpg"))
+    rows = "".join(f"{path.relative_to(folder)},{path.parent.name}\n" for path in paths)
+    (folder / "list.csv").write_text(f"path,label\n{rows}")
+    return folder / "list.csv"
+
+
+def test_a_folder_without_rights_is_named_to_a_user_who_is_not_root(settings: Settings):
+    """In a process of another user: root may read everything."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can become another user")
+    dogs = Path(settings.source_uri) / "dogs"
+    for folder in (*Path(settings.source_uri).parents, Path(settings.source_uri)):
+        if folder.is_relative_to("/tmp/pytest-of-root") or folder == Path("/tmp/pytest-of-root"):
+            folder.chmod(0o755)
+    dogs.chmod(0o700)
+    code = (
+        "import os, sys; from pathlib import Path\n"
+        "from pipeline.config import Settings; from pipeline.sources import folder\n"
+        "os.setuid(65534)\n"
+        "list(folder.list_images(Path(sys.argv[1]), Settings()))"
+    )
+    command = [sys.executable, "-c", code, settings.source_uri]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert f"{dogs} cannot be read (Permission denied)" in ended.stderr
+
+
+# --- lists ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_list_whose_files_are_all_missing_says_so(settings: Settings, tmp_path: Path):
+    listed = tmp_path / "list.csv"
+    listed.write_text("path,label\n" + "".join(f"gone/{n:04d}.jpg,{'ab'[n % 2]}\n" for n in range(1000)))
+    with pytest.raises(SourceError, match=r"none of the 1000 files .* exists under .*; the first is 'gone/0000.jpg'"):
+        build(changed(settings, source_uri=str(listed)))
+
+
+@pytest.mark.parametrize(
+    ("line", "quoted"),
+    [
+        (5, '"cats/004.jpg,cats'),  # as it was seen: the quote swallowed the rows up to the next one
+        (5, 'cats/004.jpg,"cats'),
+        (5, 'cats/004.jpg,ca"ts'),
+        (5, '"cats/004.jpg"x,cats'),
+    ],
+)
+@pytest.mark.parametrize("later", ["", '"dogs/001.jpg","dogs"\n', 'dogs/001.jpg,"dogs"\n'])
+def test_a_stray_quote_swallows_no_rows(settings: Settings, tmp_path: Path, line: int, quoted: str, later: str):
+    rows = [f"cats/{number:03d}.jpg,cats" for number in range(8)]
+    rows[line - 2] = quoted
+    path = Path(settings.source_uri) / "list.csv"
+    path.write_text("path,label\n" + "\n".join(rows) + "\ndogs/000.jpg,dogs\n" + later)
+    with pytest.raises(SourceError, match=rf"line {line} has a quote that does not belong to a quoted field"):
+        take_snapshot(changed(settings, source_uri=str(path)))
+
+
+def test_a_quoted_field_may_hold_commas_quotes_and_lines(settings: Settings):
+    odd = Path(settings.source_uri) / 'cats/a, "b"\nc.jpg'
+    odd.write_bytes(jpeg(5))
+    path = Path(settings.source_uri) / "list.csv"
+    rows = 'path,label\r\n"cats/a, ""b""\nc.jpg","cats"\r\ndogs/000.jpg,dogs\r\n"",\r\n'
+    path.write_bytes(rows.encode())
+    snapshot = load_snapshot(take_snapshot(changed(settings, source_uri=str(path))))
+    assert (snapshot.listed, snapshot.classes) == (2, {"cats": 1, "dogs": 1})
+
+
+def test_a_label_that_is_not_utf_8_is_refused_unless_its_encoding_is_declared(settings: Settings):
+    path = Path(settings.source_uri) / "list.csv"
+    path.write_bytes("path,label\ncats/000.jpg,Löwe\ndogs/000.jpg,dogs\n".encode("latin-1"))
+    latin = changed(settings, source_uri=str(path))
+    with pytest.raises(SourceError, match=r"lists 'cats/000\.jpg' with label b'L\\xf6we', which is not UTF-8.*latin-1"):
+        take_snapshot(latin)
+    snapshot = load_snapshot(take_snapshot(changed(latin, list_encoding="latin-1")))
+    assert snapshot.classes == {"Löwe": 1, "dogs": 1}
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "cp1252"])
+def test_a_list_of_another_encoding(settings: Settings, encoding: str):
+    path = Path(settings.source_uri) / "list.csv"
+    path.write_bytes('path,label\n"cats/000.jpg",é\ndogs/000.jpg,dogs\n'.encode(encoding))
+    snapshot = load_snapshot(take_snapshot(changed(settings, source_uri=str(path), list_encoding=encoding)))
+    assert snapshot.classes == {"é": 1, "dogs": 1}
