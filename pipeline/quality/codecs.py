@@ -18,7 +18,8 @@ def codec_versions(*, gzip: bool, perceptual_hash: bool) -> dict[str, str]:
     They are part of a dataset's version: with another decoder, the same source may give other bytes. `gzip` and
     `perceptual_hash` say whether the records are compressed and whether near-duplicates are looked for.
     """
-    versions = {"pillow": features.version("pil"), **{name: features.version(name) for name in _LIBRARIES}}
+    versions = {"simplejpeg": version("simplejpeg"), "pillow": features.version("pil")}
+    versions |= {name: features.version(name) for name in _LIBRARIES}
     if gzip:
         versions["zlib of python"] = zlib.ZLIB_RUNTIME_VERSION
     if perceptual_hash:

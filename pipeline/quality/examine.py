@@ -4,22 +4,22 @@ Training must never meet a foreign byte: any InvalidArgumentError in a `map` end
 EXIF rotation and cannot decode several formats at all. A JPEG or PNG that is 8-bit RGB, upright and sound keeps its
 bytes; of anything else the pixels are encoded anew, once.
 
-What `strict` costs: libjpeg reads the entropy code of a whole file whatever it is decoded to, and finds damage nowhere
-else. So a JPEG that keeps its bytes is checked in grey at an eighth of its size, which finds what a full decode finds
-in half the time (benchmarks/checks.py). `header` decodes nothing of such a file and leaves damage in its body to
-training: it is for collections that are known to be sound.
+`strict` decodes every JPEG with a decoder that refuses what libjpeg warns of (jpeg_decoder.py). `header` decodes
+nothing of a file that keeps its bytes, and leaves damage in its body to training: it is for collections that are known
+to be sound.
 """
 
 import io
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from PIL import ExifTags, Image, UnidentifiedImageError
 
-from pipeline.quality import appearance, prepare
+from pipeline.quality import appearance, jpeg_decoder, prepare
 from pipeline.quality.header import JPEG_END, Header, before_scan, read_header
 from pipeline.quality.prepare import Crop, Form
 from pipeline.quality.rejection import READ_SUFFIXES, Rejection
@@ -28,8 +28,6 @@ from pipeline.sources import Box
 
 READABLE = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "AVIF")
 REMEMBERED = 4096  # headers, of 2 kB at most
-# `examine` checks the header itself: Pillow's own limit of 179 megapixels would overrule `max_megapixels`.
-Image.MAX_IMAGE_PIXELS = None
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -103,7 +101,11 @@ def examine(encoded: bytes, rules: Rules, boxes: Sequence[Box] = ()) -> UsableIm
             view = _view(header.width, header.height, rules, boxes)
             if _keeps_bytes(header, encoded, rules, view):
                 return _kept(header, encoded, view.boxes)
-        with warnings.catch_warnings(action="ignore"), Image.open(io.BytesIO(encoded), formats=READABLE) as image:
+        with (
+            warnings.catch_warnings(action="ignore"),
+            _our_pixel_limit(),
+            Image.open(io.BytesIO(encoded), formats=READABLE) as image,
+        ):
             return _examined(image, header, encoded, rules, boxes)
     except _Unusable as error:
         return Rejection(*error.args)
@@ -113,6 +115,17 @@ def examine(encoded: bytes, rules: Rules, boxes: Sequence[Box] = ()) -> UsableIm
         raise
     except Exception as error:  # noqa: BLE001 - foreign bytes make decoders raise anything; one image must not stop all
         return Rejection(f"cannot be decoded: {error}")
+
+
+@contextmanager
+def _our_pixel_limit() -> Iterator[None]:
+    """Lift Pillow's limit of 179 megapixels, which would overrule `max_megapixels`; for others it stays."""
+    before = Image.MAX_IMAGE_PIXELS
+    Image.MAX_IMAGE_PIXELS = None
+    try:
+        yield
+    finally:
+        Image.MAX_IMAGE_PIXELS = before
 
 
 class Examiner:
@@ -194,17 +207,31 @@ def _examined(
         raise _Unusable(f"{size} are more than {limit}", "shrink it, or raise max_megapixels")
     if image.mode in ("F", "I"):
         raise _Unusable(f"32 bits a pixel (mode {image.mode}) have no known range", "save it with 8 or 16 bits")
+    checked = _strictly_decoded(image, encoded, rules)
     orientation = _orientation(image, header)
     width, height = image.size if orientation not in _ON_ITS_SIDE else image.size[::-1]
     view = _view(width, height, rules, boxes)
     turn = _UPRIGHT.get(orientation)
     if turn is None and header is not None and _keeps_bytes(header, encoded, rules, view):
-        grey = appearance.decode(image, rules.perceptual_hash)
+        grey = appearance.luminance(checked) if checked else appearance.decode(image, rules.perceptual_hash)
         return _kept(header, encoded, view.boxes)._replace(
             brightness=appearance.brightness(grey),
             perceptual_hash=appearance.perceptual_hash(grey) if rules.perceptual_hash else None,
         )
     return _anew(image, turn, view, rules)
+
+
+def _strictly_decoded(image: Image.Image, encoded: bytes, rules: Rules) -> Image.Image | None:
+    """A JPEG in gray, if the strict check could decode it. Raises _Unusable if it is damaged.
+
+    One that is converted is decoded twice: Pillow would turn its damage into a valid image of wrong pixels.
+    """
+    if rules.check != "strict" or _name(image.format) != "JPEG":
+        return None
+    try:
+        return jpeg_decoder.luminance(encoded, appearance.THUMBNAIL if rules.perceptual_hash else 1)
+    except jpeg_decoder.Damaged as error:
+        raise _Unusable(f"damaged JPEG: {error}") from error
 
 
 def _orientation(image: Image.Image, header: Header | None) -> int:

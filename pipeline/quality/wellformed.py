@@ -56,20 +56,26 @@ def is_whole_png(encoded: bytes) -> bool:
         if (kind == b"IHDR") != (offset == 8) or (critical and kind not in PNG_CRITICAL):
             return False
         if kind == b"IEND":
-            return _inflated_size(data) == _pixel_bytes(encoded)
+            size = _pixel_bytes(encoded)
+            return _inflated_size(data, size) == size
         if kind == b"IDAT":
             data.append(checked[4:])
         offset += 12 + length
     return False
 
 
-def _inflated_size(parts: list[bytes]) -> int:
-    """Bytes that the parts of one zlib stream inflate to, a piece at a time; -1 where it does not end well."""
+def _inflated_size(parts: list[bytes], most: int) -> int:
+    """Bytes that the parts of one zlib stream inflate to, a piece at a time; -1 if it does not end well.
+
+    Stops behind `most` bytes: half a megabyte may inflate to hundreds.
+    """
     inflate, size = zlib.decompressobj(), 0
     try:
         for part in parts:
             while part:
                 size += len(inflate.decompress(part, _CHUNK))
+                if size > most:
+                    return -1
                 part = inflate.unconsumed_tail
         size += len(inflate.flush())
     except zlib.error:
