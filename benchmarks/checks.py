@@ -3,10 +3,9 @@
     python -m benchmarks.checks FOLDER_OF_JPEGS
 
 Damages copies of photographs in ten seeded ways, and asks TensorFlow's decoder and both checks which they refuse. What
-TensorFlow refuses ends an epoch: `missed` counts the copies of these that pass `strict`. What TensorFlow decodes may still
-be another picture: `wrong` counts the copies that pass `strict`, and of which more than a tenth of the pixels differ by
-more than 16 of 255. Rates are medians of alternating
-rounds over sound files, in CPU time of one core.
+TensorFlow refuses ends an epoch: `missed` counts the copies of these that pass `strict`. What TensorFlow decodes may
+still be another picture: `wrong` counts the copies that pass `strict`, and of which more than a tenth of the pixels
+differ by more than 16 of 255. Rates are medians of alternating rounds over sound files, in CPU time of one core.
 """
 
 import argparse
