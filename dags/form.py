@@ -14,7 +14,7 @@ _ALSO_TRAINING = (
     *("local_folder", "cache_gigabytes", "read_shards"),
 )
 _OF_BOTH = (
-    *("dataset_name", "num_training_servers", "workspace", "publish_uri", "seed"),
+    *("dataset_name", "num_training_servers", "workspace", "publish_uri"),
     *("on_leak", "max_leaked_fraction"),  # of a version, and of a window of several
 )
 

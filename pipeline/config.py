@@ -290,13 +290,14 @@ class Settings(BaseModel):
         description="Share of the images held back for validation, where the source has no validation folder.",
     )
 
-    seed: int = Field(
+    split_seed: int = Field(
         0,
-        title="Seed",
+        title="Seed of the split",
         ge=0,
         lt=2**31,
         json_schema_extra=SHARDS,
-        description="Decides the split, the order of the examples and the first weights.",
+        description="Decides which images are held back for validation, and the order of the examples in the shards. "
+        "Another value makes another version. Keep it for all dates of a data set name.",
     )
 
     max_megapixels: float = Field(
@@ -482,6 +483,16 @@ class Settings(BaseModel):
         le=2048,
         json_schema_extra=TRAINING,
         description="Side of the model's square input, in pixels.",
+    )
+
+    seed: int = Field(
+        0,
+        title="Seed",
+        ge=0,
+        lt=2**31,
+        json_schema_extra=TRAINING,
+        description="Decides the first weights, and the shuffling and augmentation of the training examples. Another "
+        "value makes another training on the same data set.",
     )
 
     weights: str = Field(

@@ -37,7 +37,7 @@ WRITER_VERSION = 3
 """Goes up when the same images with the same codecs would give other bytes. All datasets then get new versions."""
 LONGEST_NUMBER = 100
 _SETTINGS_OF_BYTES = (
-    "seed",
+    "split_seed",
     "validation_fraction",
     "max_megapixels",
     "max_file_megabytes",
@@ -205,12 +205,12 @@ def settings_of_bytes(settings: Settings) -> dict[str, Any]:
 
 def _arrange(columns: NDArray[np.void], settings: Settings) -> Arranged:
     splits = plan.assign_splits(
-        columns["split"], plan.salted(columns["group"], "split", settings.seed), settings.validation_fraction
+        columns["split"], plan.salted(columns["group"], "split", settings.split_seed), settings.validation_fraction
     )
     images = {split: int((splits == number).sum()) for number, split in enumerate(plan.SPLITS)}
     _require_training_images(images, settings)
     shards = plan.shard_counts(images, settings.train_shards, settings.num_training_servers)
-    hashes = plan.salted(columns["key"], "order", settings.seed)
+    hashes = plan.salted(columns["key"], "order", settings.split_seed)
     order = np.concatenate([plan.split_order(splits, hashes, split) for split in shards])
     return Arranged(columns, splits, images, shards, order)
 

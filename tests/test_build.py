@@ -121,7 +121,7 @@ def test_a_second_run_does_nothing(settings: Settings):
 @pytest.mark.parametrize(
     "values",
     [
-        {"seed": 1},
+        {"split_seed": 1},
         {"num_shards": 4},
         {"num_training_servers": 2},
         {"validation_fraction": 0.5},
@@ -132,7 +132,7 @@ def test_a_setting_that_changes_bytes_makes_a_version(settings: Settings, values
     assert build(settings)["version"] != build(changed(settings, **values))["version"]
 
 
-@pytest.mark.parametrize("values", [{"epochs": 3}, {"shards_per_task": 1}, {"image_size": 64}])
+@pytest.mark.parametrize("values", [{"epochs": 3}, {"seed": 1}, {"shards_per_task": 1}, {"image_size": 64}])
 def test_another_setting_makes_none(settings: Settings, values: dict):
     build(settings)
     assert build(changed(settings, **values))["already_complete"] is True

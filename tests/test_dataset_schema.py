@@ -123,6 +123,13 @@ def test_a_field_less_is_refused_everywhere(full: Any):
             assert bool(problems(less)) is ((*place, name) not in optional | of_drift), (*place, name)
 
 
+def test_the_seed_of_an_earlier_release_stands_for_that_of_the_split(full: Any):
+    older = deepcopy(full)
+    older["settings"]["seed"] = older["settings"].pop("split_seed")
+    assert problems(older) == []
+    assert problems({**full, "settings": {**full["settings"], "seed": 0}})  # never both
+
+
 @pytest.mark.parametrize(
     ("place", "value"),
     [

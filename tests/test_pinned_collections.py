@@ -71,7 +71,7 @@ COLLECTIONS = {
         {f"{name}/{key}": jpeg(at) for at, name in enumerate(("a b", "é #?%", "花")) for key in ("1.JPG", "x\ny.jpg")}
     ),
     "other seed and shards": Collection(
-        folders(8, "cats", "dogs"), {"seed": 7, "num_shards": 3, "validation_fraction": 0.3}
+        folders(8, "cats", "dogs"), {"split_seed": 7, "num_shards": 3, "validation_fraction": 0.3}
     ),
     "two servers": Collection(folders(20, "cats", "dogs"), {"num_training_servers": 2}),
     "plain keys and gzip": Collection(

@@ -58,6 +58,18 @@ def test_planning_keeps_some_bytes_an_image_and_a_task_reads_its_range_alone(tmp
         assert len(Path(path).read_bytes().splitlines()) == load_range(Path(path)).images + 1
 
 
+def test_another_seed_of_the_training_plans_the_same_version_and_another_split_seed_another(settings: Settings):
+    taken = take_snapshot(settings)
+
+    def planned(**values: int) -> Plan:
+        return load_plan(make_plan(changed(settings, **values), taken))
+
+    first = planned()
+    assert planned(seed=1) == first
+    assert planned(split_seed=1).version != first.version
+    assert planned(split_seed=1).settings == first.settings | {"split_seed": 1}
+
+
 def test_neither_the_order_of_labels_in_a_snapshot_nor_the_number_of_plan_files_decides_anything(settings: Settings):
     """Parts of a source that are listed in parallel meet labels in another order."""
     taken = take_snapshot(settings)

@@ -60,8 +60,9 @@ def test_every_setting_is_in_the_forms_it_belongs_to():
     assert {"source_uri", "check", "on_drift", "ask_hours", "user_project"} <= set(settings_of_dataset())
     assert {"model", "weights", "comet_project", "read_shards", "window"} <= set(settings_of_training())
     assert {"on_leak", "max_leaked_fraction"} <= set(settings_of_dataset()) & set(settings_of_training())
-    assert set(settings_of_dataset()).isdisjoint({"model", "epochs", "weights", "sample_hz", "window"})
-    assert set(settings_of_training()).isdisjoint({"source_uri", "check", "on_drift", "num_shards", "data_date"})
+    assert set(settings_of_dataset()).isdisjoint({"model", "epochs", "weights", "sample_hz", "window", "seed"})
+    of_dataset = {"source_uri", "check", "on_drift", "num_shards", "data_date", "split_seed"}
+    assert set(settings_of_training()).isdisjoint(of_dataset)
 
 
 @pytest.mark.parametrize("dag_id", ALL)
@@ -86,7 +87,7 @@ def test_a_file_of_settings_gives_the_forms_defaults(tmp_path: Path):
 
 @pytest.mark.parametrize("dag_id", DATED)
 def test_tasks_share_the_words_of_the_form_and_not_its_values(dags: dict[str, Any], dag_id: str):
-    of_dag, of_task = (each.params.get_param("seed") for each in (dags[dag_id], dags[dag_id].get_task("extract")))
+    of_dag, of_task = (each.params.get_param("split_seed") for each in (dags[dag_id], dags[dag_id].get_task("extract")))
     assert of_dag is not of_task
     assert of_dag.schema is of_task.schema
 

@@ -66,7 +66,7 @@ def dataset(train: dict[str, int], validation: dict[str, int], **quality: Any) -
         "splits": {"train": split(train, 2), "validation": split(validation, 1)},
         "rejected": {"count": 0, "file": "rejected.jsonl", "bytes": 0, "crc32c": "0"},
         "source": {"uri": "/data/flowers", "listed": 1050, "skipped": {"hidden": 2}},
-        "settings": {"seed": 7, "check": "strict"},
+        "settings": {"split_seed": 7, "check": "strict"},
         "software": {"pillow": "12.0.0"},
         "quality": quality,
     }
@@ -122,7 +122,7 @@ def test_what_is_counted_stands_in_tables():
         ["… x … pixels are more than … megapixels", "2"],
         ["cannot be decoded", "1"],
         ["z.jpg", "cannot be decoded: 7 bytes are left", "replace it"],
-        ["seed", "7"],
+        ["split_seed", "7"],
         ["pillow", "12.0.0"],
     ):
         assert row in rows, row
