@@ -31,6 +31,8 @@ class ShardResult:
     statistics: dict[str, Any]
     perceptual_hashes: list[tuple[str, int]] = field(default_factory=list)
     """Key and hash of each image, where near-duplicates are looked for."""
+    profiles: dict[str, int] = field(default_factory=dict)
+    """Images by what became of an ICC profile that is not sRGB: converted or ignored."""
 
 
 @dataclass(frozen=True)

@@ -117,14 +117,17 @@ class _Sums:
         self._statistics = Statistics()
         self._rejected: list[dict[str, str]] = []
         self._perceptual_hashes: list[tuple[str, int]] = []
+        self._profiles: Counter[str] = Counter()
 
     def add(self, key: str, labels: tuple[str, ...], image: UsableImage) -> None:
-        encoded, _, height, width, _, found, brightness, perceptual_hash = image
+        encoded, _, height, width, _, found, brightness, perceptual_hash, profile = image
         self.hashes += content_hash(encoded)
         self._kinds[labels, key.rpartition(".")[2], found] += 1
         self._statistics.add(height, width, len(encoded), brightness)
         if perceptual_hash is not None:
             self._perceptual_hashes.append((key, perceptual_hash))
+        if profile:
+            self._profiles[profile] += 1
 
     def reject(self, row: RawImage, rejection: Rejection) -> None:
         self._rejected.append({"path": row.key, "reason": rejection.reason, "advice": rejection.advice})
@@ -142,6 +145,7 @@ class _Sums:
             misnamed=sum(count for (_, suffix, found), count in self._kinds.items() if is_misnamed(suffix, found)),
             statistics=self._statistics.to_json(),
             perceptual_hashes=self._perceptual_hashes,
+            profiles=dict(self._profiles),
         )
 
     def _classes(self) -> dict[str, int]:

@@ -1,8 +1,8 @@
 """Is this image usable, and what does the record hold of it?
 
 Training must never meet a foreign byte: any InvalidArgumentError in a `map` ends the epoch, and TensorFlow ignores
-EXIF rotation and cannot decode several formats at all. A JPEG or PNG that is 8-bit RGB, upright and sound keeps its
-bytes; of anything else the pixels are encoded anew, once.
+EXIF rotation and color profiles, and cannot decode several formats at all. A JPEG or PNG that is 8-bit RGB or gray, in
+sRGB, upright and sound keeps its bytes; of anything else the pixels are encoded anew, once.
 
 `strict` decodes every JPEG with a decoder that refuses what libjpeg warns of (jpeg_decoder.py). `header` decodes
 nothing of a file that keeps its bytes, and leaves damage in its body to training: it is for collections that are known
@@ -19,9 +19,11 @@ from typing import Literal, NamedTuple
 
 from PIL import ExifTags, Image, UnidentifiedImageError
 
-from pipeline.quality import appearance, jpeg_decoder, prepare
+from pipeline.quality import appearance, coding, jpeg_decoder, prepare
+from pipeline.quality.coding import Coding
 from pipeline.quality.header import JPEG_END, Header, before_scan, read_header
-from pipeline.quality.prepare import Crop, Form
+from pipeline.quality.prepare import Crop, Form, ProfileUse
+from pipeline.quality.profiles import UNREADABLE
 from pipeline.quality.rejection import READ_SUFFIXES, Rejection
 from pipeline.quality.wellformed import is_whole_jpeg, is_whole_png
 from pipeline.sources import Box
@@ -39,7 +41,7 @@ _UPRIGHT = {
 }
 """What turns an image upright, by its EXIF orientation."""
 _ON_ITS_SIDE = (5, 6, 7, 8)
-_LOSSY = ("JPEG", "WEBP")
+_SAMPLE_FORMAT, _SIGNED = 339, 2  # a tag of a TIFF, and a value of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +58,7 @@ class Rules:
 
 
 class UsableImage(NamedTuple):
-    """An 8-bit RGB image, upright: a JPEG or PNG, or its pixels. `height` and `width` are in pixels."""
+    """An 8-bit image in sRGB or gray, upright: a JPEG or PNG, or its RGB pixels. `height` and `width` are in pixels."""
 
     encoded: bytes
     """For RAW height x width x 3 bytes, row by row."""
@@ -71,6 +73,7 @@ class UsableImage(NamedTuple):
     """Mean luminance, 0 to 255; None where no pixel was decoded."""
     perceptual_hash: int | None
     """64 bits; None where none was asked for."""
+    profile: ProfileUse = ""
 
 
 class _View(NamedTuple):
@@ -110,7 +113,7 @@ def examine(encoded: bytes, rules: Rules, boxes: Sequence[Box] = ()) -> UsableIm
     except _Unusable as error:
         return Rejection(*error.args)
     except UnidentifiedImageError:
-        return Rejection(f"not an image: it starts with {encoded[:8]!r}")
+        return Rejection(*(coding.why_unreadable(encoded) or (f"not an image: it starts with {encoded[:8]!r}",)))
     except MemoryError:
         raise
     except Exception as error:  # noqa: BLE001 - foreign bytes make decoders raise anything; one image must not stop all
@@ -205,6 +208,8 @@ def _examined(
     if image.width * image.height > rules.max_pixels:
         size, limit = f"{image.width} x {image.height} pixels", f"{rules.max_pixels / 1e6:g} megapixels"
         raise _Unusable(f"{size} are more than {limit}", "shrink it, or raise max_megapixels")
+    if _SIGNED in getattr(image, "tag_v2", {}).get(_SAMPLE_FORMAT, ()):
+        raise _Unusable("signed samples have no known range", "save it with 8 or 16 unsigned bits")
     if image.mode in ("F", "I"):
         raise _Unusable(f"32 bits a pixel (mode {image.mode}) have no known range", "save it with 8 or 16 bits")
     checked = _strictly_decoded(image, encoded, rules)
@@ -218,7 +223,7 @@ def _examined(
             brightness=appearance.brightness(grey),
             perceptual_hash=appearance.perceptual_hash(grey) if rules.perceptual_hash else None,
         )
-    return _anew(image, turn, view, rules)
+    return _anew(image, _coding(image, header, encoded), turn, view, rules)
 
 
 def _strictly_decoded(image: Image.Image, encoded: bytes, rules: Rules) -> Image.Image | None:
@@ -235,8 +240,12 @@ def _strictly_decoded(image: Image.Image, encoded: bytes, rules: Rules) -> Image
 
 
 def _orientation(image: Image.Image, header: Header | None) -> int:
+    """The EXIF orientation that is left to apply."""
     if header is not None and not header.may_be_turned:
         return 1  # the whole of EXIF takes Pillow longer to read than a tiny image to decode
+    if image.format == "TIFF":
+        image.load()  # Pillow turns a TIFF while it decodes it, and only then tells its size for certain
+        return 1
     orientation: int = image.getexif().get(ExifTags.Base.Orientation, 1)
     return orientation
 
@@ -263,23 +272,32 @@ def _kept(header: Header, encoded: bytes, boxes: tuple[Box, ...] = ()) -> Usable
     return UsableImage(encoded, header.format, header.height, header.width, boxes, header.format, None, None)
 
 
-def _anew(image: Image.Image, turn: Image.Transpose | None, view: _View, rules: Rules) -> UsableImage:
+def _coding(image: Image.Image, header: Header | None, encoded: bytes) -> Coding:
+    profile = header.profile if header is not None and header.profile else image.info.get("icc_profile", b"")
+    return Coding(
+        is_lossless=coding.is_lossless(_name(image.format), encoded),
+        has_full_chroma=coding.has_full_chroma(image),
+        profile=profile if isinstance(profile, bytes) else UNREADABLE,  # Pillow gives None if a part is missing
+    )
+
+
+def _anew(image: Image.Image, source: Coding, turn: Image.Transpose | None, view: _View, rules: Rules) -> UsableImage:
     """The pixels of the view, encoded once."""
     scale = prepare.draft(image, min(view.size) / min(view.crop.size))
-    rgb = prepare.to_rgb(image)
-    upright = rgb if turn is None else rgb.transpose(turn)
+    in_srgb = prepare.to_srgb(image, source.profile)
+    upright = in_srgb.pixels if turn is None else in_srgb.pixels.transpose(turn)
     pixels = prepare.cut(upright, view.crop, scale, view.size)
-    found = _name(image.format)
-    lossy = found in _LOSSY or pixels.size != upright.size
+    lossy = not source.is_lossless or pixels.size != upright.size
     form: Form = "RAW" if rules.prepare == "raw" else "JPEG" if lossy else "PNG"
     grey = appearance.luminance(pixels)
     return UsableImage(
-        encoded=prepare.encode(pixels, form),
+        encoded=prepare.encode(pixels, form, source.has_full_chroma and view.size == view.crop.size),
         format=form,
         height=pixels.height,
         width=pixels.width,
         boxes=view.boxes,
-        found=found,
+        found=_name(image.format),
         brightness=appearance.brightness(grey),
         perceptual_hash=appearance.perceptual_hash(grey) if rules.perceptual_hash else None,
+        profile=in_srgb.profile,
     )

@@ -106,6 +106,7 @@ def written_facts(
         **planned,
         "rejected": sum(len(result.rejected) for result in results),
         "misnamed": sum(result.misnamed for result in results),
+        "profiles": {use: sum(result.profiles.get(use, 0) for result in results) for use in ("converted", "ignored")},
         "near_duplicates": near,
         "classes": {label: counts[TRAIN][label] for label in labels},
         "classes_without_training": [label for label in labels if not counts[TRAIN][label]],

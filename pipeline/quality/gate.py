@@ -69,6 +69,7 @@ def notices(quality: Mapping[str, Any]) -> list[str]:
         _near_leaks(quality.get("near_duplicates") or {}),
         _skipped_by_name(quality.get("skipped_by_name") or {}),
         _misnamed(quality.get("misnamed", 0)),
+        _ignored_profiles(quality.get("profiles", {}).get("ignored", 0)),
         _classes(quality.get("classes_new"), "new, and got the next ids"),
         _gone(quality.get("classes_gone")),
         _classes(
@@ -226,6 +227,10 @@ def _skipped_by_name(skipped: Mapping[str, Any]) -> str:
 
 def _misnamed(count: int) -> str:
     return f"{_images(count)} of another format than the name says, and read all the same" if count else ""
+
+
+def _ignored_profiles(count: int) -> str:
+    return f"{_images(count)} stored as if sRGB: their color profile is broken or does not fit" if count else ""
 
 
 def _classes(labels: Sequence[str] | None, words: str) -> str:

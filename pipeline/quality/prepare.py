@@ -3,10 +3,12 @@
 import io
 import math
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from PIL import Image
 
+from pipeline.quality import profiles
 from pipeline.sources import Box
 
 JPEG_QUALITY = 95
@@ -15,10 +17,26 @@ _RESAMPLING = Image.Resampling.BICUBIC
 # Shrinking by halves first is cheap. At twice the size the rest hides it: 45 dB or more from the full resolution,
 # where JPEG of quality 95 itself is 33 to 38 dB from its original.
 _GAP = 2.0
-
+_GRAY_MODES = ("1", "L", "LA", "La", "I;16", "I;16B", "I;16L", "I;16N")
+# Modes of the profiles that fit an image, beside RGB for color, and gray or RGB for gray. LAB is no device's color.
+_PROFILE_MODES: dict[str, tuple[str, ...]] = {"CMYK": ("CMYK",), "LAB": ()}
+# Tags of a TIFF, and a value of the second.
+_BITS_PER_SAMPLE, _PHOTOMETRIC, _WHITE_IS_ZERO = 258, 262, 0
 
 Form = Literal["JPEG", "PNG", "RAW"]
 """What a record can hold."""
+
+
+ProfileUse = Literal["", "converted", "ignored"]
+"""What became of an ICC profile; empty if there was none but sRGB. A profile that cannot be used is ignored."""
+
+
+@dataclass(frozen=True, slots=True)
+class InSrgb:
+    """The pixels of an image, 8-bit RGB in sRGB, and what became of its ICC profile."""
+
+    pixels: Image.Image
+    profile: ProfileUse
 
 
 class Crop(NamedTuple):
@@ -90,10 +108,27 @@ def draft(image: Image.Image, scale: float) -> float:
     return drafted[1][2] / full_width if drafted else 1.0
 
 
+def to_srgb(image: Image.Image, profile: bytes) -> InSrgb:
+    """Return the pixels of an image with this ICC profile, which may be empty, in sRGB.
+
+    The pixels are those of `to_rgb` if the profile is broken or does not fit the image.
+    """
+    is_gray = image.mode in _GRAY_MODES
+    if not profile or (image.mode != "CMYK" and profiles.is_srgb(profile, is_gray)):
+        return InSrgb(to_rgb(image), "")
+    for mode in _PROFILE_MODES.get(image.mode, ("L", "RGB") if is_gray else ("RGB",)):
+        if transform := profiles.transform_of(profile, mode):
+            pixels = image if mode == "CMYK" else to_rgb(image)
+            return InSrgb(transform.apply(pixels.getchannel("R") if mode == "L" else pixels), "converted")
+    return InSrgb(to_rgb(image), "ignored")
+
+
 def to_rgb(image: Image.Image) -> Image.Image:
-    """8-bit RGB: transparency over white, 16 bits scaled to 8 (Pillow's own conversion would clip them)."""
+    """8-bit RGB: transparency over white, more bits scaled to 8 (Pillow's own conversion would clip them)."""
     if image.mode.startswith("I;16"):
         return _highest_8_bits(image).convert("RGB")
+    if image.mode == "La":  # premultiplied, which Pillow converts to nothing else
+        image = image.convert("LA")
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         transparent = image.convert("RGBA")
         opaque = Image.new("RGB", image.size, "white")
@@ -105,8 +140,15 @@ def to_rgb(image: Image.Image) -> Image.Image:
 def _highest_8_bits(image: Image.Image) -> Image.Image:
     import numpy as np
 
-    pixels = np.asarray(image).astype(np.uint16, copy=False)
-    return Image.fromarray((pixels // 257).astype(np.uint8))
+    # Pillow neither scales the 12 bits of a TIFF nor inverts one of more than 8 bits in which 0 is white.
+    tags = getattr(image, "tag_v2", {})
+    most = 2 ** tags.get(_BITS_PER_SAMPLE, (16,))[0] - 1
+    levels = ((np.arange(most + 1) * 255 + most // 2) // most).astype(np.uint8)
+    if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO:
+        levels = 255 - levels
+    if "transparency" in image.info:
+        levels[image.info["transparency"]] = 255
+    return Image.fromarray(levels[np.asarray(image)])
 
 
 def cut(image: Image.Image, crop: Crop, scale: float, size: tuple[int, int]) -> Image.Image:
@@ -118,14 +160,18 @@ def cut(image: Image.Image, crop: Crop, scale: float, size: tuple[int, int]) -> 
     return image.resize(size, _RESAMPLING, part, _GAP)
 
 
-def encode(image: Image.Image, form: Form) -> bytes:
-    """The file of an 8-bit RGB image as JPEG or PNG, or for RAW its pixels: height x width x 3 bytes."""
+def encode(image: Image.Image, form: Form, has_full_chroma: bool) -> bytes:
+    """The file of an 8-bit RGB image as JPEG or PNG, or for RAW its pixels: height x width x 3 bytes.
+
+    A JPEG gets color in full resolution, or at half of it across and down. Nothing of the old file's metadata is kept:
+    it may be what was broken, and LittleCMS writes the time into the profiles that it makes.
+    """
     if form == "RAW":
         return image.tobytes()
     buffer = io.BytesIO()
     if form == "JPEG":
-        # Nothing of the old file's metadata: it may be what was broken.
-        image.save(buffer, "JPEG", quality=JPEG_QUALITY, exif=b"")
+        subsampling = 0 if has_full_chroma else 2
+        image.save(buffer, "JPEG", quality=JPEG_QUALITY, subsampling=subsampling, exif=b"", comment=b"")
     else:
-        image.save(buffer, "PNG", compress_level=3)
+        image.save(buffer, "PNG", compress_level=3, icc_profile=None)
     return buffer.getvalue()

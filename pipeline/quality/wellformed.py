@@ -43,7 +43,7 @@ def is_whole_jpeg(encoded: bytes) -> bool:
 def is_whole_png(encoded: bytes) -> bool:
     """Whether every chunk is whole with a right checksum, in order, and the data holds as many bytes as the pixels.
 
-    For 8-bit RGB alone.
+    For 8-bit RGB and 8-bit gray alone.
     """
     offset = 8
     data: list[bytes] = []
@@ -84,11 +84,12 @@ def _inflated_size(parts: list[bytes], most: int) -> int:
 
 
 def _pixel_bytes(encoded: bytes) -> int:
-    """Bytes of the pixels by the header: three a pixel, and one for the filter of each row of each pass."""
-    width, height = struct.unpack_from(">II", encoded, 16)
+    """Bytes of the pixels by the header: three (gray: one) a pixel, and one for the filter of each row of each pass."""
+    width, height, _, color = struct.unpack_from(">IIBB", encoded, 16)
     interlaced = encoded[28] == 1
+    channels = 1 if color == 0 else 3
     total = 0
     for left, top, across, down in _PASSES[interlaced]:
         columns, rows = -(-(width - left) // across), -(-(height - top) // down)
-        total += rows * (1 + 3 * columns) if columns > 0 and rows > 0 else 0
+        total += rows * (1 + channels * columns) if columns > 0 and rows > 0 else 0
     return total

@@ -132,6 +132,11 @@ def test_names_of_others_are_quoted():
             ],
         ),
         ({"misnamed": 1}, ["1 image is of another format than the name says, and read all the same"]),
+        ({"profiles": {"converted": 3, "ignored": 0}}, []),
+        (
+            {"profiles": {"converted": 0, "ignored": 2}},
+            ["2 images are stored as if sRGB: their color profile is broken or does not fit"],
+        ),
         ({"classes_new": ["eel"]}, ["1 class new, and got the next ids: 'eel'"]),
         (
             {"classes_gone": ["a", "b", "c", "d", "e"]},

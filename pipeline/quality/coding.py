@@ -1,0 +1,113 @@
+"""How the bytes of a file are coded, as far as Pillow does not say it: lossless or not, and what nobody here reads.
+
+Sources: ITU T.81 annex B (JPEG), ITU T.87 (JPEG-LS), RFC 9649 (WebP).
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from PIL import Image
+
+JPEG_MAGIC, _TIFF_MAGICS = b"\xff\xd8\xff", (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_LOSSLESS, _JPEG_LS, _SCAN = (0xC3, 0xC7, 0xCB, 0xCF), 0xF7, 0xDA
+_NOT_FRAMES = (0xC4, 0xC8, 0xCC)  # tables, reserved and arithmetic conditioning, amid the codes of frames
+_ALONE = (0x01, *range(0xD0, 0xD8))  # markers without a length
+_CONVERT = "convert it to JPEG or PNG"
+_OTHER_FORMATS = {
+    b"\0\0\0\x0cjP  ": "JPEG 2000",
+    b"\xff\x4f\xff\x51": "JPEG 2000",
+    b"\0\0\0\x0cJXL ": "JPEG XL",
+    b"\xff\x0a": "JPEG XL",
+}
+_HEIF_BRANDS = (b"heic", b"heix", b"hevc", b"heim", b"heis", b"hevx", b"mif1", b"msf1")
+
+
+class Coding(NamedTuple):
+    """How a file was coded: what decides how its pixels are encoded again."""
+
+    is_lossless: bool
+    has_full_chroma: bool
+    """Whether color has as many samples as brightness, in one direction at least."""
+    profile: bytes
+    """The ICC profile; empty if there is none."""
+
+
+class _Frame(NamedTuple):
+    code: int
+    bits: int
+    height: int
+
+
+def is_lossless(form: str, encoded: bytes) -> bool:
+    """Whether a file of a format that is mostly lossy holds exact pixels; of other formats all do."""
+    if form == "WEBP":
+        return b"VP8L" in _webp_images(encoded)
+    if form == "JPEG":
+        frame = _jpeg_frame(encoded)
+        return frame is not None and frame.code in _LOSSLESS
+    return form != "AVIF"
+
+
+def has_full_chroma(image: Image.Image) -> bool:
+    """Whether color would lose samples by halving them across and down; also if nobody knows it (AVIF)."""
+    if image.format == "WEBP":
+        return False
+    layers = getattr(image, "layer", ())  # of a JPEG: number, samples across and down, table
+    across, down = (max((layer[axis] for layer in layers), default=1) for axis in (1, 2))
+    halved = [layer for layer in layers if layer[1] < across and layer[2] < down]
+    return len(layers) != 1 and not halved
+
+
+def why_unreadable(encoded: bytes) -> tuple[str, str] | None:
+    """Why no decoder here reads a file that is an image all the same, and what to do; None if it seems to be none."""
+    if encoded.startswith(JPEG_MAGIC):
+        return _why_unreadable_jpeg(_jpeg_frame(encoded))
+    for magic, name in _OTHER_FORMATS.items():
+        if encoded.startswith(magic):
+            return f"{name} is not supported", _CONVERT
+    if encoded[4:8] == b"ftyp" and encoded[8:12] in _HEIF_BRANDS:
+        return "HEIC is not supported", _CONVERT
+    if encoded.startswith(_TIFF_MAGICS):
+        return "a TIFF that is damaged or of a kind that is not supported", "save it again as PNG or as 8-bit RGB"
+    return None
+
+
+def _why_unreadable_jpeg(frame: _Frame | None) -> tuple[str, str] | None:
+    if frame is None:
+        return None
+    if frame.code == _JPEG_LS:
+        return "JPEG-LS is not supported", _CONVERT
+    if frame.bits != 8:
+        return f"a JPEG with {frame.bits} bits per sample is not supported", "save it with 8 bits, or as a 16-bit PNG"
+    if frame.height == 0:
+        return "a JPEG that states its height after its pixels (0 in its header) is not supported", "save it again"
+    return None
+
+
+def _jpeg_frame(encoded: bytes) -> _Frame | None:
+    """The first frame of a JPEG, by the segments in front of it; None if one of them is damaged."""
+    offset = 2
+    while offset + 9 <= len(encoded) and encoded[offset] == 0xFF:
+        code = encoded[offset + 1]
+        if code == _SCAN:
+            return None
+        if code == _JPEG_LS or (0xC0 <= code <= 0xCF and code not in _NOT_FRAMES):
+            bits, height = struct.unpack_from(">BH", encoded, offset + 4)
+            return _Frame(code, bits, height)
+        offset += 1 if code == 0xFF else 2 if code in _ALONE else 2 + int.from_bytes(encoded[offset + 2 : offset + 4])
+    return None
+
+
+def _webp_images(encoded: bytes) -> Iterator[bytes]:
+    """The codes of the bitstreams in a WebP: VP8 (lossy) or VP8L, of an animation that of its first frame."""
+    offset = 12
+    while offset + 8 <= len(encoded):
+        code, size = struct.unpack_from("<4sI", encoded, offset)
+        if code == b"ANMF":  # a frame: 16 bytes of its place, then chunks of its own
+            offset += 8 + 16
+            continue
+        if code in (b"VP8 ", b"VP8L"):
+            yield code
+            return
+        offset += 8 + size + size % 2

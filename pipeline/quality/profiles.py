@@ -1,0 +1,114 @@
+"""ICC profiles: which of them say sRGB, and the transform to sRGB of the others.
+
+A profile is judged by what it does, not by its name: known colors are converted by it to sRGB, and the largest change
+of a level decides. So matrices, tone curves and tables are all compared, whoever wrote the profile.
+"""
+
+import io
+import zlib
+from collections.abc import Callable, Sequence
+from functools import lru_cache, wraps
+from itertools import product
+from typing import TYPE_CHECKING
+
+from PIL import Image, ImageChops
+from xxhash import xxh3_128_intdigest
+
+if TYPE_CHECKING:
+    from PIL.ImageCms import ImageCmsTransform
+
+UNREADABLE = b"?"
+"""Stands for a profile of which a part is missing: no reader opens it."""
+# Levels (of 255) by which a color may change while its profile still counts as sRGB. Of ten sRGB profiles of cameras
+# and programs none changes a level by more than 1; sRGB's primaries with a gamma of 2.2 change it by 9. Gray is wider,
+# so that the usual Gray Gamma 2.2 counts (9 at the dark end, 2 on average): to encode a JPEG again changes as much.
+# Gamma 2.0 and 2.3 are at 10, gamma 1.8 at 19, a dot gain of 20% at 23.
+_TOLERANCE = {"RGB": 2, "L": 9}
+_MAX_BYTES = 4 << 20  # No profile in use is as long as this.
+_REMEMBERED = 4096  # Verdicts; collections share a few profiles.
+_LEVELS = range(0, 256, 51)
+_Judge = Callable[[bytes, bool], bool]
+
+
+def joined(parts: Sequence[bytes]) -> bytes:
+    """Return the profile that the APP2 segments of a JPEG hold.
+
+    Args:
+        parts: number, count and data of each segment, as bytes, in the order of the file.
+    """
+    if len(parts) == 1 and parts[0][1:2] == b"\1":
+        return parts[0][2:]
+    ordered = sorted(parts)
+    numbers = {part[0] for part in ordered if part[1:2] == bytes([len(ordered)])}
+    return b"".join(part[2:] for part in ordered) if len(numbers) == len(ordered) else UNREADABLE
+
+
+def _remember(judge: _Judge) -> _Judge:
+    """Remember verdicts by a hash of the profile: Python's own takes longer than all else that is done to a header."""
+    verdicts: dict[tuple[int, bool], bool] = {}
+
+    @wraps(judge)
+    def remembered(profile: bytes, is_gray: bool) -> bool:
+        key = xxh3_128_intdigest(profile), is_gray
+        verdict = verdicts.get(key)
+        if verdict is None:
+            if len(verdicts) >= _REMEMBERED:
+                verdicts.clear()
+            verdict = verdicts[key] = judge(profile, is_gray)
+        return verdict
+
+    return remembered
+
+
+@_remember
+def is_srgb(profile: bytes, is_gray: bool) -> bool:
+    """Whether the pixels of an image with this profile can be read as sRGB without a visible difference."""
+    for mode in ("L", "RGB") if is_gray else ("RGB",):
+        if transform := transform_of(profile, mode):
+            colors = _colors(mode)
+            changed = ImageChops.difference(colors.convert("RGB"), transform.apply(colors))
+            return max(changed.tobytes()) <= _TOLERANCE[mode]
+    return False
+
+
+@_remember
+def is_srgb_chunk(chunk: bytes, is_gray: bool) -> bool:
+    """The same of the data of an iCCP chunk of a PNG: a name, a zero, the method 0 and the deflated profile."""
+    inflate = zlib.decompressobj()
+    try:
+        profile = inflate.decompress(chunk.partition(b"\0")[2][1:], _MAX_BYTES)
+    except zlib.error:
+        return False
+    return inflate.eof and is_srgb(profile, is_gray)
+
+
+@lru_cache(8)
+def transform_of(profile: bytes, mode: str) -> "ImageCmsTransform | None":
+    """Return what converts images of a mode (L, RGB or CMYK) to sRGB; None if the profile is broken or of another mode.
+
+    Relative colorimetric with black point compensation: white stays white, and no shadow is cut off.
+    """
+    if len(profile) > _MAX_BYTES:
+        return None
+    from PIL import ImageCms  # few images need it
+
+    try:
+        return ImageCms.ImageCmsTransform(
+            input=ImageCms.ImageCmsProfile(io.BytesIO(profile)),
+            output=ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")),
+            input_mode=mode,
+            output_mode="RGB",
+            intent=ImageCms.Intent.RELATIVE_COLORIMETRIC,
+            flags=ImageCms.Flags.BLACKPOINTCOMPENSATION,
+        )
+    except (OSError, ValueError, ImageCms.PyCMSError):
+        return None
+
+
+@lru_cache(2)
+def _colors(mode: str) -> Image.Image:
+    """All grays, and for RGB a grid of colors."""
+    pixels = bytes(range(256)) if mode == "L" else b"".join(bytes([level] * 3) for level in range(256))
+    if mode == "RGB":
+        pixels += bytes(level for color in product(_LEVELS, repeat=3) for level in color)
+    return Image.frombytes(mode, (len(pixels) // len(mode), 1), pixels)
