@@ -60,7 +60,18 @@ def png(seed: int, size: tuple[int, int]) -> bytes:
     return buffer.getvalue()
 
 
-IN_FOLDERS.append(SourceImage(png(9, HIGH), [ROSE]))
+def gray(seed: int, size: tuple[int, int], form: str) -> bytes:
+    """A small gray JPEG or PNG."""
+    buffer = io.BytesIO()
+    Image.open(io.BytesIO(jpeg(seed, size))).convert("L").save(buffer, form)
+    return buffer.getvalue()
+
+
+IN_FOLDERS += [
+    SourceImage(png(9, HIGH), [ROSE]),
+    SourceImage(gray(10, WIDE, "JPEG"), [DAISY]),
+    SourceImage(gray(11, HIGH, "PNG"), [CHRYSANTHEMUM]),
+]
 
 
 def make_folders(folder: Path, images: Sequence[SourceImage]) -> Path:

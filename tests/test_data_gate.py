@@ -20,11 +20,22 @@ from pipeline.train import prepare_run, require_trainable
 from pipeline.upload import commit, copy_range
 from pipeline.verify import verify
 from tests.conftest import MakeImages, jpeg
+from tests.quality.icc import ADOBE_RGB, rgb_profile
+from tests.quality.images import encoded, scene
 from tests.test_build import changed, examples, file_names
 
 
 def lines(path: Path) -> list[dict]:
     return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_profiles_are_counted(make_images: MakeImages, tmp_path: Path):
+    source = make_images({"a": 3, "b": 3})
+    for name, profile in (("adobe", rgb_profile(ADOBE_RGB, 2.2)), ("broken", b"profile"), ("srgb", rgb_profile())):
+        (source / "a" / f"{name}.jpg").write_bytes(encoded(scene(16, 16, len(profile)), "JPEG", icc_profile=profile))
+    build(settings_from({"source_uri": str(source), "workspace": str(tmp_path / "workspace")}))
+    (path,) = (tmp_path / "workspace").glob("datasets/*/*/dataset.json")
+    assert json.loads(path.read_bytes())["quality"]["profiles"] == {"converted": 1, "ignored": 1}
 
 
 @pytest.fixture

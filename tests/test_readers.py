@@ -472,3 +472,93 @@ def test_compressed_shards_have_no_files_of_tensorflow_datasets(all_published: d
     names = {path.name for path in all_published["gzip"].folder.iterdir()}
     assert "train-00000-of-00010.tfrecord.gz" in names
     assert not [name for name in names if name in ("features.json", "dataset_info.json") or name.endswith(".txt")]
+
+
+# --- gray images, which keep their bytes ------------------------------------------------------------------------------
+
+
+def by_tensorflow(content: bytes) -> Any:
+    import tensorflow as tf
+
+    return tf.io.decode_image(content, channels=3, expand_animations=False).numpy()
+
+
+def by_articles(content: bytes) -> Any:
+    """Whatever its name, this reads PNG too."""
+    import tensorflow as tf
+
+    return tf.io.decode_jpeg(content, channels=3).numpy()
+
+
+def by_model_garden(content: bytes) -> Any:
+    """As `random_crop_image_v2` of official/vision/ops/preprocess_ops.py: a window by the size in the header."""
+    import tensorflow as tf
+
+    if not tf.io.is_jpeg(content):
+        return by_tensorflow(content)  # as `parse_eval_image` of classification_input.py
+    height, width = tf.image.extract_jpeg_shape(content)[:2]
+    return tf.image.decode_and_crop_jpeg(content, [0, 0, height, width], channels=3).numpy()
+
+
+def by_pillow(content: bytes) -> Any:
+    """What readers without TensorFlow mostly do."""
+    import numpy as np
+
+    return np.asarray(Image.open(io.BytesIO(content)).convert("RGB"))
+
+
+def by_tenfold(content: bytes) -> Any:
+    import tensorflow as tf
+
+    from pipeline.input import decode
+    from pipeline.records import RecordFormat
+
+    height, width = by_pillow(content).shape[:2]
+    stored = decode.Stored(tf.constant(content), tf.constant(height), tf.constant(width), tf.constant(0))
+    size = tf.constant([height, width])
+    return decode.pixels_of(stored, tf.concat([[0, 0], size], 0), RecordFormat(), size).numpy()
+
+
+def as_exact_rgb(encoded: bytes) -> bytes:
+    """Three equal channels, of the levels that another decoder finds."""
+    import imagecodecs
+    import numpy as np
+
+    decode = imagecodecs.png_decode if encoded.startswith(b"\x89PNG") else imagecodecs.jpeg8_decode
+    levels = np.asarray(decode(encoded))
+    assert levels.ndim == 2
+    return np.stack([levels] * 3, -1).tobytes()
+
+
+def gray_images(published: Published) -> list[bytes]:
+    files = [image.encoded for image in published.images]
+    return [content for content in files if Image.open(io.BytesIO(content)).mode == "L"]
+
+
+@pytest.mark.parametrize("read", [by_tensorflow, by_articles, by_model_garden, by_pillow, by_tenfold])
+@pytest.mark.parametrize("name", ["keep", "plain"])
+def test_gray_images_are_exact_rgb(
+    all_published: dict[str, Published], read_by_tfrecord: Mapping[str, Any], name: str, read: Callable[[bytes], Any]
+):
+    """The files of the records, as `tfrecord` hands them out."""
+    published = all_published[name]
+    key = published.keys["content"]
+    paths = [path for split in published.described["splits"] for path in published.shards(split)]
+    records = {bytes(each[key]): each for path in paths for each in read_by_tfrecord[path]}
+    for content in gray_images(published):
+        pixels = read(content)
+        assert (pixels.shape, pixels.tobytes()) == ((*pixels.shape[:2], 3), as_exact_rgb(content))
+        assert records[content][published.keys["height"]] == len(pixels)
+        assert records[content]["image/channels" if name == "keep" else "channels"] == 3
+    assert len(gray_images(published)) == 2
+
+
+def test_gray_images_are_exact_rgb_to_tensorflow_datasets(tfds: Any, all_published: dict[str, Published]):
+    published = all_published["keep"]
+    builder = tfds.builder_from_directory(published.folder)
+    found = {
+        example["image"]["encoded"].tobytes()
+        for split in builder.info.splits
+        for example in tfds.as_numpy(builder.as_dataset(split=split))
+    }
+    assert {as_exact_rgb(content) for content in gray_images(published)} <= found

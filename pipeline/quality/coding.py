@@ -50,7 +50,7 @@ def is_lossless(form: str, encoded: bytes) -> bool:
 
 
 def has_full_chroma(image: Image.Image) -> bool:
-    """Whether color would lose samples by halving them across and down; also if nobody knows it (AVIF)."""
+    """Whether a lossy image has more samples of color than a half across and down leaves; also if unknown (AVIF)."""
     if image.format == "WEBP":
         return False
     layers = getattr(image, "layer", ())  # of a JPEG: number, samples across and down, table

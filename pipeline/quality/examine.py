@@ -274,9 +274,10 @@ def _kept(header: Header, encoded: bytes, boxes: tuple[Box, ...] = ()) -> Usable
 
 def _coding(image: Image.Image, header: Header | None, encoded: bytes) -> Coding:
     profile = header.profile if header is not None and header.profile else image.info.get("icc_profile", b"")
+    is_lossless = coding.is_lossless(_name(image.format), encoded)
     return Coding(
-        is_lossless=coding.is_lossless(_name(image.format), encoded),
-        has_full_chroma=coding.has_full_chroma(image),
+        is_lossless=is_lossless,
+        has_full_chroma=is_lossless or coding.has_full_chroma(image),
         profile=profile if isinstance(profile, bytes) else UNREADABLE,  # Pillow gives None if a part is missing
     )
 

@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,7 +57,9 @@ def _xyz(values: Sequence[float]) -> bytes:
     return b"XYZ " + bytes(4) + struct.pack(">3i", *(round(value * 65536) for value in values))
 
 
-def _profile(space: bytes, tags: dict[bytes, bytes], name: str) -> bytes:
+def _profile(
+    space: bytes, tags: dict[bytes, bytes], name: str, kind: bytes = b"mntr", connection: bytes = b"XYZ "
+) -> bytes:
     words = name.encode("ascii") + b"\0"
     described = b"desc" + bytes(4) + struct.pack(">I", len(words)) + words + bytes(78)
     tags = tags | {b"wtpt": _xyz((0.9642, 1, 0.8249)), b"desc": described, b"cprt": b"text" + bytes(4) + b"none\0"}
@@ -64,16 +67,27 @@ def _profile(space: bytes, tags: dict[bytes, bytes], name: str) -> bytes:
     for tag, content in tags.items():
         table += struct.pack(">4sII", tag, 128 + 4 + 12 * len(tags) + len(data), len(content))
         data += content + bytes(-len(content) % 4)
-    head = struct.pack(
-        ">I4sI4s4s4s12s4s",
-        128 + 4 + len(table) + len(data),
-        b"test",
-        0x02400000,
-        b"mntr",
-        space,
-        b"XYZ ",
-        bytes(12),
-        b"acsp",
-    )
+    size = 128 + 4 + len(table) + len(data)
+    head = struct.pack(">I4sI4s4s4s12s4s", size, b"test", 0x02400000, kind, space, connection, bytes(12), b"acsp")
     head += bytes(28) + struct.pack(">3i", 63190, 65536, 54061)
     return head.ljust(128, b"\0") + struct.pack(">I", len(tags)) + table + data
+
+
+def cmyk_profile(cyan: tuple[float, float, float] = (50, 0, 0)) -> bytes:
+    """A printer on which all inks but cyan and black are invisible; `cyan` is the L*, a* and b* of that ink."""
+    corners = b""
+    for inks in product((0, 1), repeat=4):
+        lightness, a, b = (0.0, 0.0, 0.0) if inks[3] else cyan if inks[0] else (100.0, 0.0, 0.0)
+        corners += bytes((round(lightness * 2.55), round(a) + 128, round(b) + 128))
+    linear = bytes(range(256))
+    matrix = struct.pack(">9i", *(65536 * (place % 4 == 0) for place in range(9)))
+    table = b"mft1" + bytes(4) + bytes((4, 3, 2, 0)) + matrix + linear * 4 + corners + linear * 3
+    return _profile(b"CMYK", {b"A2B0": table, b"A2B1": table}, "of a test", kind=b"prtr", connection=b"Lab ")
+
+
+def lab_in_srgb(lightness: float, a: float, b: float) -> NDArray[np.float64]:
+    """The sRGB levels of a color by CIE 15, white D50."""
+    y = (lightness + 16) / 116
+    parts = np.array((y + a / 500, y, y - b / 200))
+    xyz = np.where(parts > 6 / 29, parts**3, 3 * (6 / 29) ** 2 * (parts - 4 / 29)) * (0.9642, 1, 0.8249)
+    return from_linear(np.linalg.inv(np.array(SRGB)) @ xyz) * 255

@@ -33,11 +33,11 @@ def scene(width: int, height: int, seed: int = 0) -> Image.Image:
     return Image.blend(soft, noise, 0.1)
 
 
-def turned(image: Image.Image, orientation: int, form: str = "JPEG") -> bytes:
+def turned(image: Image.Image, orientation: int, form: str = "JPEG", **options: object) -> bytes:
     """The image as a file whose EXIF tells it to be turned."""
     exif = Image.Exif()
     exif[0x0112] = orientation
-    return encoded(image, form, exif=exif, **({"quality": 95} if form == "JPEG" else {}))
+    return encoded(image, form, exif=exif, **({"quality": 95} if form == "JPEG" else {}), **options)
 
 
 def usable(image: bytes, rules: Rules, boxes: Sequence[Box] = ()) -> UsableImage:

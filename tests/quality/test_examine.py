@@ -11,6 +11,7 @@ from PIL import Image
 from pipeline.quality.examine import Examiner, Rules, UsableImage, examine, is_misnamed
 from pipeline.sources import Box
 from tests.conftest import jpeg
+from tests.quality.icc import ADOBE_RGB, rgb_profile
 from tests.quality.images import decoded, encoded, picture, rejection, scene, turned, usable
 
 STRICT, HEADER = Rules(), Rules(check="header")
@@ -34,7 +35,17 @@ def broken_scan() -> bytes:
 
 
 @both_checks
-@pytest.mark.parametrize("image", [jpeg(1), encoded(picture(), "PNG"), jpeg(1) + b"trailing bytes"])
+@pytest.mark.parametrize(
+    "image",
+    [
+        jpeg(1),
+        encoded(picture(), "PNG"),
+        jpeg(1) + b"trailing bytes",
+        encoded(picture("L"), "JPEG"),
+        encoded(picture("L"), "JPEG", progressive=True),
+        encoded(picture("L"), "PNG"),
+    ],
+)
 def test_what_needs_no_change_keeps_its_bytes(image: bytes, rules: Rules):
     assert usable(image, rules).encoded == image
 
@@ -43,7 +54,6 @@ def test_what_needs_no_change_keeps_its_bytes(image: bytes, rules: Rules):
 @pytest.mark.parametrize(
     ("image", "form", "found"),
     [
-        (encoded(picture("L"), "JPEG"), "JPEG", "JPEG"),
         (encoded(picture("CMYK"), "JPEG"), "JPEG", "JPEG"),
         (encoded(picture("P"), "PNG"), "PNG", "PNG"),
         (encoded(picture("RGBA"), "PNG"), "PNG", "PNG"),
@@ -51,14 +61,16 @@ def test_what_needs_no_change_keeps_its_bytes(image: bytes, rules: Rules):
         (encoded(picture(), "PNG", transparency=(200, 0, 0)), "PNG", "PNG"),
         (sixteen_bit(), "PNG", "PNG"),
         (encoded(picture(), "BMP"), "PNG", "BMP"),
-        (encoded(picture(), "WEBP", lossless=True), "JPEG", "WEBP"),
+        (encoded(picture(), "WEBP"), "JPEG", "WEBP"),
+        (encoded(picture(), "WEBP", lossless=True), "PNG", "WEBP"),
+        (encoded(picture(), "AVIF"), "JPEG", "AVIF"),
         (encoded(picture(), "TIFF"), "PNG", "TIFF"),
         (animated("GIF"), "PNG", "GIF"),
         (animated("PNG"), "PNG", "PNG"),
     ],
     ids=[
-        *("grey", "cmyk", "palette", "alpha", "bilevel", "transparent colour", "16-bit", "bmp", "webp", "tiff"),
-        *("gif", "animated png"),
+        *("cmyk", "palette", "alpha", "bilevel", "transparent colour", "16-bit", "bmp", "webp", "lossless webp"),
+        *("avif", "tiff", "gif", "animated png"),
     ],
 )
 def test_odd_images_become_8_bit_rgb_that_tensorflow_decodes(image: bytes, form: str, found: str, rules: Rules):
@@ -98,7 +110,7 @@ def test_a_photograph_on_its_head_is_turned_too(rules: Rules):
 
 
 def test_16_bits_are_scaled_and_not_clipped():
-    assert decoded(usable(sixteen_bit(), STRICT))[0, 0].tolist() == [155, 155, 155]  # 40,000 of 65,535
+    assert decoded(usable(sixteen_bit(), STRICT))[0, 0].tolist() == [156, 156, 156]  # 40,000 of 65,535
 
 
 @pytest.mark.parametrize("mode", ["F", "I"])
@@ -185,6 +197,8 @@ def png_header(width: int, height: int) -> bytes:
         ("cats/a.png", "JPEG", True),
         ("cats/a.tif", "TIFF", False),
         ("cats/a.webp", "WEBP", False),
+        ("cats/a.avif", "AVIF", False),
+        ("cats/a.avif", "JPEG", True),
         ("cats/a.gif", "WEBP", True),
         ("cats.png/a", "JPEG", False),
         ("cats/a.dat", "JPEG", False),
@@ -203,6 +217,8 @@ def test_what_is_remembered_of_headers_changes_nothing():
         encoded(picture("CMYK"), "JPEG"),
         encoded(picture(), "PNG"),
         turned(picture(), 6),
+        *(encoded(picture(), "JPEG", icc_profile=profile) for profile in (rgb_profile(), rgb_profile(ADOBE_RGB, 2.2))),
+        encoded(picture(), "JPEG", icc_profile=rgb_profile(curve=2.2) + bytes(4000)),
     ]
     broken = [b"", b"\xff\xd8\xff", b"words", b"words\xff\xd9", sound[0][:-2], sound[0][:300] + b"\xff\xd9"]
     images = [*sound, larger, sound[0], *odd, *broken, sound[0] + b"more", larger]

@@ -6,10 +6,13 @@ import pytest
 from PIL import Image
 
 from pipeline.quality.header import Header, read_header
+from tests.quality.icc import ADOBE_RGB, gray_profile, rgb_profile
 from tests.quality.images import encoded, picture, turned
 
 JPEG = encoded(picture(), "JPEG", subsampling=0)
+GRAY = encoded(picture("L"), "JPEG")
 PNG = encoded(picture(), "PNG")
+LONG = rgb_profile() + bytes(150_000)
 XMP = b'<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf tiff:Orientation="6"/></x:xmpmeta>'
 
 
@@ -46,17 +49,35 @@ PLAIN = {
     "upright, big-endian": exif("MM", 1),
     "Adobe, as RGB": with_segment(0xEE, b"Adobe\0\x64\0\0\0\0\0"),
     "4:2:0 of twice the samples": replaced(JPEG, b"\x03\x01\x11\0\x02\x11\x01", b"\x03\x01\x42\0\x02\x21\x01"),
+    "gray": GRAY,
+    "gray of twice the samples": replaced(GRAY, b"\x0c\x01\x01\x11", b"\x0c\x01\x01\x22"),
+    "in sRGB": encoded(picture(), "JPEG", icc_profile=rgb_profile()),
+    "in sRGB, in several segments": encoded(picture(), "JPEG", icc_profile=LONG),
+    "gray, in sRGB": encoded(picture("L"), "JPEG", icc_profile=rgb_profile()),
+    "gray, of gamma 2.2": encoded(picture("L"), "JPEG", icc_profile=gray_profile(2.2)),
     "png": PNG,
+    "gray png": encoded(picture("L"), "PNG"),
+    "png in sRGB": encoded(picture(), "PNG", icc_profile=rgb_profile()),
     "png with words": encoded(picture(), "PNG", dpi=(72, 72)),
 }
 ODD = {
-    "grey": encoded(picture("L"), "JPEG"),
     "cmyk": encoded(picture("CMYK"), "JPEG"),
     "12 bits": replaced(JPEG, b"\xff\xc0\0\x11\x08", b"\xff\xc0\0\x11\x0c"),
+    "two components": replaced(GRAY, b"\x08\0\x08\0\x0c\x01", b"\x08\0\x08\0\x0c\x02"),
+    "in Adobe RGB": encoded(picture(), "JPEG", icc_profile=rgb_profile(ADOBE_RGB, 2.2)),
+    "with a part of a profile missing": with_segment(0xE2, b"ICC_PROFILE\0\x01\x02" + rgb_profile()),
+    "with a broken profile": with_segment(0xE2, b"ICC_PROFILE\0\x01\x01profile"),
+    "gray, with a dot gain": encoded(picture("L"), "JPEG", icc_profile=gray_profile(1.8)),
+    "in color, with a profile for gray": encoded(picture(), "JPEG", icc_profile=gray_profile(2.2)),
     "samples that do not divide": replaced(JPEG, b"\x03\x01\x11\0\x02\x11\x01", b"\x03\x01\x31\0\x02\x21\x01"),
     "no samples": replaced(JPEG, b"\x03\x01\x11\0\x02\x11\x01", b"\x03\x01\x11\0\x02\x01\x01"),
     "Adobe, as YCCK": with_segment(0xEE, b"Adobe\0\x64\0\0\0\0\x02"),
     "palette": encoded(picture("P"), "PNG"),
+    "gray and alpha": encoded(picture("LA"), "PNG"),
+    "gray of 1 bit": encoded(picture("1"), "PNG"),
+    "gray with a transparent level": encoded(picture("L"), "PNG", transparency=0),
+    "png in Adobe RGB": encoded(picture(), "PNG", icc_profile=rgb_profile(ADOBE_RGB, 2.2)),
+    "png with a broken profile": encoded(picture(), "PNG", icc_profile=b"profile"),
     "alpha": encoded(picture("RGBA"), "PNG"),
     "a transparent colour": encoded(picture(), "PNG", transparency=(0, 0, 0)),
     "16 bits": replaced(PNG, b"\x08\x02\0\0\0", b"\x10\x02\0\0\0"),
@@ -100,9 +121,13 @@ NONE = {
 @pytest.mark.parametrize("image", PLAIN.values(), ids=PLAIN)
 def test_plain_images_are_known_by_their_header(image: bytes):
     form = "PNG" if image.startswith(b"\x89") else "JPEG"
-    assert read_header(image) == Header(form, 8, 12, is_plain=True, may_be_turned=False)
+    header = read_header(image)
+    assert header is not None
+    assert header._replace(profile=b"") == Header(form, 8, 12, is_plain=True, may_be_turned=False)
     with Image.open(io.BytesIO(image)) as opened:
-        assert (opened.format, opened.size, opened.mode) == (form, (12, 8), "RGB")
+        assert (opened.format, opened.size) == (form, (12, 8))
+        assert opened.mode in ("RGB", "L")
+        assert header.profile == (opened.info.get("icc_profile", b"") if form == "JPEG" else b"")
         assert opened.getexif().get(0x0112, 1) == 1
 
 

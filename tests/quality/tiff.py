@@ -14,10 +14,12 @@ def tiff(pixels: NDArray[np.generic], photometric: int, order: str = "<", **tags
     Args:
         photometric: 0 for gray with 0 as white, 1 for gray, 2 for RGB, 5 for CMYK.
         order: of the bytes, `<` or `>`.
-        tags: `orientation`, `bits` (otherwise those of the pixels), `sample_format`, `extra_samples`, `profile`.
+        tags: `orientation`, `sample_format`, `extra_samples`, `profile`, `xmp`; `bits` and `width` if the pixels are
+            packed bytes.
     """
     height, width, samples = (*pixels.shape, 1)[:3]
     data = pixels.astype(pixels.dtype.newbyteorder(order)).tobytes()
+    width = int(tags.get("width", width))
     bits = [int(tags.get("bits", pixels.itemsize * 8))] * samples
     entries: list[tuple[int, int, list[int] | bytes]] = [
         (256, _LONG, [width]),
@@ -26,15 +28,18 @@ def tiff(pixels: NDArray[np.generic], photometric: int, order: str = "<", **tags
         (259, _SHORT, [1]),
         (262, _SHORT, [photometric]),
         (273, _LONG, [8]),
-        (274, _SHORT, [int(tags.get("orientation", 1))]),
         (277, _SHORT, [samples]),
         (278, _LONG, [height]),
         (279, _LONG, [len(data)]),
     ]
+    if "orientation" in tags:
+        entries.insert(6, (274, _SHORT, [int(tags["orientation"])]))
     if "extra_samples" in tags:
         entries.append((338, _SHORT, [int(tags["extra_samples"])]))
     if "sample_format" in tags:
         entries.append((339, _SHORT, [int(tags["sample_format"])] * samples))
+    if isinstance(xmp := tags.get("xmp"), bytes):
+        entries.append((700, _UNDEFINED, xmp))
     if isinstance(profile := tags.get("profile"), bytes):
         entries.append((34675, _UNDEFINED, profile))
     return _file(order, data, entries)
