@@ -26,6 +26,8 @@ UNREADABLE = b"?"
 _TOLERANCE = {"RGB": 2, "L": 9}
 _MAX_BYTES = 4 << 20  # No profile in use is as long as this.
 _REMEMBERED = 4096  # Verdicts; collections share a few profiles.
+# A transform takes as long to build as to apply to a photograph. 600 photographs had twelve profiles that need one.
+_TRANSFORMS = 16
 _LEVELS = range(0, 256, 51)
 _Judge = Callable[[bytes, bool], bool]
 
@@ -82,7 +84,7 @@ def is_srgb_chunk(chunk: bytes, is_gray: bool) -> bool:
     return inflate.eof and is_srgb(profile, is_gray)
 
 
-@lru_cache(8)
+@lru_cache(_TRANSFORMS)
 def transform_of(profile: bytes, mode: str) -> "ImageCmsTransform | None":
     """Return what converts images of a mode (L, RGB or CMYK) to sRGB; None if the profile is broken or of another mode.
 
