@@ -21,7 +21,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 
 from pipeline.quality import appearance, coding, jpeg_decoder, prepare
 from pipeline.quality.coding import Coding
-from pipeline.quality.header import JPEG_END, Header, before_scan, read_header
+from pipeline.quality.header import JPEG_END, Header, before_scan, read_header, without_profile
 from pipeline.quality.prepare import Crop, Form, ProfileUse
 from pipeline.quality.profiles import UNREADABLE
 from pipeline.quality.rejection import READ_SUFFIXES, Rejection
@@ -107,7 +107,7 @@ def examine(encoded: bytes, rules: Rules, boxes: Sequence[Box] = ()) -> UsableIm
         with (
             warnings.catch_warnings(action="ignore"),
             _our_pixel_limit(),
-            Image.open(io.BytesIO(encoded), formats=READABLE) as image,
+            Image.open(io.BytesIO(_for_pillow(encoded, header)), formats=READABLE) as image,
         ):
             return _examined(image, header, encoded, rules, boxes)
     except _Unusable as error:
@@ -118,6 +118,10 @@ def examine(encoded: bytes, rules: Rules, boxes: Sequence[Box] = ()) -> UsableIm
         raise
     except Exception as error:  # noqa: BLE001 - foreign bytes make decoders raise anything; one image must not stop all
         return Rejection(f"cannot be decoded: {error}")
+
+
+def _for_pillow(encoded: bytes, header: Header | None) -> bytes:
+    return without_profile(encoded) if header is not None and header.profile else encoded
 
 
 @contextmanager

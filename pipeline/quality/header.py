@@ -48,7 +48,7 @@ class Header(NamedTuple):
     may_be_turned: bool
     """Whether its metadata may ask for turning; False is certain."""
     profile: bytes = b""
-    """The ICC profile of a JPEG; empty if it has none, and for a PNG, whose profile Pillow reads."""
+    """The ICC profile; empty if there is none, and for a PNG in sRGB. UNREADABLE if it is broken."""
 
 
 def read_header(encoded: bytes) -> Header | None:
@@ -62,6 +62,22 @@ def read_header(encoded: bytes) -> Header | None:
         return _read_png(encoded) if encoded.startswith(PNG_MAGIC) else None
     except (struct.error, IndexError):  # it ends in the middle of a field
         return None
+
+
+def without_profile(encoded: bytes) -> bytes:
+    """Return a JPEG or PNG with a whole header without its ICC profile, as Pillow refuses files for broken ones."""
+    if encoded.startswith(JPEG_MAGIC):
+        return encoded.replace(_ICC_MARK, bytes(len(_ICC_MARK)))
+    offset = 8
+    while offset < len(encoded):
+        length, kind = _chunk(encoded, offset)
+        after = offset + 12 + length
+        if kind == b"IDAT":
+            break
+        if kind == b"iCCP":
+            encoded, after = encoded[:offset] + encoded[after:], offset
+        offset = after
+    return encoded
 
 
 def before_scan(encoded: bytes) -> bytes:
@@ -145,7 +161,7 @@ def _read_png(encoded: bytes) -> Header | None:
     if (length, kind) != (13, b"IHDR") or not (height and width):
         return None
     plain, may_be_turned, has_data = kinds in _PLAIN_PNG and interlaced <= 1, False, False
-    offset = 33
+    offset, profile = 33, b""
     while True:
         length, kind = _chunk(encoded, offset)
         if kind == b"IDAT":
@@ -156,7 +172,8 @@ def _read_png(encoded: bytes) -> Header | None:
             plain = False
         elif kind == b"iCCP":
             chunk = encoded[offset + 8 : offset + 8 + length]
-            plain = plain and profiles.is_srgb_chunk(chunk, kinds[1] == 0)
+            if not profiles.is_srgb_chunk(chunk, kinds[1] == 0):
+                plain, profile = False, profiles.inflated(chunk)
         elif kind in _MAY_TURN:
             data = encoded[offset + 8 : offset + 8 + length]
             may_be_turned |= _exif_may_turn(data) if kind == b"eXIf" else data.startswith(_PROFILES)
@@ -164,4 +181,4 @@ def _read_png(encoded: bytes) -> Header | None:
             return None
         offset += 12 + length
     whole = has_data and offset + 12 <= len(encoded)
-    return Header("PNG", height, width, plain, may_be_turned) if whole else None
+    return Header("PNG", height, width, plain, may_be_turned, profile) if whole else None

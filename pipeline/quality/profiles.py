@@ -24,6 +24,7 @@ UNREADABLE = b"?"
 # so that the usual Gray Gamma 2.2 counts (9 at the dark end, 2 on average): to encode a JPEG again changes as much.
 # Gamma 2.0 and 2.3 are at 10, gamma 1.8 at 19, a dot gain of 20% at 23.
 _TOLERANCE = {"RGB": 2, "L": 9}
+_MAX_PARTS = 255  # Their number is one byte.
 _MAX_BYTES = 4 << 20  # No profile in use is as long as this.
 _REMEMBERED = 4096  # Verdicts; collections share a few profiles.
 # A transform takes as long to build as to apply to a photograph. 600 photographs had twelve profiles that need one.
@@ -40,6 +41,8 @@ def joined(parts: Sequence[bytes]) -> bytes:
     """
     if len(parts) == 1 and parts[0][1:2] == b"\1":
         return parts[0][2:]
+    if len(parts) > _MAX_PARTS:
+        return UNREADABLE
     ordered = sorted(parts)
     numbers = {part[0] for part in ordered if part[1:2] == bytes([len(ordered)])}
     return b"".join(part[2:] for part in ordered) if len(numbers) == len(ordered) else UNREADABLE
@@ -67,7 +70,7 @@ def is_srgb(profile: bytes, is_gray: bool) -> bool:
     """Whether the pixels of an image with this profile can be read as sRGB without a visible difference."""
     for mode in ("L", "RGB") if is_gray else ("RGB",):
         if transform := transform_of(profile, mode):
-            colors = _colors(mode)
+            colors = _colors("L").convert(mode) if is_gray else _colors("RGB")
             changed = ImageChops.difference(colors.convert("RGB"), transform.apply(colors))
             return max(changed.tobytes()) <= _TOLERANCE[mode]
     return False
@@ -75,13 +78,19 @@ def is_srgb(profile: bytes, is_gray: bool) -> bool:
 
 @_remember
 def is_srgb_chunk(chunk: bytes, is_gray: bool) -> bool:
-    """The same of the data of an iCCP chunk of a PNG: a name, a zero, the method 0 and the deflated profile."""
+    """The same of the data of an iCCP chunk of a PNG."""
+    return is_srgb(inflated(chunk), is_gray)
+
+
+def inflated(chunk: bytes) -> bytes:
+    """Return the profile in an iCCP chunk of a PNG: a name, a zero, the method 0 and the deflated profile."""
+    method_and_data = chunk.partition(b"\0")[2]
     inflate = zlib.decompressobj()
     try:
-        profile = inflate.decompress(chunk.partition(b"\0")[2][1:], _MAX_BYTES)
+        profile = inflate.decompress(method_and_data[1:], _MAX_BYTES)
     except zlib.error:
-        return False
-    return inflate.eof and is_srgb(profile, is_gray)
+        return UNREADABLE
+    return profile if inflate.eof and method_and_data[0] == 0 else UNREADABLE
 
 
 @lru_cache(_TRANSFORMS)
