@@ -26,6 +26,7 @@ from pipeline.labels import (
 from pipeline.plan_files import load_plan, make_plan
 from pipeline.workspace import name_folder, work_folder
 from tests.conftest import MakeImages
+from tests.fake_gcs import FakeGcs
 
 BUILD = "work/images/v-1"
 
@@ -263,6 +264,20 @@ def test_a_claim_between_the_look_and_the_write_of_a_release_wins(tmp_path: Path
     monkeypatch.setattr(label_maps, "_write_next", claim_first)
     assert release_labels(settings) == ["dog"]
     assert [label for _, label, _ in uses(settings)] == ["cat"]
+
+
+def test_in_a_bucket_reservations_are_released_too(
+    make_images: MakeImages, gcs: FakeGcs, capsys: pytest.CaptureFixture[str]
+):
+    place = {"source_uri": str(make_images({"daisy": 6, "rose": 6})), "workspace": "gs://bucket/w"}
+    settings = settings_from(place)
+    label_map(name_folder(settings), ["notes"])
+    assert release_labels(settings) == ["notes"]
+    publish(write_shards(settings, take_snapshot(settings)), settings)
+    label_map(name_folder(settings), ["tulip"])
+    assert main(["labels", "--release", "--json", "--set", "workspace=gs://bucket/w"]) == 0
+    assert json.loads(capsys.readouterr().out)["released"] == ["tulip"]
+    assert list(uses(settings)) == [(0, "daisy", "permanent"), (1, "rose", "permanent")]
 
 
 def test_many_commits_with_the_same_labels_write_one_claim(failed: Settings, make_images: MakeImages):
