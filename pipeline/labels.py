@@ -176,7 +176,7 @@ def _require_ids(folder: Place, state: LabelMap, labels: Sequence[str], version:
         return
     wrong = next(number for number, label in enumerate(labels) if state.labels[number : number + 1] != (label,))
     now = f"belongs to {state.labels[wrong]!r}" if wrong < len(state.labels) else "belongs to no label"
-    mend = "run its `shard` stage again (in Airflow: clear `shard.plan` and what follows it), which plans it with other ids"
+    mend = "run its `shard` stage again (in Airflow: clear `shard.plan` and what follows it)"
     if is_committed(folder / version):
         mend = f"remove the folder {folder / version}, which was committed in the same moment, and {mend}"
     raise DatasetError(
