@@ -114,7 +114,7 @@ def commit(plan_file: str, settings: dict[str, Any]) -> dict[str, Any]:
     *Cost*: seconds.
 
     *A failure* is the data gate (too many images rejected, drift; the message names the threshold), or a count that
-    does not add up (clear `shard.plan` and what follows it).
+    does not add up or labels that a person released in the meantime (clear `shard.plan` and what follows it).
     """
     from pipeline.approval import answers
     from pipeline.build import summary

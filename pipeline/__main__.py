@@ -122,6 +122,25 @@ def _partition(options: argparse.Namespace) -> dict[str, Any]:
     return {"partition": options.partition, "version": options.version, "file": str(file)}
 
 
+def _labels(options: argparse.Namespace) -> dict[str, Any]:
+    from pipeline.labels import label_uses, release_labels
+    from pipeline.workspace import name_folder
+
+    settings = _settings(options)
+    require_buckets({"publish_uri": settings.datasets_folder})
+    released = release_labels(settings) if options.release else []
+    labels = [asdict(each) for each in label_uses(settings)]
+    return {"label_map": str(name_folder(settings) / "labels"), "labels": labels, "released": released}
+
+
+def _labels_words(result: dict[str, Any]) -> str:
+    lines = [
+        f"{each['id']:>6}  {each['label']}  {'permanent' if each['is_permanent'] else 'reserved by ' + each['held_by']}"
+        for each in result["labels"]
+    ]
+    return _words({"label_map": result["label_map"], "labels": lines, "released": result["released"]})
+
+
 def _train(options: argparse.Namespace) -> dict[str, Any]:
     settings = _settings(options)
     if not settings.dataset:
@@ -345,7 +364,20 @@ def _add_stages(commands: Any) -> None:
     to = "point a date of a name to another of its versions; the next new listing of the source moves it on"
     partition = _add(commands, "partition", _partition, to, ("partition", "a date, such as 2026-01-31, or `latest`"))
     partition.add_argument("version", help="the folder of the version, without the way to it")
+    _add_labels(commands)
     _add(commands, "train", _train, "train on a published data set (--set dataset=...)")
+
+
+def _add_labels(commands: Any) -> None:
+    ids = "list the labels of a dataset name with their ids: permanent, or reserved, and by which build"
+    labels = _add(commands, "labels", _labels, ids)
+    labels.add_argument(
+        "--release",
+        action="store_true",
+        help="remove the reserved labels, which no committed dataset uses: the next build uses their ids again, and a "
+        "build that holds them now has to be planned again",
+    )
+    labels.set_defaults(words=_labels_words)
 
 
 def _add_checks(commands: Any) -> None:

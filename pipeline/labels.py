@@ -1,52 +1,221 @@
-"""The label map of a data set name: which id a label has, in all versions, for ever.
+"""The label map of a dataset name: which id a label has, in all versions, forever.
 
-It only grows. Each state is a file of its own, `labels/00003.json`, a list of which the first label has id 0; the next
-state is made under the next number only if nobody made it before: compare-and-swap, so that parallel runs of several
-dates agree, on a bucket as on a disk.
+Each state is a file of its own, `labels/00003.json`. The next state is made under the next number only if nobody made
+it before: compare-and-swap, so that parallel runs of several dates agree, on a bucket as on a disk.
+
+Planning reserves ids, because the records need them. The commit of a version makes its ids permanent. A reservation
+that no committed dataset uses is removed by a command, and its ids are given again. For that a commit claims its ids
+here before `dataset.json` is written, so that a release and a commit cannot both succeed.
 """
 
 import json
 import logging
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 from pipeline import storage
+from pipeline.allowed import require_allowed
+from pipeline.config import Settings
+from pipeline.dataset import ASKERS, is_committed, load
 from pipeline.errors import ConflictError, DatasetError, SettingsError, SourceError
+from pipeline.parallel import ordered_map
 from pipeline.storage import Place
+from pipeline.workspace import name_folder
 
+COMMIT_NS = 3_600_000_000_000
+"""An hour. A commit writes `dataset.json` seconds after its claim. An older claim without a dataset has failed."""
 _MEND = "bring back a copy of it, or the `labels` that dataset.json of the newest version lists"
 _log = logging.getLogger(__name__)
 
 
-def label_map(folder: Place, needed: Sequence[str]) -> list[str]:
-    """Labels by id, up to the last one of those that are `needed`; the missing ones are added, in their order.
+@dataclass(frozen=True)
+class Reservation:
+    """The labels that a build added when it was planned: from `first_id` on, up to the next reservation."""
 
-    `folder` is that of the data set name. What other versions added behind is left out, so that the same images keep
-    their version whatever came since.
+    first_id: int
+    build: str
+    """Its work folder, which is named after its version."""
 
-    Raises DatasetError where the newest state is damaged.
-    """
-    while True:
-        number, labels = _latest(folder)
-        new = _new(labels, needed)
-        if not new:
-            return _up_to_last(labels, needed)
-        with suppress(ConflictError):  # another run was first: see what it added
-            _write(_path(folder, number + 1), [*labels, *new])
-            _log.info("label map %s: %d labels added, ids from %d", folder / "labels", len(new), len(labels))
+
+@dataclass(frozen=True)
+class Claim:
+    """A commit that uses the first `labels` ids."""
+
+    version: str
+    labels: int
+    claimed_ns: int
+
+
+@dataclass(frozen=True)
+class LabelMap:
+    """One state of the label map."""
+
+    number: int = 0
+    """From 1. 0: nothing was written yet."""
+    labels: tuple[str, ...] = ()
+    """By id, from 0."""
+    reservations: tuple[Reservation, ...] = ()
+    claims: tuple[Claim, ...] = ()
+
+    def build_of(self, label_id: int) -> str:
+        """The build that added a label; empty if an earlier release did, which kept no record of it."""
+        return next((each.build for each in reversed(self.reservations) if each.first_id <= label_id), "")
+
+
+@dataclass(frozen=True)
+class LabelUse:
+    """Whether a label has its id for good, and if not, who holds it."""
+
+    id: int
+    label: str
+    is_permanent: bool
+    held_by: str
+    """A build or a commit; empty if the label is permanent."""
 
 
 def proposed_labels(folder: Place, needed: Sequence[str]) -> list[str]:
-    """What `label_map` would return if no other run came between, with nothing written."""
-    labels = _latest(folder)[1]
-    return _up_to_last([*labels, *_new(labels, needed)], needed)
+    """Labels by id, up to the last one that is `needed`, with the missing ones in their order. Nothing is written.
 
+    `folder` is that of the dataset name. What other versions added behind is left out, so that the same images keep
+    their version whatever came since.
 
-def _new(labels: Sequence[str], needed: Sequence[str]) -> list[str]:
+    Raises DatasetError if the newest state is damaged.
+    """
+    labels = _latest(folder).labels
     known = set(labels)
-    return [label for label in needed if label not in known]
+    return _up_to_last([*labels, *(label for label in needed if label not in known)], needed)
+
+
+def reserve_labels(folder: Place, labels: Sequence[str], build: str) -> bool:
+    """Give `labels` the ids that `proposed_labels` saw for them; `build` is the work folder that holds the new ones.
+
+    Returns:
+        False if the map changed in between, so that they cannot have these ids: propose again.
+
+    Raises:
+        DatasetError: The newest state is damaged.
+    """
+    while True:
+        state = _latest(folder)
+        common = min(len(labels), len(state.labels))
+        if state.labels[:common] != tuple(labels[:common]):
+            return False
+        if common == len(labels):
+            return True
+        with suppress(ConflictError):  # another run was first: see what it added
+            reservations = (*state.reservations, Reservation(common, build))
+            _write_next(folder, replace(state, labels=tuple(labels), reservations=reservations))
+            _log.info("label map %s: %d labels added, ids from %d", folder / "labels", len(labels) - common, common)
+
+
+def claim_labels(folder: Place, labels: Sequence[str], version: str) -> None:
+    """Keep a release from removing the labels of a version that is about to be committed.
+
+    A claim is written unless a committed version has as many labels: those are permanent already.
+
+    Raises DatasetError if the map does not give the labels these ids any more.
+    """
+    while True:
+        state = _latest(folder)
+        _require_ids(folder, state, labels, version)
+        enough = (each for each in state.claims if each.labels >= len(labels))
+        if any(is_committed(folder / each.version) for each in enough):
+            return
+        claim = Claim(version, len(labels), time.time_ns())
+        others = [each for each in state.claims if _is_recent(each) or each.labels > len(labels)]
+        with suppress(ConflictError):
+            claims = (*(each for each in others if each.version != version), claim)
+            _write_next(folder, replace(state, claims=claims))
+            return
+
+
+def label_uses(settings: Settings) -> list[LabelUse]:
+    """Every label of a dataset name, by id. Raises what `release_labels` does."""
+    require_allowed(settings)
+    folder = name_folder(settings)
+    state = _latest(folder)
+    committed = _committed(folder, state)
+    return [
+        LabelUse(number, label, number < committed, "" if number < committed else _holder(state, number))
+        for number, label in enumerate(state.labels)
+    ]
+
+
+def release_labels(settings: Settings) -> list[str]:
+    """Remove the labels that no committed dataset uses, and no commit that is under way; return them.
+
+    A build that was planned with them and is not committed has to be planned again: its commit says so.
+
+    Raises DatasetError if the map or a committed dataset cannot be read, SettingsError if the administrator does not
+    allow a place.
+    """
+    require_allowed(settings)
+    folder = name_folder(settings)
+    while True:
+        state = _latest(folder)
+        under_way = [claim.labels for claim in state.claims if _is_recent(claim)]
+        kept = max([_committed(folder, state), *under_way])
+        if kept >= len(state.labels):
+            return []
+        with suppress(ConflictError):  # a build or a commit was first: look again
+            reservations = tuple(each for each in state.reservations if each.first_id < kept)
+            claims = tuple(each for each in state.claims if each.labels <= kept)
+            _write_next(folder, LabelMap(state.number, state.labels[:kept], reservations, claims))
+            return list(state.labels[kept:])
+
+
+def _require_ids(folder: Place, state: LabelMap, labels: Sequence[str], version: str) -> None:
+    if state.labels[: len(labels)] == tuple(labels):
+        return
+    wrong = next(number for number, label in enumerate(labels) if state.labels[number : number + 1] != (label,))
+    now = f"belongs to {state.labels[wrong]!r}" if wrong < len(state.labels) else "belongs to no label"
+    mend = "run its `shard` stage again (in Airflow: clear `shard.plan` and what follows it)"
+    if is_committed(folder / version):
+        mend = f"remove the folder {folder / version}, which was committed in the same moment, and {mend}"
+    raise DatasetError(
+        f"version {version} was built with id {wrong} for the label {labels[wrong]!r}, and this id now {now} in the "
+        f"label map {_path(folder, state.number)}: the labels were released while the version was built; {mend}"
+    )
+
+
+def _committed(folder: Place, state: LabelMap) -> int:
+    """How many labels, from id 0, committed datasets use."""
+    if not folder.is_dir():
+        return 0
+    versions = ordered_map(partial(_labels_in, folder), _names(folder), ASKERS)
+    return max((_common(labels, state.labels) for labels in versions), default=0)
+
+
+def _names(folder: Place) -> Iterator[str]:
+    return (version.name for version in storage.folders(folder))
+
+
+def _labels_in(folder: Place, name: str) -> Sequence[str]:
+    return load(folder / name).labels if is_committed(folder / name) else ()
+
+
+def _common(some: Sequence[str], others: Sequence[str]) -> int:
+    """How many labels two lists have in common at their beginning. A user's own `label_map` may differ early."""
+    pairs = zip(some, others, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _holder(state: LabelMap, label_id: int) -> str:
+    claims = (each for each in state.claims if each.labels > label_id and _is_recent(each))
+    if claim := next(claims, None):
+        return f"the commit of version {claim.version}, which is under way or was stopped less than an hour ago"
+    return state.build_of(label_id) or "a build of an earlier release"
+
+
+def _is_recent(claim: Claim) -> bool:
+    return time.time_ns() - claim.claimed_ns < COMMIT_NS
 
 
 def given_labels(path: Path, needed: Sequence[str]) -> list[str]:
@@ -73,33 +242,50 @@ def _read_given(path: Path) -> list[str]:
     return labels
 
 
-def _latest(folder: Place) -> tuple[int, list[str]]:
+def _latest(folder: Place) -> LabelMap:
     # Not "00001 (copy).json", nor anything else that a person put beside them.
     names = (path.stem for path in (folder / "labels").glob("*.json"))
     number = max((int(name) for name in names if re.fullmatch("[0-9]{5,}", name)), default=0)
-    return number, _read_state(_path(folder, number)) if number else []
+    return _read_state(_path(folder, number), number) if number else LabelMap()
 
 
-def _read_state(path: Place) -> list[str]:
-    """The labels of a state. Going on from a damaged one would give known labels other ids."""
+def _read_state(path: Place, number: int) -> LabelMap:
+    """Read a state. Going on from a damaged one would give known labels other ids."""
     try:
-        labels = storage.read_json(path)
+        state = _parse(storage.read_json(path), number)
     except ValueError as error:
         raise DatasetError(f"label map {path} cannot be read ({error}): {_MEND}") from error
-    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
-        raise DatasetError(f"label map {path} holds no list of labels: {_MEND}")
-    if len(set(labels)) < len(labels):
+    except (KeyError, TypeError) as error:
+        raise DatasetError(f"label map {path} holds no list of labels: {_MEND}") from error
+    if len(set(state.labels)) < len(state.labels):
         raise DatasetError(f"label map {path} names a label twice: {_MEND}")
-    return labels
+    return state
+
+
+def _parse(content: Any, number: int) -> LabelMap:
+    if isinstance(content, list):  # of an earlier release
+        content = {"labels": content, "reservations": [], "claims": []}
+    labels = content["labels"]
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise TypeError("labels must be a list of texts")
+    return LabelMap(
+        number=number,
+        labels=tuple(labels),
+        reservations=tuple(Reservation(**each) for each in content["reservations"]),
+        claims=tuple(Claim(**each) for each in content["claims"]),
+    )
 
 
 def _path(folder: Place, number: int) -> Place:
     return folder / "labels" / f"{number:05d}.json"
 
 
-def _write(path: Place, labels: Sequence[str]) -> None:
-    with storage.write_new(path) as file:
-        file.write(json.dumps(labels, indent=0).encode("ascii"))
+def _write_next(folder: Place, state: LabelMap) -> None:
+    """Write the state after the one that `state.number` names. Raises ConflictError if another one is there."""
+    content = asdict(state)
+    del content["number"]
+    with storage.write_new(_path(folder, state.number + 1)) as file:
+        file.write(json.dumps(content, indent=0).encode("ascii"))
 
 
 def _up_to_last(labels: Sequence[str], needed: Sequence[str]) -> list[str]:

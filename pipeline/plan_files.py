@@ -20,7 +20,7 @@ from pipeline.config import Settings
 from pipeline.dataset import is_committed, last_version, load, require_shards
 from pipeline.errors import SettingsError, SourceError
 from pipeline.expected_size import expected_bytes, say_size
-from pipeline.labels import given_labels, label_map, proposed_labels
+from pipeline.labels import given_labels, proposed_labels, reserve_labels
 from pipeline.partitions import save_listed
 from pipeline.plan import Arranged
 from pipeline.quality.codecs import codec_versions
@@ -70,6 +70,9 @@ class Plan:
     """Whether the data set was committed before: then `ranges` is empty."""
     ranges: list[str]
     """Plan files, one a task."""
+    in_label_map: bool = False
+    """Whether the labels have the ids of the label map of the name, and not those of a user's file. Not said in plans
+    of earlier releases."""
 
 
 def make_plan(settings: Settings, snapshot_path: Place, ask: Ask | None = None) -> Place:
@@ -81,15 +84,15 @@ def make_plan(settings: Settings, snapshot_path: Place, ask: Ask | None = None) 
     """
     snapshot = load_snapshot(snapshot_path)
     arranged = _arrange(load_columns(snapshot), settings)
-    needed = _needed_labels(snapshot)
-    labels = _labels(settings, needed)
+    labels = _labels(settings, _needed_labels(snapshot))
     version = version_of(snapshot, settings, labels, arranged.shards)
     save_listed(settings, version, snapshot.started_ns)
     made = _plan(settings, snapshot, snapshot_path, version, labels)
     if _is_complete(settings, version):
         return _save_plan(settings, made)
-    quality = _pass_gate(settings, snapshot, arranged, version, ask)
-    if not settings.label_map and label_map(name_folder(settings), needed) != labels:
+    quality = _pass_gate(settings, snapshot, arranged, made, ask)
+    build = str(work_folder(settings, version))
+    if made.in_label_map and not reserve_labels(name_folder(settings), labels, build):
         return make_plan(settings, snapshot_path, ask)  # another run added labels in between
     _say(snapshot, arranged, version, settings)
     ranges = list(_write_plan_files(settings, snapshot, version, labels, arranged))
@@ -131,11 +134,12 @@ def _is_complete(settings: Settings, version: str) -> bool:
 
 
 def _pass_gate(
-    settings: Settings, snapshot: Snapshot, arranged: Arranged, version: str, ask: Ask | None
+    settings: Settings, snapshot: Snapshot, arranged: Arranged, made: Plan, ask: Ask | None
 ) -> dict[str, Any]:
     """What is known of the images, if it lets the run go on; before a label or a shard is written."""
-    quality, duplicates = planned_facts(snapshot, arranged, last_version(name_folder(settings), but=version))
-    with storage.write_whole(work_folder(settings, version) / DUPLICATES) as file:
+    before = last_version(name_folder(settings), but=made.version)
+    quality, duplicates = planned_facts(snapshot, arranged, labels=made.labels, before=before)
+    with storage.write_whole(work_folder(settings, made.version) / DUPLICATES) as file:
         file.write(duplicates)
     for notice in notices(quality):
         _log.warning(notice)
@@ -157,6 +161,7 @@ def _plan(settings: Settings, snapshot: Snapshot, snapshot_path: Place, version:
         quality={},
         complete=True,
         ranges=[],
+        in_label_map=not settings.label_map,
     )
 
 

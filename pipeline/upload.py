@@ -16,6 +16,7 @@ from pipeline.config import Settings
 from pipeline.content_hashes import HASHES
 from pipeline.dataset import ASKERS, REJECTED, Dataset, Shard, Split, file_facts, is_committed, last_version, load, save
 from pipeline.errors import ConflictError, DatasetError, SourceError
+from pipeline.labels import claim_labels
 from pipeline.parallel import ordered_map
 from pipeline.partitions import Partition, last_listed, partition_of, save_partition
 from pipeline.plan import SPLITS, TRAIN, VALIDATION
@@ -102,12 +103,19 @@ def _commit(plan: Plan, plan_path: Place, settings: Settings, ask: Ask | None) -
     _keep_rejected(plan_path.parent / REJECTED, lists[REJECTED])
     _require_examples(dataset)
     _pass_gate(plan, quality, settings, ask)
+    _claim_labels(plan)
     skipped = _copy_skipped(plan, folder / SKIPPED)
     write_card(folder, dataset, from_lines(lists[REJECTED]), from_lines(lists[DUPLICATES]), skipped)
     save(folder, dataset, {**lists, **metadata})
+    _claim_labels(plan)  # again: this process may have been suspended for hours before `dataset.json` was written
     storage.sweep(folder)
     _log.info("data set %s: %s, %d rejected", folder, _count_words(dataset), dataset.rejected["count"])
     _log.info("what it holds, on one page: %s", folder / CARD)
+
+
+def _claim_labels(plan: Plan) -> None:
+    if plan.in_label_map:
+        claim_labels(place_of(plan.dataset).parent, plan.labels, plan.version)
 
 
 def _copy_skipped(plan: Plan, path: Place) -> list[dict[str, Any]]:

@@ -113,7 +113,7 @@ def test_a_field_less_is_refused_everywhere(full: Any):
     optional = {("splits", "test"), ("settings", "prepare_size"), ("checksum",)}
     # Data sets that were published before lack these.
     optional |= {("quality", "contradictions"), ("quality", "classes_without_training"), ("hashes",), ("files",)}
-    optional |= {("quality", "skipped_by_name"), ("settings", "max_file_megabytes")}
+    optional |= {("quality", "skipped_by_name"), ("quality", "classes_unused"), ("settings", "max_file_megabytes")}
     optional |= {("splits", split, "shards", 0, "ends") for split in full["splits"]}
     of_drift = {("quality", "drift", name) for name in ("sizes", "aspect", "brightness", "classes")}
     for place in (place for place in places(full) if place != ("software",)):

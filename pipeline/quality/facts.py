@@ -34,8 +34,13 @@ DUPLICATES = "duplicates.jsonl"
 Quality = dict[str, Any]
 
 
-def planned_facts(snapshot: Snapshot, arranged: Arranged, before: Dataset | None) -> tuple[Quality, bytes]:
-    """What is known before an image is written, and the lines of `duplicates.jsonl`."""
+def planned_facts(
+    snapshot: Snapshot, arranged: Arranged, *, labels: Sequence[str], before: Dataset | None
+) -> tuple[Quality, bytes]:
+    """What is known before an image is written, and the lines of `duplicates.jsonl`.
+
+    `labels` are those of the version by id, `before` is the last version.
+    """
     with SnapshotRows(snapshot, arranged.columns) as rows:
         groups = _equal(RawReader(snapshot.origin), arranged, rows)
         contradictions = _Contradictions(snapshot.listed)
@@ -52,7 +57,8 @@ def planned_facts(snapshot: Snapshot, arranged: Arranged, before: Dataset | None
             "classes_without_training": _missing(_classes(snapshot, arranged, TRAIN)),
             "classes_without_validation": _missing(_classes(snapshot, arranged, VALIDATION)),
         }
-    return facts | _against(facts, before, snapshot), lines
+    facts |= _against(facts, before, snapshot)
+    return facts | {"classes_unused": _unused(labels, snapshot, facts["classes_gone"])}, lines
 
 
 def _skipped_by_name(snapshot: Snapshot) -> dict[str, Any]:
@@ -165,6 +171,12 @@ def _against(facts: Quality, before: Dataset | None, snapshot: Snapshot) -> Qual
         "classes_new": sorted(set(snapshot.classes) - known),
         "classes_gone": sorted(known - set(snapshot.classes)),
     }
+
+
+def _unused(labels: Sequence[str], snapshot: Snapshot, gone: Sequence[str]) -> list[str]:
+    """Labels that have an id and no image, nor had one in the last version."""
+    told = {*snapshot.classes, *snapshot.box_labels, *gone}
+    return [label for label in labels if label not in told]
 
 
 def _labels_of(dataset: "Dataset") -> set[str]:

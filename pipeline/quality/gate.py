@@ -72,6 +72,7 @@ def notices(quality: Mapping[str, Any]) -> list[str]:
         _ignored_profiles(quality.get("profiles", {}).get("ignored", 0)),
         _classes(quality.get("classes_new"), "new, and got the next ids"),
         _gone(quality.get("classes_gone")),
+        _unused(quality.get("classes_unused")),
         _classes(
             quality.get("classes_without_training"),
             "without training images, so no model can learn them (the split never moves an image for it)",
@@ -244,6 +245,16 @@ def _classes(labels: Sequence[str] | None, words: str) -> str:
 def _gone(labels: Sequence[str] | None) -> str:
     sentence = _classes(labels, "without images now, and kept their ids")
     return f"{sentence}; other images altogether belong under another dataset_name" if sentence else ""
+
+
+def _unused(labels: Sequence[str] | None) -> str:
+    sentence = _classes(labels, "of the label map without an image in this version")
+    return (
+        f"{sentence}; if a build that failed left them, `python -m pipeline labels --release` removes them, but only "
+        "before a dataset is committed with them"
+        if sentence
+        else ""
+    )
 
 
 def _such_as(pairs: Sequence[Sequence[str]]) -> str:
