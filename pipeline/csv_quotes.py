@@ -17,7 +17,9 @@ def require_quotes(file: Path, delimiter: str, encoding: str) -> None:
     """Raise ValueError, naming the line, if a quote in `file` stands where none may."""
     cell = rf'(?:"(?:[^"]|"")*"|[^"{delimiter}\r\n]*)'
     whole = re.compile(rf"{cell}(?:{delimiter}{cell})*\r?\n?")
-    with file.open(encoding=encoding, errors="surrogateescape", newline="\n") as lines:
+    # The mark that Excel puts in front would make the quote behind it a stray one.
+    without_mark = "utf-8-sig" if encoding == "utf-8" else encoding
+    with file.open(encoding=without_mark, errors="surrogateescape", newline="\n") as lines:
         for number, row in _rows_with_quotes(lines):
             if not whole.fullmatch(row):
                 shown = row.partition("\n")[0][:_SHOWN]

@@ -281,6 +281,12 @@ def test_a_label_that_is_not_utf_8_is_refused_unless_its_encoding_is_declared(se
     assert snapshot.classes == {"Löwe": 1, "dogs": 1}
 
 
+def test_the_mark_of_excel_in_front_of_a_quoted_header_is_no_stray_quote(settings: Settings):
+    path = Path(settings.source_uri) / "list.csv"
+    path.write_text('"path","label"\n"cats/000.jpg","cats"\ndogs/000.jpg,dogs\n', encoding="utf-8-sig")
+    assert load_snapshot(take_snapshot(changed(settings, source_uri=str(path)))).listed == 2
+
+
 @pytest.mark.parametrize("encoding", ["utf-16", "cp1252"])
 def test_a_list_of_another_encoding(settings: Settings, encoding: str):
     path = Path(settings.source_uri) / "list.csv"

@@ -57,11 +57,12 @@ def recognises(place: Place) -> bool:
 def list_images(place: Place, settings: Settings) -> Iterator[Found]:
     """The synsets of train/, sorted, with their words where a file has them, then every image.
 
-    No setting changes what is found. Raises SourceError where a list beside the images cannot be understood.
+    Of the settings, `list_encoding` says how the words are encoded. Raises SourceError if a list beside the images
+    cannot be understood.
     """
     prefix = _prefix(place)
     lists = _read_lists(place, prefix)
-    texts = _human_names(place, prefix)
+    texts = _human_names(place, prefix, settings.list_encoding)
     yield Classes(tuple(sorted(lists.classes)), {name: texts[name] for name in lists.classes & texts.keys()})
     for name in FOLDERS:
         if (place / prefix / name).is_dir():
@@ -142,10 +143,23 @@ def _box(synset: str, xmin: str, ymin: str, xmax: str, ymax: str) -> Box:
     return Box(float(xmin), float(ymin), float(xmax), float(ymax), synset)
 
 
-def _human_names(place: Place, prefix: str) -> dict[str, str]:
+def _human_names(place: Place, prefix: str, encoding: str) -> dict[str, str]:
     path = _first_file(place, prefix, HUMAN_NAMES)
-    words = (line.split(maxsplit=1) for line in _lines(path)) if path else ()
+    if path is None:
+        return {}
+    words = (_decoded(line, path, encoding).split(maxsplit=1) for line in _lines(path))
     return {pair[0]: pair[1] for pair in words if len(pair) == 2}
+
+
+def _decoded(line: str, path: Place, encoding: str) -> str:
+    """A line in its encoding: its words are stored, and shown to people."""
+    try:
+        return line.encode("utf-8", "surrogateescape").decode(encoding)
+    except UnicodeDecodeError as error:
+        raise SourceError(
+            f"{path} holds {error.object!r}, which is not {encoding}: save it as UTF-8, or name its encoding in "
+            "list_encoding (latin-1, cp1252, ...)"
+        ) from error
 
 
 def _lines(path: Place) -> Iterator[str]:

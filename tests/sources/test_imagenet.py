@@ -142,3 +142,13 @@ def test_a_list_of_something_else_than_synsets_is_refused(line: str, tmp_path: P
 def test_what_is_recognised(names: list[str], recognised: bool, tmp_path: Path):
     write_images(tmp_path, *names)
     assert recognises(tmp_path) == recognised
+
+
+def test_words_that_are_not_utf_8_are_refused_unless_their_encoding_is_declared(tmp_path: Path):
+    imagenet(tmp_path)
+    (tmp_path / "imagenet_metadata.txt").write_bytes("n01440764\tRöte\n".encode("latin-1"))
+    with pytest.raises(SourceError, match=r"imagenet_metadata\.txt holds .* which is not utf-8.*list_encoding"):
+        found(tmp_path)
+    classes = next(list_images(tmp_path, Settings(list_encoding="latin-1")))
+    assert isinstance(classes, Classes)
+    assert classes.texts[FISH] == "Röte"

@@ -109,3 +109,17 @@ def test_a_file_of_other_variables(tmp_path: Path):
     savemat(tmp_path / "devkit/cars_train_annos.mat", {"other": 1})
     with pytest.raises(SourceError, match="it has no annotations"):
         found(tmp_path)
+
+
+def test_an_image_that_is_annotated_twice_and_not_alike_is_refused(tmp_path: Path):
+    stanford_cars(tmp_path)
+    one, again, other = (
+        (1, 1, 24, 16, 1, "00002.jpg"),
+        (1, 1, 24, 16, 1, "00002.jpg"),
+        (2, 1, 24, 16, 1, "00002.jpg"),
+    )
+    write_annotations(tmp_path / "devkit/cars_train_annos.mat", [one, again])
+    assert [item.key for item in found(tmp_path) if isinstance(item, Listed)].count("cars_train/00002.jpg") == 1
+    write_annotations(tmp_path / "devkit/cars_train_annos.mat", [one, other])
+    with pytest.raises(SourceError, match=r"lists '00002\.jpg' twice, and not alike"):
+        found(tmp_path)
