@@ -225,9 +225,12 @@ def test_the_second_use_of_a_disk_decodes_nothing(
     with disk(tmp_path, dataset) as options:
         trained(published, options, epochs=1)
         validation = validated(published, options)
-    with without_shards(published), disk(tmp_path, dataset) as options:
-        assert_equal(trained(published, options), in_memory)
-        assert_equal(validated(published, options), validation)
+    with disk(tmp_path, dataset) as options:
+        # Opened before: a data set without its shards is refused.
+        batches = training_batches(published, options, epochs=3), validation_batches(published, options)
+        with without_shards(published):
+            assert_equal(list(batches[0].as_numpy_iterator()), in_memory)
+            assert_equal(list(batches[1].as_numpy_iterator()), validation)
 
 
 @pytest.mark.parametrize("choice", ["memory", "disk"])
