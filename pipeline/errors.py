@@ -61,6 +61,10 @@ class StorageError(TenfoldError):
     """A bucket did not answer within the time given to retries, or sent damaged bytes again. A later try may work."""
 
 
+class FileSystemError(TenfoldError):
+    """A file system failed in a way that may pass, and several tries in place did not help. A later try may work."""
+
+
 def words_of(error: TenfoldError) -> dict[str, str]:
     """What another process needs to raise the same error."""
     return {"kind": type(error).__name__, "message": str(error)}

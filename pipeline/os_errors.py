@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
-from pipeline.errors import StorageError
+from pipeline.errors import FileSystemError
 
 Result = TypeVar("Result")
 Cause = Literal["absent", "forbidden", "content", "transient"]
@@ -35,7 +35,7 @@ def cause_of(error: OSError) -> Cause:
 def retried(work: Callable[[], Result], what: object) -> Result:
     """Return what `work` returns; try again, after pauses, while its error may be transient.
 
-    `what` names the file or folder if the error does not. Raises StorageError if all tries fail, and any OSError of
+    `what` names the file or folder if the error does not. Raises FileSystemError if all tries fail, and any OSError of
     another cause as it is.
     """
     for pause_s in (*PAUSES_S, None):
@@ -46,7 +46,7 @@ def retried(work: Callable[[], Result], what: object) -> Result:
                 raise
             if pause_s is None:
                 named, words = error.filename or what, error.strerror or error
-                raise StorageError(
+                raise FileSystemError(
                     f"{named} could not be read in {len(PAUSES_S) + 1} tries ({words}): look at the file system, and "
                     "run again"
                 ) from error

@@ -101,7 +101,7 @@ def key_bytes(key: str) -> bytes:
 def read_raw(root: str, key: str, size: int) -> bytes:
     """The bytes of one raw image below the folder `root`, which should be `size`; one more where it has grown.
 
-    Raises SourceError if it is gone or may not be read, and StorageError if the file system fails again and again.
+    Raises SourceError if it is gone or may not be read, and FileSystemError if the file system fails again and again.
     """
     path = key if key.startswith("/") else f"{root}/{key}"
     try:

@@ -15,7 +15,7 @@ from pipeline import os_errors, raw
 from pipeline.build import build
 from pipeline.config import Settings, settings_from
 from pipeline.dataset import load
-from pipeline.errors import BadInput, GateError, SourceError, StorageError
+from pipeline.errors import BadInput, FileSystemError, GateError, SourceError
 from pipeline.extract import take_snapshot
 from pipeline.quality.gate import notices
 from pipeline.snapshot import load_snapshot
@@ -184,7 +184,7 @@ def test_an_error_that_stays_fails_the_task_so_that_airflow_retries_it(
     settings: Settings, failing: Callable[[Fail], None], number: int, ending: str
 ):
     failing(lambda path: number if path.endswith(ending) else 0)
-    with pytest.raises(StorageError, match=rf"{ending} could not be read in 3 tries") as caught:
+    with pytest.raises(FileSystemError, match=rf"{ending} could not be read in 3 tries") as caught:
         take_snapshot(settings)
     assert not isinstance(caught.value, BadInput)
 
@@ -201,7 +201,7 @@ def test_a_missing_right_is_an_error_that_names_what_cannot_be_read(
 def test_in_a_list_too(settings: Settings, tmp_path: Path, failing: Callable[[Fail], None]):
     listed = listing(settings, tmp_path)
     failing(lambda path: errno.EIO if path.endswith("/dogs/003.jpg") else 0)
-    with pytest.raises(StorageError, match=r"003\.jpg could not be read"):
+    with pytest.raises(FileSystemError, match=r"003\.jpg could not be read"):
         take_snapshot(changed(settings, source_uri=str(listed)))
 
 
@@ -212,24 +212,37 @@ def listing(settings: Settings, folder: Path) -> Path:
     return folder / "list.csv"
 
 
-def test_a_folder_without_rights_is_named_to_a_user_who_is_not_root(settings: Settings):
-    """In a process of another user: root may read everything."""
+def listed_by_nobody(source: Path) -> str:
+    """What listing a source prints in a process of the user nobody: root may read everything."""
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
-    dogs = Path(settings.source_uri) / "dogs"
-    for folder in (*Path(settings.source_uri).parents, Path(settings.source_uri)):
-        if folder.is_relative_to("/tmp/pytest-of-root") or folder == Path("/tmp/pytest-of-root"):
+    for folder in (source, *source.parents):
+        if folder.owner() == "root" and folder.is_relative_to("/tmp") and folder != Path("/tmp"):
             folder.chmod(0o755)
-    dogs.chmod(0o700)
     code = (
         "import os, sys; from pathlib import Path\n"
         "from pipeline.config import Settings; from pipeline.sources import folder\n"
         "os.setuid(65534)\n"
-        "list(folder.list_images(Path(sys.argv[1]), Settings()))"
+        "print(*folder.list_images(Path(sys.argv[1]), Settings()), sep='\\n')"
     )
-    command = [sys.executable, "-c", code, settings.source_uri]
+    command = [sys.executable, "-c", code, str(source)]
     ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert f"{dogs} cannot be read (Permission denied)" in ended.stderr
+    return ended.stdout + ended.stderr
+
+
+def test_a_folder_without_rights_is_named_to_a_user_who_is_not_root(settings: Settings):
+    dogs = Path(settings.source_uri) / "dogs"
+    dogs.chmod(0o700)
+    assert f"{dogs} cannot be read (Permission denied)" in listed_by_nobody(Path(settings.source_uri))
+
+
+@pytest.mark.parametrize("name", ["lost+found", ".Trash-0"])
+def test_a_folder_of_the_system_that_may_not_be_read_stops_nothing(settings: Settings, name: str):
+    hidden = Path(settings.source_uri) / name
+    hidden.mkdir(mode=0o700)
+    printed = listed_by_nobody(Path(settings.source_uri))
+    assert f"Skipped(key='{name}', reason='hidden')" in printed
+    assert printed.count("Listed(") == 24
 
 
 # --- lists ------------------------------------------------------------------------------------------------------------

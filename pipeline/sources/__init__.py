@@ -113,8 +113,8 @@ def _status(place: Place) -> os.stat_result | ObjectStat:
 def measure(place: Place) -> Measured:
     """What is known of a file or object; its size is MISSING where there is none, or no regular one.
 
-    Raises SourceError if the administrator or the file system does not allow to read it, and StorageError if the file
-    system fails again and again: that does not mean that there is no such file.
+    Raises SourceError if the administrator or the file system does not allow to read it, and FileSystemError if the
+    file system fails again and again: that does not mean that there is no such file.
     """
     try:
         require_source(place)

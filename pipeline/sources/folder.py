@@ -19,9 +19,11 @@ from pipeline.quality.rejection import READ_SUFFIXES, UNREAD_SUFFIXES, suffix_of
 from pipeline.sources import Found, Listed, Skipped, measured
 from pipeline.storage import ObjectStat, Place
 
+HIDDEN = "hidden"
 NOT_BY_NAME = "not an image by its name"
 """Why most files are skipped. They are counted by suffix, since a suffix that is missing here would lose images."""
-_SYSTEM_FILES = frozenset({"thumbs.db", "desktop.ini"})
+_SYSTEM_FILES = frozenset({"thumbs.db", "desktop.ini", "lost+found"})
+"""Names in lower case that systems put beside images. Only root may read lost+found, which every ext4 disk has."""
 _MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"II*\0", b"MM\0*")
 """How images begin whose files may have no suffix; WebP, AVIF and HEIC are known by bytes behind their length."""
 _MAGIC_BYTES = 12
@@ -81,9 +83,8 @@ def why_no_image(key: str) -> str:
 
     A file without a suffix is one: `walk` has looked into it.
     """
-    parts = key.split("/")
-    if any(part.startswith(".") for part in parts) or parts[-1].lower() in _SYSTEM_FILES:
-        return "hidden"
+    if any(part.startswith(".") or part.lower() in _SYSTEM_FILES for part in key.split("/")):
+        return HIDDEN
     suffix = suffix_of(key)
     return "" if not suffix or suffix in READ_SUFFIXES or suffix in UNREAD_SUFFIXES else NOT_BY_NAME
 
@@ -138,7 +139,9 @@ def _walk(folder: Path, prefix: str, above: frozenset[tuple[int, int]]) -> Itera
         status = retried(folder.stat, folder)
         entries = retried(partial(_entries, folder), folder)
     except OSError as error:
-        yield Skipped(prefix.rstrip("/"), _why_absent(error, folder))
+        key = prefix.rstrip("/")
+        is_hidden = why_no_image(key) == HIDDEN
+        yield Skipped(key, HIDDEN if is_hidden else _why_absent(error, folder))
         return
     identity = (status.st_dev, status.st_ino)
     if identity in above:

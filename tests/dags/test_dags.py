@@ -142,7 +142,7 @@ def test_every_task_is_retried_by_the_kind_of_its_error(dags: dict[str, Any], da
         for passing in (errors.Preempted(), errors.OutOfMemory(), errors.StorageError(), errors.ServerLost()):
             decision = task.retry_policy.evaluate(passing, 1, 2)
             assert (decision.action, decision.retry_delay) == (RetryAction.RETRY, timedelta(0))
-        for unknown in (OSError(), errors.TrainingError()):
+        for unknown in (OSError(), errors.TrainingError(), errors.FileSystemError()):  # after a delay
             assert task.retry_policy.evaluate(unknown, 1, 2).action == RetryAction.DEFAULT
 
 
