@@ -55,7 +55,8 @@ test: env-dev ## the tests a person needs (minutes)
 	$(VENV_PYTHON) -m pytest -n 2 --dist loadfile -m "not long"
 
 test-long: env-dev ## the rest of the tests
-	$(VENV_PYTHON) -m pytest -n 2 --dist loadfile -m long
+	$(VENV_PYTHON) -m pytest -n 2 --dist loadfile -m "long and not alone"
+	$(VENV_PYTHON) -m pytest -m "long and alone"
 
 check: env-dev ## linter, format and types
 	.venv/bin/ruff check .

@@ -10,7 +10,8 @@ import pytest
 from pipeline.monitor.verdict import Limit
 from tests.monitor.jobs import STEP_S, ahead, decoded, every, job, pausing
 
-pytestmark = pytest.mark.long
+# Alone: other tests beside them would be the other programs that these jobs must not have.
+pytestmark = [pytest.mark.long, pytest.mark.alone]
 LONG_STEP_S = 0.05
 TEN_TIMES = pytest.mark.parametrize("time", range(10))
 

@@ -60,7 +60,7 @@ def as_trained(exported: Path, folder: Path, settings: Settings) -> dict[str, np
 
 @pytest.mark.parametrize("prepare", ["keep", pytest.param("raw", marks=pytest.mark.long)])
 def test_it_says_what_the_evaluation_of_a_training_says(exported: Path, published: Path, tmp_path: Path, prepare: str):
-    folder = of_source(published, tmp_path, prepare=prepare, prepare_size=16, seed=3)
+    folder = of_source(published, tmp_path, prepare=prepare, prepare_size=16, split_seed=3)
     found = evaluate_exported(exported / "export", folder)
     expected = as_trained(exported, folder, SETTINGS)
     assert len(found.label) == datasets.load(folder).splits["validation"].examples
@@ -83,7 +83,7 @@ def test_the_champion_is_evaluated_on_the_images_of_a_new_version(
     """In a process of its own, as from a task. The challenger answers every image wrong."""
     workspace = tmp_path / "w"
     old = shutil.copytree(exported, workspace / "runs" / "old" / "key")
-    folder = of_source(published, workspace, seed=3)
+    folder = of_source(published, workspace, split_seed=3)
     new = shutil.copytree(exported, workspace / "runs" / "new" / "key")
     about = json.loads((new / "export" / "about.json").read_text())
     version = datasets.load(folder).version
