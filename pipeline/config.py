@@ -313,7 +313,7 @@ class Settings(BaseModel):
         256.0,
         title="Largest file",
         gt=0,
-        le=100_000,
+        le=2000,  # a record holds no more
         json_schema_extra=SHARDS,
         description="A file of more megabytes is rejected from the listing, and no byte of it is read.",
     )

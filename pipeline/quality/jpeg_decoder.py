@@ -15,6 +15,7 @@ _HARMLESS = (
     "Warning: unknown JFIF revision number",
     "Unknown Adobe color transform",
     "Corrupt JPEG data: bad ICC marker",
+    "Invalid SOS parameters for sequential JPEG",  # photographs of Samsung phones
 )
 """Beginnings of warnings that leave every pixel as it is."""
 _UNSUPPORTED = ("Could not determine subsampling", "Unsupported")

@@ -81,6 +81,14 @@ def test_what_the_decoder_does_not_support_is_left_to_pillow():
     assert luminance(bytes(odd), 1) is None
 
 
+def test_photographs_of_phones_with_odd_scan_parameters_pass():
+    """Samsung's baseline files say that their scan ends at coefficient 0 instead of 63."""
+    odd = bytearray(photograph())
+    scan = odd.index(b"\xff\xda")
+    odd[scan + 2 + int.from_bytes(odd[scan + 2 : scan + 4], "big") - 2] = 0
+    assert isinstance(examine(bytes(odd), Rules()), UsableImage)
+
+
 def test_the_gray_image_has_the_side_that_was_asked_for():
     for side, shorter in ((1, 38), (64, 75), (300, 300)):
         gray = luminance(photograph(), side)
