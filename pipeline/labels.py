@@ -286,6 +286,7 @@ def _write_next(folder: Place, state: LabelMap) -> None:
     del content["number"]
     with storage.write_new(_path(folder, state.number + 1)) as file:
         file.write(json.dumps(content, indent=0).encode("ascii"))
+    storage.sync(_path(folder, state.number + 1))  # a dataset that relies on these ids must not outlive them
 
 
 def _up_to_last(labels: Sequence[str], needed: Sequence[str]) -> list[str]:

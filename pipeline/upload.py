@@ -13,7 +13,7 @@ from typing import Any
 
 from pipeline import storage
 from pipeline.config import Settings
-from pipeline.content_hashes import HASHES
+from pipeline.content_hashes import HASH_BYTES, HASHES
 from pipeline.dataset import ASKERS, REJECTED, Dataset, Shard, Split, file_facts, is_committed, last_version, load, save
 from pipeline.errors import ConflictError, DatasetError, SourceError
 from pipeline.labels import claim_labels
@@ -150,6 +150,9 @@ def _hashes(plan: Plan, results: Sequence[ShardResult]) -> bytes:
     shards = (result.name for result in results)
     joined = io.BytesIO()  # b"".join would hold them twice
     joined.writelines(ordered_map(partial(load_hashes, place_of(plan.ranges[0])), shards, ASKERS))
+    examples = sum(result.examples for result in results)
+    if joined.tell() != examples * HASH_BYTES:  # a power loss may have cut one, and windows would mix up the others
+        raise DatasetError(f"the content hashes of {plan.version} are not whole: run the shard stage again")
     return joined.getvalue()
 
 
