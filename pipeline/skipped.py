@@ -1,6 +1,6 @@
-"""Files that a listing passed over: counted by reason and by suffix, and named in a file.
+"""Files that a listing skips: they are counted by reason and by suffix, and listed in a file.
 
-Nothing decides by a list of suffixes without being seen: a suffix that is missing from it would lose images.
+A list of suffixes decides which files are images. If a suffix is missing from it, these counts make the loss visible.
 """
 
 import json
@@ -13,16 +13,16 @@ from pipeline.sources import Skipped
 from pipeline.sources.folder import NOT_BY_NAME
 
 SKIPPED = "skipped.jsonl"
-"""File beside `dataset.json` that names the files that were skipped."""
+"""The file beside `dataset.json` that lists the skipped files."""
 MAX_NAMES = 100_000
-"""Files that are named. All are counted; a source may hold millions of them."""
+"""Maximum number of files that are listed. All are counted; a source may hold millions of them."""
 MAX_SUFFIXES = 1000
-"""Suffixes that are counted apart. Files that are numbered by their suffix have millions of them."""
+"""Maximum number of suffixes that are counted separately. Files whose suffix is a number can have millions of them."""
 _OTHERS = "others"
 
 
 class SkippedFiles:
-    """Counts files that are skipped, and writes their names into a file."""
+    """Counts skipped files, and writes their names into a file."""
 
     def __init__(self, names: IO[bytes]) -> None:
         self._names = names
@@ -30,7 +30,7 @@ class SkippedFiles:
         self._suffixes: Counter[str] = Counter()
 
     def add(self, item: Skipped) -> None:
-        """Count one file, and name it: a line of JSON with `path` and `reason`."""
+        """Count one file, and write a line of JSON with its `path` and `reason`."""
         if self._reasons.total() < MAX_NAMES:
             self._names.write(json.dumps({"path": item.key, "reason": item.reason}).encode("ascii") + b"\n")
         self._reasons[item.reason] += 1
@@ -41,16 +41,16 @@ class SkippedFiles:
 
     @property
     def reasons(self) -> dict[str, int]:
-        """Files by the reason why they are skipped, ordered by reason."""
+        """Number of skipped files by reason, ordered by reason."""
         return dict(sorted(self._reasons.items()))
 
     @property
     def suffixes(self) -> dict[str, int]:
-        """Files that are no images by their names, by suffix, the most frequent first."""
+        """Number of files that were skipped because of their suffix, by suffix, the most frequent first."""
         return dict(sorted(self._suffixes.items(), key=lambda item: (-item[1], item[0])))
 
 
 def in_words(suffixes: Mapping[str, int], most: int = 5) -> str:
-    """Suffixes and their counts in a few words, such as ".txt 90, .xml 10"."""
+    """Return suffixes and their counts as text, such as ".txt 90, .xml 10"."""
     shown = ", ".join(f"{suffix} {count}" for suffix, count in list(suffixes.items())[:most])
     return shown + (f" and {len(suffixes) - most} more" if len(suffixes) > most else "")

@@ -88,7 +88,9 @@ def test_the_same_picture_under_two_labels_is_a_contradiction(contradictory: Set
         [["a"], ["b"]],
         [["a"], ["a"]],
     ]
-    assert load(folder).quality["findings"][0].startswith("2 of 18 (11.1%) images are equal to one with other labels")
+    assert (
+        load(folder).quality["findings"][0].startswith("2 of 18 (11.1%) images are equal to one with different labels")
+    )
     card = (folder / "card.html").read_text()
     assert "Equal images with different labels" in card
     assert "b/same.jpg (b)" in card

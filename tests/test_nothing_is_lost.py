@@ -9,17 +9,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from pipeline import os_errors, raw
+from pipeline import os_errors, raw, storage
 from pipeline.build import build
 from pipeline.config import Settings, settings_from
 from pipeline.dataset import load
 from pipeline.errors import BadInput, FileSystemError, GateError, SourceError
 from pipeline.extract import take_snapshot
 from pipeline.quality.gate import notices
-from pipeline.snapshot import load_snapshot
-from tests.conftest import jpeg
+from pipeline.snapshot import load_columns, load_snapshot
+from pipeline.sources import Found, Listed, Skipped, folder
+from tests.conftest import MakeImages, jpeg
 from tests.test_build import changed
 
 ROOT = Path(__file__).parents[1]
@@ -50,10 +52,27 @@ def test_a_jpeg_by_any_name_is_an_image(settings: Settings, suffix: str):
 @pytest.mark.parametrize("suffix", [".heic", ".JXL", ".jp2", ".svg", ".cr2", ".nef", ".dng"])
 def test_an_image_of_a_kind_that_is_not_read_is_rejected_by_name(settings: Settings, suffix: str):
     (Path(settings.source_uri) / "cats" / f"photo{suffix}").write_bytes(b"anything")
-    words = f"{suffix.lower()} images are not read"
+    words = f"{suffix.lower()} images are not supported"
     assert rejected(settings) == {f"cats/photo{suffix}": (words, "convert it to JPEG or PNG")}
     with pytest.raises(GateError, match=r"1 of 25 \(4%\) images were rejected"):
         build(changed(settings, max_rejected_fraction=0))
+
+
+def test_unread_files_of_one_size_are_no_group(settings: Settings):
+    """They have no CRC32C. As one group they went to one side of the split together."""
+    for number in range(30):
+        (Path(settings.source_uri) / "cats" / f"{number}.heic").write_bytes(b"same size" + bytes([number]))
+    columns = load_columns(load_snapshot(take_snapshot(settings)))
+    assert len(set(columns["group"].tolist())) == 54
+
+
+def test_a_source_of_nothing_but_unread_files_says_so(make_images: MakeImages, settings: Settings):
+    for path in Path(settings.source_uri).rglob("*.jpg"):
+        path.rename(path.with_suffix(".heic"))
+    with pytest.raises(
+        SourceError, match=r"24 of 24 images were rejected, 24 of them because '\.heic images are not supported'; mend"
+    ):
+        build(settings)
 
 
 def test_not_a_byte_of_what_is_not_read_is_read(settings: Settings, monkeypatch: pytest.MonkeyPatch):
@@ -76,8 +95,8 @@ def test_other_files_are_named_and_counted_by_suffix(settings: Settings):
     assert quality["skipped_by_name"] == {"files": 6, "of": 30, "suffixes": {".txt": 5, "no suffix": 1}}
     told = [sentence for sentence in notices(quality) if "skipped" in sentence]
     assert told == [
-        "6 of 30 (20%) files were skipped because their names do not end as an image (.txt 5, no suffix 1): if they "
-        "are images, convert them to JPEG or PNG; skipped.jsonl names them"
+        "6 of 30 (20%) files were skipped because their suffix is not that of an image format (.txt 5, no suffix 1): "
+        "if they are images, convert them to JPEG or PNG; skipped.jsonl lists them"
     ]
     rows = list(map(json.loads, (folder / "skipped.jsonl").read_text().splitlines()))
     assert len(rows) == 7
@@ -85,6 +104,18 @@ def test_other_files_are_named_and_counted_by_suffix(settings: Settings):
     card = (folder / "card.html").read_text()
     assert "Skipped files" in card
     assert "cats/0.txt" in card
+
+
+def test_more_files_that_are_skipped_make_no_new_version_and_a_warning(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+):
+    first = build(settings)
+    caplog.clear()
+    for number in range(12):
+        (Path(settings.source_uri) / "cats" / f"{number}.txt").write_bytes(b"words")
+    again = build(settings)
+    assert (again["version"], again["already_complete"]) == (first["version"], True)
+    assert "12 of 36 (33.3%) files were skipped because their suffix" in caplog.text
 
 
 def test_a_few_other_files_are_no_warning(settings: Settings):
@@ -108,7 +139,7 @@ def test_a_file_that_is_too_large_is_rejected_from_the_listing(settings: Setting
     path = Path(settings.source_uri) / "cats" / "huge.jpg"
     with path.open("wb") as file:
         file.truncate(3_000_000_000)  # takes no room, and would take minutes and memory to read
-    reason = "its 3,000.0 MB are more than 256 MB"
+    reason = "the file has 3,000.0 MB, more than 256 MB"
     assert rejected(settings) == {"cats/huge.jpg": (reason, "shrink it, or raise max_file_megabytes")}
 
 
@@ -184,7 +215,7 @@ def test_an_error_that_stays_fails_the_task_so_that_airflow_retries_it(
     settings: Settings, failing: Callable[[Fail], None], number: int, ending: str
 ):
     failing(lambda path: number if path.endswith(ending) else 0)
-    with pytest.raises(FileSystemError, match=rf"{ending} could not be read in 3 tries") as caught:
+    with pytest.raises(FileSystemError, match=rf"{ending} could not be used in 3 tries") as caught:
         take_snapshot(settings)
     assert not isinstance(caught.value, BadInput)
 
@@ -201,7 +232,7 @@ def test_a_missing_right_is_an_error_that_names_what_cannot_be_read(
 def test_in_a_list_too(settings: Settings, tmp_path: Path, failing: Callable[[Fail], None]):
     listed = listing(settings, tmp_path)
     failing(lambda path: errno.EIO if path.endswith("/dogs/003.jpg") else 0)
-    with pytest.raises(FileSystemError, match=r"003\.jpg could not be read"):
+    with pytest.raises(FileSystemError, match=r"003\.jpg could not be used"):
         take_snapshot(changed(settings, source_uri=str(listed)))
 
 
@@ -216,9 +247,9 @@ def listed_by_nobody(source: Path) -> str:
     """What listing a source prints in a process of the user nobody: root may read everything."""
     if os.geteuid() != 0:
         pytest.skip("only root can become another user")
-    for folder in (source, *source.parents):
-        if folder.owner() == "root" and folder.is_relative_to("/tmp") and folder != Path("/tmp"):
-            folder.chmod(0o755)
+    for above in (source, *source.parents):
+        if above.owner() == "root" and above.is_relative_to("/tmp") and above != Path("/tmp"):
+            above.chmod(0o755)
     code = (
         "import os, sys; from pathlib import Path\n"
         "from pipeline.config import Settings; from pipeline.sources import folder\n"
@@ -245,7 +276,66 @@ def test_a_folder_of_the_system_that_may_not_be_read_stops_nothing(settings: Set
     assert printed.count("Listed(") == 24
 
 
+def list_while(source: Path, key: str, change: Callable[[], object]) -> list[Found]:
+    """List a folder, and change it when `key` was found."""
+    found = []
+    for each in folder.list_images(source, Settings()):
+        found.append(each)
+        if each.key == key:
+            change()
+    return found
+
+
+@pytest.mark.parametrize(("key", "name"), [("cats/000.jpg", "dogs"), ("dogs/000.jpg", "dogs/003.jpg")])
+def test_what_vanishes_while_it_is_listed_is_an_error_that_airflow_retries(settings: Settings, key: str, name: str):
+    source = Path(settings.source_uri)
+    with pytest.raises(FileSystemError, match=rf"/{name} vanished while it was listed .*: run again") as caught:
+        list_while(source, key, lambda: (source / name).rename(source.parent / "elsewhere"))
+    assert not isinstance(caught.value, BadInput)
+
+
+def test_a_temporary_file_that_vanishes_while_it_is_listed_stops_nothing(settings: Settings):
+    source = Path(settings.source_uri)
+    temporary = source / "dogs" / "004.jpg.part"
+    temporary.touch()
+    found = list_while(source, "dogs/000.jpg", temporary.unlink)
+    assert sum(isinstance(each, Listed) for each in found) == 24
+    assert Skipped("dogs/004.jpg.part", "not an image by its name") in found
+
+
+def test_the_folder_of_lost_files_beside_one_split_is_no_split(settings: Settings, tmp_path: Path):
+    source = tmp_path / "disk"
+    source.mkdir()
+    (source / "lost+found").mkdir()
+    Path(settings.source_uri).rename(source / "train")
+    classes = load_snapshot(take_snapshot(changed(settings, source_uri=str(source)))).classes
+    assert classes == {"cats": 8, "dogs": 8, "eels": 8}
+
+
 # --- lists ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("failure", "raised"),
+    [
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), FileSystemError),
+        (OSError(errno.EIO, os.strerror(errno.EIO)), FileSystemError),
+        (pa.ArrowMemoryError("malloc of size 64 failed"), MemoryError),
+        (pa.ArrowInvalid("CSV parse error"), SourceError),
+    ],
+)
+def test_only_the_list_itself_is_called_bad_input(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception, raised: type[Exception]
+):
+    """The disk that a list in a bucket is copied to may be full, and Arrow may get no memory."""
+
+    def failing_copy(place: Path) -> Path:
+        raise failure
+
+    listed = listing(settings, tmp_path)
+    monkeypatch.setattr(storage, "local_copy", failing_copy)
+    with pytest.raises(raised):
+        take_snapshot(changed(settings, source_uri=str(listed)))
 
 
 def test_a_list_whose_files_are_all_missing_says_so(settings: Settings, tmp_path: Path):
@@ -282,6 +372,16 @@ def test_a_quoted_field_may_hold_commas_quotes_and_lines(settings: Settings):
     path.write_bytes(rows.encode())
     snapshot = load_snapshot(take_snapshot(changed(settings, source_uri=str(path))))
     assert (snapshot.listed, snapshot.classes) == (2, {"cats": 1, "dogs": 1})
+
+
+@pytest.mark.parametrize("end", ["\r", "\n", "\r\n"])
+def test_a_line_may_end_as_on_any_system(settings: Settings, end: str):
+    path = Path(settings.source_uri) / "list.csv"
+    path.write_bytes(end.join(["path,label", '"cats/000.jpg","cats"', '"dogs/000.jpg",dogs', ""]).encode())
+    assert load_snapshot(take_snapshot(changed(settings, source_uri=str(path)))).listed == 2
+    path.write_bytes(end.join(["path,label", 'cats/000.jpg,"cats', 'dogs/000.jpg,"dogs', ""]).encode())
+    with pytest.raises(SourceError, match=r"line 2 has a quote"):
+        take_snapshot(changed(settings, source_uri=str(path)))
 
 
 def test_a_label_that_is_not_utf_8_is_refused_unless_its_encoding_is_declared(settings: Settings):

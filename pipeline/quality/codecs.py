@@ -8,7 +8,7 @@ from PIL import features
 _LIBRARIES = ("libjpeg_turbo", "zlib", "zlib_ng", "libtiff", "webp", "avif", "littlecms2")
 """Libraries of Pillow that decide which images are rejected, or which bytes a converted image gets.
 
-A wheel brings its own; a distribution's Pillow uses those of the system, and may lack one.
+A wheel contains its own libraries. The Pillow of a distribution uses the libraries of the system, and may lack some.
 """
 
 

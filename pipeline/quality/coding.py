@@ -1,4 +1,4 @@
-"""How the bytes of a file are coded, as far as Pillow does not say it: lossless or not, and what nobody here reads.
+"""Facts about the coding of a file that Pillow does not give: whether it is lossless, and why it is unreadable.
 
 Sources: ITU T.81 annex B (JPEG), ITU T.87 (JPEG-LS), RFC 9649 (WebP).
 """
@@ -11,8 +11,9 @@ from PIL import Image
 
 JPEG_MAGIC, _TIFF_MAGICS = b"\xff\xd8\xff", (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _LOSSLESS, _JPEG_LS, _SCAN = (0xC3, 0xC7, 0xCB, 0xCF), 0xF7, 0xDA
-_NOT_FRAMES = (0xC4, 0xC8, 0xCC)  # tables, reserved and arithmetic conditioning, amid the codes of frames
+_NOT_FRAMES = (0xC4, 0xC8, 0xCC)  # tables, reserved and arithmetic conditioning, which lie between the codes of frames
 _ALONE = (0x01, *range(0xD0, 0xD8))  # markers without a length
+_GZIP = b"\x1f\x8b\x08"
 _CONVERT = "convert it to JPEG or PNG"
 _OTHER_FORMATS = {
     b"\0\0\0\x0cjP  ": "JPEG 2000",
@@ -24,11 +25,11 @@ _HEIF_BRANDS = (b"heic", b"heix", b"hevc", b"heim", b"heis", b"hevx", b"mif1", b
 
 
 class Coding(NamedTuple):
-    """How a file was coded: what decides how its pixels are encoded again."""
+    """How a file is coded. This decides how its pixels are encoded again."""
 
     is_lossless: bool
     has_full_chroma: bool
-    """Whether color has as many samples as brightness, in one direction at least."""
+    """Whether color has as many samples as brightness in at least one direction."""
     profile: bytes
     """The ICC profile; empty if there is none."""
 
@@ -40,7 +41,7 @@ class _Frame(NamedTuple):
 
 
 def is_lossless(form: str, encoded: bytes) -> bool:
-    """Whether a file of a format that is mostly lossy holds exact pixels; of other formats all do."""
+    """Return whether a file holds exact pixels. Files of other formats than JPEG, WebP and AVIF always do."""
     if form == "WEBP":
         return b"VP8L" in _webp_images(encoded)
     if form == "JPEG":
@@ -50,7 +51,10 @@ def is_lossless(form: str, encoded: bytes) -> bool:
 
 
 def has_full_chroma(image: Image.Image) -> bool:
-    """Whether a lossy image has more samples of color than a half across and down leaves; also if unknown (AVIF)."""
+    """Return whether a lossy image has more color samples than at half resolution in both directions.
+
+    True if it is unknown (AVIF).
+    """
     if image.format == "WEBP":
         return False
     layers = getattr(image, "layer", ())  # of a JPEG: number, samples across and down, table
@@ -60,9 +64,11 @@ def has_full_chroma(image: Image.Image) -> bool:
 
 
 def why_unreadable(encoded: bytes) -> tuple[str, str] | None:
-    """Why no decoder here reads a file that is an image all the same, and what to do; None if it seems to be none."""
+    """Return the reason why no decoder reads this image, and advice; None if the file does not seem to be an image."""
     if encoded.startswith(JPEG_MAGIC):
         return _why_unreadable_jpeg(_jpeg_frame(encoded))
+    if encoded.startswith(_GZIP):
+        return "it is compressed with gzip", "store it as it is, without compression or Content-Encoding"
     for magic, name in _OTHER_FORMATS.items():
         if encoded.startswith(magic):
             return f"{name} is not supported", _CONVERT
@@ -86,7 +92,7 @@ def _why_unreadable_jpeg(frame: _Frame | None) -> tuple[str, str] | None:
 
 
 def _jpeg_frame(encoded: bytes) -> _Frame | None:
-    """The first frame of a JPEG, by the segments in front of it; None if one of them is damaged."""
+    """Return the first frame of a JPEG; None if a segment before it is damaged."""
     offset = 2
     while offset + 9 <= len(encoded) and encoded[offset] == 0xFF:
         code = encoded[offset + 1]
@@ -100,11 +106,11 @@ def _jpeg_frame(encoded: bytes) -> _Frame | None:
 
 
 def _webp_images(encoded: bytes) -> Iterator[bytes]:
-    """The codes of the bitstreams in a WebP: VP8 (lossy) or VP8L, of an animation that of its first frame."""
+    """Yield the code of the first bitstream of a WebP, in an animation of its first frame: VP8 (lossy) or VP8L."""
     offset = 12
     while offset + 8 <= len(encoded):
         code, size = struct.unpack_from("<4sI", encoded, offset)
-        if code == b"ANMF":  # a frame: 16 bytes of its place, then chunks of its own
+        if code == b"ANMF":  # an animation frame: 16 bytes of header, then its own chunks
             offset += 8 + 16
             continue
         if code in (b"VP8 ", b"VP8L"):

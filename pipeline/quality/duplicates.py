@@ -27,11 +27,11 @@ _LARGE_RUN = 2048
 
 
 def candidates(sizes: NDArray[np.int64], crcs: NDArray[np.uint32]) -> list[Group]:
-    """Groups of images of equal size in bytes and CRC32C; empty ones, and those without a CRC32C (0), are in none.
+    """Return groups of images with equal size in bytes and CRC32C. Empty images and those without CRC32C are left out.
 
     By one sort: 10 million images take seconds.
     """
-    # A file that was not read has no CRC32C. Of the others one in four billion has 0, and is not compared.
+    # A file that was not read has no CRC32C. One in four billion other files has a CRC32C of 0, and is not compared.
     present = np.flatnonzero((sizes > 0) & (crcs != 0))
     order = present[np.lexsort((crcs[present], sizes[present]))]
     same = (sizes[order][1:] == sizes[order][:-1]) & (crcs[order][1:] == crcs[order][:-1])
@@ -41,7 +41,7 @@ def candidates(sizes: NDArray[np.int64], crcs: NDArray[np.uint32]) -> list[Group
 def confirm(groups: Iterable[Group], read: Callable[[int], bytes], size_of: Callable[[int], int]) -> list[Group]:
     """What is left of `groups` when images stay together by the xxHash (XXH3, 128 bits) of what `read` returns.
 
-    `size_of` returns how many bytes that are.
+    `size_of` returns the number of these bytes.
 
     Several threads call `read`; what it raises ends the search.
     """

@@ -2,11 +2,11 @@
 
 Training must never meet a foreign byte: any InvalidArgumentError in a `map` ends the epoch, and TensorFlow ignores
 EXIF rotation and color profiles, and cannot decode several formats at all. A JPEG or PNG that is 8-bit RGB or gray, in
-sRGB, upright and sound keeps its bytes; of anything else the pixels are encoded anew, once.
+sRGB, upright and undamaged keeps its bytes. The pixels of any other image are encoded again, once.
 
-`strict` decodes every JPEG with a decoder that refuses what libjpeg warns of (jpeg_decoder.py). `header` decodes
-nothing of a file that keeps its bytes, and leaves damage in its body to training: it is for collections that are known
-to be sound.
+`strict` decodes every JPEG with a decoder that rejects a file if libjpeg gives a warning (jpeg_decoder.py). `header`
+does not decode a file that keeps its bytes, so training may find damage in its body. `header` is for collections that
+are known to be undamaged.
 """
 
 import io
@@ -25,7 +25,7 @@ from pipeline.quality.header import JPEG_END, Header, before_scan, read_header, 
 from pipeline.quality.prepare import Crop, Form, ProfileUse
 from pipeline.quality.profiles import UNREADABLE
 from pipeline.quality.rejection import READ_SUFFIXES, Rejection
-from pipeline.quality.wellformed import is_whole_jpeg, is_whole_png
+from pipeline.quality.wellformed import has_sound_pixels, is_whole_jpeg, is_whole_png
 from pipeline.sources import Box
 
 READABLE = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "AVIF")
@@ -58,7 +58,7 @@ class Rules:
 
 
 class UsableImage(NamedTuple):
-    """An 8-bit image in sRGB or gray, upright: a JPEG or PNG, or its RGB pixels. `height` and `width` are in pixels."""
+    """An upright 8-bit image in sRGB or gray, as JPEG, PNG or RGB pixels. `height` and `width` are in pixels."""
 
     encoded: bytes
     """For RAW height x width x 3 bytes, row by row."""
@@ -126,7 +126,7 @@ def _for_pillow(encoded: bytes, header: Header | None) -> bytes:
 
 @contextmanager
 def _our_pixel_limit() -> Iterator[None]:
-    """Lift Pillow's limit of 179 megapixels, which would overrule `max_megapixels`; for others it stays."""
+    """Lift Pillow's limit of 179 megapixels, which would overrule `max_megapixels`. Other code keeps the limit."""
     before = Image.MAX_IMAGE_PIXELS
     Image.MAX_IMAGE_PIXELS = None
     try:
@@ -227,13 +227,15 @@ def _examined(
             brightness=appearance.brightness(grey),
             perceptual_hash=appearance.perceptual_hash(grey) if rules.perceptual_hash else None,
         )
+    if rules.check == "strict" and image.format == "PNG" and not has_sound_pixels(encoded):
+        raise _Unusable("damaged PNG: a checksum of its pixels is wrong")
     return _anew(image, _coding(image, header, encoded), turn, view, rules)
 
 
 def _strictly_decoded(image: Image.Image, encoded: bytes, rules: Rules) -> Image.Image | None:
-    """A JPEG in gray, if the strict check could decode it. Raises _Unusable if it is damaged.
+    """Return a JPEG in gray if the strict check could decode it. Raises _Unusable if it is damaged.
 
-    One that is converted is decoded twice: Pillow would turn its damage into a valid image of wrong pixels.
+    A JPEG that is converted is decoded twice, because Pillow would turn its damage into a valid image of wrong pixels.
     """
     if rules.check != "strict" or _name(image.format) != "JPEG":
         return None
@@ -244,11 +246,11 @@ def _strictly_decoded(image: Image.Image, encoded: bytes, rules: Rules) -> Image
 
 
 def _orientation(image: Image.Image, header: Header | None) -> int:
-    """The EXIF orientation that is left to apply."""
+    """Return the EXIF orientation that is still to be applied."""
     if header is not None and not header.may_be_turned:
         return 1  # the whole of EXIF takes Pillow longer to read than a tiny image to decode
     if image.format == "TIFF":
-        image.load()  # Pillow turns a TIFF while it decodes it, and only then tells its size for certain
+        image.load()  # Pillow turns a TIFF while it decodes it, and its size is certain only then
         return 1
     orientation: int = image.getexif().get(ExifTags.Base.Orientation, 1)
     return orientation

@@ -37,9 +37,9 @@ Quality = dict[str, Any]
 def planned_facts(
     snapshot: Snapshot, arranged: Arranged, *, labels: Sequence[str], before: Dataset | None
 ) -> tuple[Quality, bytes]:
-    """What is known before an image is written, and the lines of `duplicates.jsonl`.
+    """Return what is known before an image is written, and the lines of `duplicates.jsonl`.
 
-    `labels` are those of the version by id, `before` is the last version.
+    `labels` are the labels of the version by id. `before` is the last version.
     """
     with SnapshotRows(snapshot, arranged.columns) as rows:
         groups = _equal(RawReader(snapshot.origin), arranged, rows)
@@ -49,7 +49,7 @@ def planned_facts(
         )
         facts: Quality = {
             "listed": snapshot.listed,
-            "skipped_by_name": _skipped_by_name(snapshot),
+            "skipped_by_name": skipped_by_name(snapshot),
             "duplicates": duplicate_facts(groups),
             "contradictions": contradictions.facts(),
             "leaks": leak_facts(groups, arranged.splits, lambda number: rows[number].key),
@@ -61,15 +61,15 @@ def planned_facts(
     return facts | {"classes_unused": _unused(labels, snapshot, facts["classes_gone"])}, lines
 
 
-def _skipped_by_name(snapshot: Snapshot) -> dict[str, Any]:
-    """Files that are no images by their names, of those and the listed ones; at most some of their suffixes."""
+def skipped_by_name(snapshot: Snapshot) -> dict[str, Any]:
+    """Count the files that were skipped because of their suffix, in total and for the most frequent suffixes."""
     files = sum(snapshot.skipped_suffixes.values())
     shown = dict(list(snapshot.skipped_suffixes.items())[:MOST_NAMES])
     return {"files": files, "of": files + snapshot.listed, "suffixes": shown}
 
 
 class _Contradictions:
-    """Groups of equal images that do not all have the same labels, in any order."""
+    """Counts groups of equal images that do not all have the same labels. The order of the labels does not matter."""
 
     def __init__(self, listed: int) -> None:
         self._listed = listed
@@ -90,7 +90,7 @@ class _Contradictions:
         return row
 
     def facts(self) -> dict[str, Any]:
-        """How many images are in such a group, and pairs of them: as `dataset.json` keeps it."""
+        """Return the number of images in such groups, and pairs of them, in the form of `dataset.json`."""
         return {"images": self._images, "groups": self._groups, "of": self._listed, "pairs": self._pairs}
 
 
@@ -174,7 +174,7 @@ def _against(facts: Quality, before: Dataset | None, snapshot: Snapshot) -> Qual
 
 
 def _unused(labels: Sequence[str], snapshot: Snapshot, gone: Sequence[str]) -> list[str]:
-    """Labels that have an id and no image, nor had one in the last version."""
+    """Return the labels that have an id but no image, neither in this version nor in the last one."""
     told = {*snapshot.classes, *snapshot.box_labels, *gone}
     return [label for label in labels if label not in told]
 

@@ -17,7 +17,7 @@ from pipeline.skipped import SKIPPED, in_words
 
 MOST_EXAMPLES = 3
 MANY_SKIPPED = 0.1
-"""Share of the files above which those that are no images by their names are worth a warning."""
+"""If more than this share of the files was skipped because of their suffix, a warning appears."""
 _log = logging.getLogger(__name__)
 
 Kind = Literal["rejected", "leak", "contradiction", "imbalance", "drift"]
@@ -75,7 +75,7 @@ def notices(quality: Mapping[str, Any]) -> list[str]:
         _unused(quality.get("classes_unused")),
         _classes(
             quality.get("classes_without_training"),
-            "without training images, so no model can learn them (the split never moves an image for it)",
+            "without training images, so no model can learn them (the split never moves an image to change this)",
         ),
         _classes(quality.get("classes_without_validation"), "without validation images: no score will tell of them"),
     )
@@ -156,7 +156,7 @@ def _contradictions(quality: Mapping[str, Any], most: float) -> str:
         )
     ]
     return (
-        f"{_share(contradictory, of)} images are equal to one with other labels, more than "
+        f"{_share(contradictory, of)} images are equal to one with different labels, more than "
         f"max_contradictory_fraction={most:g}, such as {', '.join(pairs)}: keep one label, or remove the images"
     )
 
@@ -204,7 +204,8 @@ def _shared(shared: Mapping[str, Any] | None) -> str:
         return ""
     return (
         f"{_images(shared['images'])} in several dates of the window and make up {shared['examples']} of its "
-        f"{shared['of']} examples: each counts once per date; set window=1 if a date holds all images before it, too"
+        f"{shared['of']} examples, because each image counts once per date: set window=1 if each date also holds all "
+        "images of the dates before it"
     )
 
 
@@ -221,8 +222,8 @@ def _skipped_by_name(skipped: Mapping[str, Any]) -> str:
     if files <= MANY_SKIPPED * of:
         return ""
     return (
-        f"{_share(files, of)} files were skipped because their names do not end as an image "
-        f"({in_words(skipped['suffixes'])}): if they are images, convert them to JPEG or PNG; {SKIPPED} names them"
+        f"{_share(files, of)} files were skipped because their suffix is not that of an image format "
+        f"({in_words(skipped['suffixes'])}): if they are images, convert them to JPEG or PNG; {SKIPPED} lists them"
     )
 
 
@@ -231,7 +232,11 @@ def _misnamed(count: int) -> str:
 
 
 def _ignored_profiles(count: int) -> str:
-    return f"{_images(count)} stored as if sRGB: their color profile is broken or does not fit" if count else ""
+    return (
+        f"{_images(count)} stored without conversion to sRGB: the color profile is broken or does not fit"
+        if count
+        else ""
+    )
 
 
 def _classes(labels: Sequence[str] | None, words: str) -> str:
@@ -248,10 +253,10 @@ def _gone(labels: Sequence[str] | None) -> str:
 
 
 def _unused(labels: Sequence[str] | None) -> str:
-    sentence = _classes(labels, "of the label map without an image in this version")
+    sentence = _classes(labels, "in the label map without an image in this version")
     return (
-        f"{sentence}; if a build that failed left them, `python -m pipeline labels --release` removes them, but only "
-        "before a dataset is committed with them"
+        f"{sentence}; if a failed build left them, `python -m pipeline labels --release` removes them, but only "
+        "before a dataset with them is committed"
         if sentence
         else ""
     )

@@ -19,13 +19,13 @@ KNOWN = frozenset({0xC0, 0xC1, 0xC2, 0xC4, SCAN, 0xDB, 0xDD, 0xFE, *range(0xE0, 
 # for with its length: the two bytes of the mark alone are found only half as fast.
 _SCAN_START, _SCAN_BYTES = bytes((FILL, SCAN, 0, 12, 3, 1)), 14
 _SHORT = 2048  # a longer header holds something of the one image alone
-# A profile behind the JFIF segment that is longer than that: code of the segment, and the first byte of its length.
-# Many photographs have one, and looking for their scan takes a quarter of the time of the whole header check.
+# A profile after the JFIF segment that is longer than _SHORT: code of the segment, and the first byte of its length.
+# Many photographs have one, and the search for their scan takes a quarter of the time of the whole header check.
 _AFTER_JFIF, _LONG_PROFILE, _AFTER_PROFILE = slice(21, 23), b"\xe2\x08", b"\xe3"
 _LAST_FRAME, _EXIF, _ICC, _ADOBE = 0xC2, 0xE1, 0xE2, 0xEE
 _ICC_MARK = b"ICC_PROFILE\0"
 PNG_CRITICAL = frozenset({b"IHDR", b"PLTE", b"IDAT", b"IEND"})
-# Bits, color type (gray or RGB), compression and filter, of which the standard knows one each.
+# Bits, color type (gray or RGB), compression and filter. The standard has one compression and one filter.
 _PLAIN_PNG = ([8, 0, 0, 0], [8, 2, 0, 0])
 _NOT_PLAIN = frozenset({b"tRNS", b"acTL"})  # transparency, animation
 _MAY_TURN = frozenset({b"eXIf", b"tEXt", b"zTXt", b"iTXt"})
@@ -44,11 +44,11 @@ class Header(NamedTuple):
     height: int
     width: int
     is_plain: bool
-    """Whether it is 8-bit RGB or gray in sRGB without transparency, which every decoder reads alike."""
+    """Whether it is 8-bit RGB or gray in sRGB without transparency, which all decoders read in the same way."""
     may_be_turned: bool
     """Whether its metadata may ask for turning; False is certain."""
     profile: bytes = b""
-    """The ICC profile; empty if there is none, and for a PNG in sRGB. UNREADABLE if it is broken."""
+    """The ICC profile. Empty if there is none, or if a PNG is in sRGB. UNREADABLE if it is broken."""
 
 
 def read_header(encoded: bytes) -> Header | None:
@@ -65,7 +65,10 @@ def read_header(encoded: bytes) -> Header | None:
 
 
 def without_profile(encoded: bytes) -> bytes:
-    """Return a JPEG or PNG with a whole header without its ICC profile, as Pillow refuses files for broken ones."""
+    """Return a JPEG or PNG without its ICC profile, because Pillow refuses files with a broken profile.
+
+    The header of the file must be complete.
+    """
     if encoded.startswith(JPEG_MAGIC):
         return encoded.replace(_ICC_MARK, bytes(len(_ICC_MARK)))
     offset = 8

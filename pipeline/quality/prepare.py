@@ -18,9 +18,9 @@ _RESAMPLING = Image.Resampling.BICUBIC
 # where JPEG of quality 95 itself is 33 to 38 dB from its original.
 _GAP = 2.0
 _GRAY_MODES = ("1", "L", "LA", "La", "I;16", "I;16B", "I;16L", "I;16N")
-# Modes of the profiles that fit an image, beside RGB for color, and gray or RGB for gray. LAB is no device's color.
+# Modes of profiles that fit an image of other modes than RGB and gray. LAB is not the color of a device.
 _PROFILE_MODES: dict[str, tuple[str, ...]] = {"CMYK": ("CMYK",), "LAB": ()}
-# Tags of a TIFF, and a value of the second.
+# Tags of a TIFF, and a value of the second tag.
 _BITS_PER_SAMPLE, _PHOTOMETRIC, _WHITE_IS_ZERO = 258, 262, 0
 
 Form = Literal["JPEG", "PNG", "RAW"]
@@ -28,12 +28,12 @@ Form = Literal["JPEG", "PNG", "RAW"]
 
 
 ProfileUse = Literal["", "converted", "ignored"]
-"""What became of an ICC profile; empty if there was none but sRGB. A profile that cannot be used is ignored."""
+"""How an ICC profile was used. Empty if there is none or it is sRGB. A profile that cannot be used is ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class InSrgb:
-    """The pixels of an image, 8-bit RGB in sRGB, and what became of its ICC profile."""
+    """The pixels of an image, 8-bit RGB in sRGB, and how its ICC profile was used."""
 
     pixels: Image.Image
     profile: ProfileUse
@@ -109,9 +109,9 @@ def draft(image: Image.Image, scale: float) -> float:
 
 
 def to_srgb(image: Image.Image, profile: bytes) -> InSrgb:
-    """Return the pixels of an image with this ICC profile, which may be empty, in sRGB.
+    """Convert an image with this ICC profile, which may be empty, to sRGB.
 
-    The pixels are those of `to_rgb` if the profile is broken or does not fit the image.
+    If the profile is broken or does not fit the image, the result is the one of `to_rgb`.
     """
     is_gray = image.mode in _GRAY_MODES
     if not profile or (image.mode != "CMYK" and profiles.is_srgb(profile, is_gray)):
@@ -124,10 +124,10 @@ def to_srgb(image: Image.Image, profile: bytes) -> InSrgb:
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """8-bit RGB: transparency over white, more bits scaled to 8 (Pillow's own conversion would clip them)."""
+    """Return 8-bit RGB: transparency over white, more bits scaled to 8 (Pillow's own conversion would clip them)."""
     if image.mode.startswith("I;16"):
         return _highest_8_bits(image).convert("RGB")
-    if image.mode == "La":  # premultiplied, which Pillow converts to nothing else
+    if image.mode == "La":  # Premultiplied alpha, which Pillow converts only to LA.
         image = image.convert("LA")
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         transparent = image.convert("RGBA")
@@ -140,7 +140,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
 def _highest_8_bits(image: Image.Image) -> Image.Image:
     import numpy as np
 
-    # Pillow neither scales the 12 bits of a TIFF nor inverts one of more than 8 bits in which 0 is white.
+    # Pillow does not scale the 12 bits of a TIFF. It does not invert a TIFF with more than 8 bits in which 0 is white.
     tags = getattr(image, "tag_v2", {})
     most = 2 ** tags.get(_BITS_PER_SAMPLE, (16,))[0] - 1
     levels = ((np.arange(most + 1) * 255 + most // 2) // most).astype(np.uint8)
@@ -163,8 +163,8 @@ def cut(image: Image.Image, crop: Crop, scale: float, size: tuple[int, int]) -> 
 def encode(image: Image.Image, form: Form, has_full_chroma: bool) -> bytes:
     """The file of an 8-bit RGB image as JPEG or PNG, or for RAW its pixels: height x width x 3 bytes.
 
-    A JPEG gets color in full resolution, or at half of it across and down. Nothing of the old file's metadata is kept:
-    it may be what was broken, and LittleCMS writes the time into the profiles that it makes.
+    A JPEG stores color at full resolution, or at half the resolution in both directions. No metadata of the source file
+    is kept, because it may be broken, and because LittleCMS writes the time into the profiles that it makes.
     """
     if form == "RAW":
         return image.tobytes()

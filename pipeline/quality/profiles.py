@@ -1,7 +1,7 @@
-"""ICC profiles: which of them say sRGB, and the transform to sRGB of the others.
+"""ICC profiles: which of them count as sRGB, and the transform to sRGB for the others.
 
-A profile is judged by what it does, not by its name: known colors are converted by it to sRGB, and the largest change
-of a level decides. So matrices, tone curves and tables are all compared, whoever wrote the profile.
+A profile is judged by its effect, not by its name. Known colors are converted with it to sRGB, and the largest change
+of a level decides. This compares matrices, tone curves and tables, whatever program wrote the profile.
 """
 
 import io
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from PIL.ImageCms import ImageCmsTransform
 
 UNREADABLE = b"?"
-"""Stands for a profile of which a part is missing: no reader opens it."""
+"""Stands for a profile with a missing part. No reader can open it."""
 # Levels (of 255) by which a color may change while its profile still counts as sRGB. Of ten sRGB profiles of cameras
 # and programs none changes a level by more than 1; sRGB's primaries with a gamma of 2.2 change it by 9. Gray is wider,
-# so that the usual Gray Gamma 2.2 counts (9 at the dark end, 2 on average): to encode a JPEG again changes as much.
+# so that the usual Gray Gamma 2.2 counts (9 at the dark end, 2 on average). Encoding a JPEG again changes as much.
 # Gamma 2.0 and 2.3 are at 10, gamma 1.8 at 19, a dot gain of 20% at 23.
 _TOLERANCE = {"RGB": 2, "L": 9}
 _MAX_PARTS = 255  # Their number is one byte.
-_MAX_BYTES = 4 << 20  # No profile in use is as long as this.
+_MAX_BYTES = 4 << 20  # No profile in use is this long.
 _REMEMBERED = 4096  # Verdicts; collections share a few profiles.
 # A transform takes as long to build as to apply to a photograph. 600 photographs had twelve profiles that need one.
 _TRANSFORMS = 16
@@ -49,7 +49,7 @@ def joined(parts: Sequence[bytes]) -> bytes:
 
 
 def _remember(judge: _Judge) -> _Judge:
-    """Remember verdicts by a hash of the profile: Python's own takes longer than all else that is done to a header."""
+    """Remember verdicts by XXH3. Python's own hash takes longer than the rest of the work on a header."""
     verdicts: dict[tuple[int, bool], bool] = {}
 
     @wraps(judge)
@@ -78,7 +78,7 @@ def is_srgb(profile: bytes, is_gray: bool) -> bool:
 
 @_remember
 def is_srgb_chunk(chunk: bytes, is_gray: bool) -> bool:
-    """The same of the data of an iCCP chunk of a PNG."""
+    """Return the same as `is_srgb` for the data of an iCCP chunk of a PNG."""
     return is_srgb(inflated(chunk), is_gray)
 
 
@@ -95,13 +95,13 @@ def inflated(chunk: bytes) -> bytes:
 
 @lru_cache(_TRANSFORMS)
 def transform_of(profile: bytes, mode: str) -> "ImageCmsTransform | None":
-    """Return what converts images of a mode (L, RGB or CMYK) to sRGB; None if the profile is broken or of another mode.
+    """Return the transform of images of a mode (L, RGB or CMYK) to sRGB; None if the profile is broken or does not fit.
 
-    Relative colorimetric with black point compensation: white stays white, and no shadow is cut off.
+    It is relative colorimetric with black point compensation: white stays white, and no shadow is clipped.
     """
     if len(profile) > _MAX_BYTES:
         return None
-    from PIL import ImageCms  # few images need it
+    from PIL import ImageCms  # Few images need this import.
 
     try:
         return ImageCms.ImageCmsTransform(

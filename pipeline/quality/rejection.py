@@ -1,6 +1,6 @@
-"""Why an image cannot be used, and which files are known to be unusable before a byte of them is read.
+"""Why an image cannot be used, and which files are rejected without being read.
 
-Light to import: the listing asks as well.
+This module is light to import, because the listing uses it too.
 """
 
 import os
@@ -23,7 +23,7 @@ READ_SUFFIXES = {
     ".tiff": "TIFF",
     ".avif": "AVIF",
 }
-"""Suffixes of the images that are read, in lower case, and the format that each promises."""
+"""Suffixes of the images that are read, in lower case, each with its format."""
 _NEW_FORMATS = (".heic", ".heif", ".hif", ".jxl", ".jxr", ".jp2", ".j2k", ".jpx", ".jpf", ".jls")
 _DRAWINGS = (".svg", ".svgz", ".eps", ".ai", ".psd", ".psb", ".xcf", ".ico", ".icns", ".tga", ".dds", ".exr", ".hdr")
 _CAMERA_RAW = (
@@ -31,7 +31,7 @@ _CAMERA_RAW = (
     ".sr2 .srf .srw .x3f"
 )
 UNREAD_SUFFIXES = frozenset({*_NEW_FORMATS, *_DRAWINGS, *_CAMERA_RAW.split()})
-"""Suffixes of images that Tenfold does not read. They are listed and rejected, so that the data gate sees them."""
+"""Suffixes of images that Tenfold does not read. They are listed and rejected, so that the data gate counts them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +51,18 @@ def suffix_of(key: str) -> str:
 
 
 def why_unread(key: str, size: int, max_bytes: int) -> Rejection | None:
-    """Return why a listed file is rejected without reading it; None if it is to be read.
+    """Return why a listed file is rejected without being read; None if it must be read.
 
-    `size` and `max_bytes` are in bytes; a `size` of MISSING says that there is no such file.
+    `size` and `max_bytes` are in bytes. A `size` of MISSING means that the file does not exist.
     """
     if size == MISSING:
         return ABSENT
     suffix = suffix_of(key)
     if suffix in UNREAD_SUFFIXES:
-        return Rejection(f"{suffix} images are not read", "convert it to JPEG or PNG")
+        return Rejection(f"{suffix} images are not supported", "convert it to JPEG or PNG")
     if size > max_bytes:
         return Rejection(
-            f"its {size / 1e6:,.1f} MB are more than {max_bytes / 1e6:g} MB", "shrink it, or raise max_file_megabytes"
+            f"the file has {size / 1e6:,.1f} MB, more than {max_bytes / 1e6:g} MB",
+            "shrink it, or raise max_file_megabytes",
         )
     return None

@@ -1,7 +1,7 @@
-"""Which images do the versions of a window share, and which of those are on both sides of the split?
+"""Find images that several versions of a window share, and those that are on both sides of the split.
 
-Equal images have equal content hashes. All examples are grouped by one sort of their hashes, a sixteenth of them at a
-time: beside the hashes, 10 million examples take tens of megabytes.
+Equal images have equal content hashes. Sorting the hashes groups the examples. A sixteenth of them is sorted at a time,
+so that 10 million examples take only tens of megabytes in addition to the hashes.
 """
 
 from collections.abc import Callable, Iterator
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 NAMED_LEAKS = 5
-"""Pairs of names: to find one, a shard is read, which is copied from a bucket first."""
+"""Maximum pairs of names. To find a name, a shard is read, which is first copied if it is in a bucket."""
 _PARTS = 16
 
 
@@ -30,7 +30,7 @@ class Examples:
 
 @dataclass(frozen=True)
 class _Groups:
-    """Groups of equal images, in the order of their hashes. All other arrays have an element a group."""
+    """Groups of equal images, in the order of their hashes. Each array except `members` has one element per group."""
 
     members: NDArray[np.intp]
     """Indexes of the examples, group after group, ascending within each."""
@@ -38,9 +38,9 @@ class _Groups:
     """Where in `members` each group starts."""
     sizes: NDArray[np.intp]
     held_back: NDArray[np.intp]
-    """How many of its images are held back."""
+    """How many images of the group are held back."""
     is_shared: NDArray[np.bool_]
-    """Whether several versions hold it."""
+    """Whether several versions hold the image."""
 
     @property
     def is_leak(self) -> NDArray[np.bool_]:
@@ -48,9 +48,9 @@ class _Groups:
 
 
 def shared_facts(examples: Examples, name: Callable[[int], str]) -> dict[str, Any]:
-    """Leaks, duplicates and images of several versions, as `quality` in `dataset.json` of a window keeps them.
+    """Return leaks, duplicates and shared images, in the form of `quality` in the `dataset.json` of a window.
 
-    `name` returns what people call the example at an index.
+    `name` returns the name to show for the example at an index.
     """
     leaked = groups = images = shared = shared_examples = 0
     pairs: list[tuple[int, int]] = []
@@ -97,7 +97,7 @@ def _grouped(members: NDArray[np.intp], examples: Examples) -> _Groups:
 
 
 def _pairs(part: _Groups, held_back: NDArray[np.bool_], most: int) -> Iterator[tuple[int, int]]:
-    """Of the first leaks an example in training, and one that is held back."""
+    """Yield, for each of the first leaks, an example in training and one that is held back."""
     for group in np.flatnonzero(part.is_leak)[:most]:
         start = part.starts[group]
         members = part.members[start : start + part.sizes[group]]

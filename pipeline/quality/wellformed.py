@@ -21,6 +21,7 @@ _PASSES = (
     ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)),
 )
 _CHUNK = 1 << 20
+_OF_PIXELS = PNG_CRITICAL | {b"tRNS"}
 
 
 def is_whole_jpeg(encoded: bytes) -> bool:
@@ -43,7 +44,7 @@ def is_whole_jpeg(encoded: bytes) -> bool:
 def is_whole_png(encoded: bytes) -> bool:
     """Whether every chunk is whole with a right checksum, in order, and the data holds as many bytes as the pixels.
 
-    For 8-bit RGB and 8-bit gray alone.
+    Supports only 8-bit RGB and 8-bit gray.
     """
     offset = 8
     data: list[bytes] = []
@@ -64,10 +65,28 @@ def is_whole_png(encoded: bytes) -> bool:
     return False
 
 
+def has_sound_pixels(encoded: bytes) -> bool:
+    """Whether all chunks of a PNG that decide its pixels have a right checksum. Pillow does not look at that of IDAT.
+
+    A decoder notices if one is missing or cut.
+    """
+    offset = 8
+    while offset + 12 <= len(encoded):
+        length, kind = struct.unpack_from(">I4s", encoded, offset)
+        if kind in _OF_PIXELS and offset + 12 + length <= len(encoded):
+            checksum = zlib.crc32(memoryview(encoded)[offset + 4 : offset + 8 + length])
+            if checksum.to_bytes(4, "big") != encoded[offset + 8 + length : offset + 12 + length]:
+                return False
+        if kind == b"IEND":
+            break
+        offset += 12 + length
+    return True
+
+
 def _inflated_size(parts: list[bytes], most: int) -> int:
     """Bytes that the parts of one zlib stream inflate to, a piece at a time; -1 if it does not end well.
 
-    Stops behind `most` bytes: half a megabyte may inflate to hundreds.
+    Stops after `most` bytes, because half a megabyte may inflate to hundreds of megabytes.
     """
     inflate, size = zlib.decompressobj(), 0
     try:

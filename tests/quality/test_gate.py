@@ -43,8 +43,8 @@ def settings(**values: Any) -> Settings:
         (
             {"contradictions": CONTRADICTIONS},
             {},
-            "4 of 100 (4%) images are equal to one with other labels, more than max_contradictory_fraction=0, such as "
-            "'a/1.jpg' ('a') and 'b/9.jpg' ('b'|'c'): keep one label, or remove the images",
+            "4 of 100 (4%) images are equal to one with different labels, more than max_contradictory_fraction=0, such "
+            "as 'a/1.jpg' ('a') and 'b/9.jpg' ('b'|'c'): keep one label, or remove the images",
         ),
         (
             {"classes": {"cat": 4, "dog": 1000, "eel": 300}},
@@ -135,7 +135,7 @@ def test_names_of_others_are_quoted():
         ({"profiles": {"converted": 3, "ignored": 0}}, []),
         (
             {"profiles": {"converted": 0, "ignored": 2}},
-            ["2 images are stored as if sRGB: their color profile is broken or does not fit"],
+            ["2 images are stored without conversion to sRGB: the color profile is broken or does not fit"],
         ),
         ({"classes_new": ["eel"]}, ["1 class new, and got the next ids: 'eel'"]),
         (
@@ -148,8 +148,8 @@ def test_names_of_others_are_quoted():
         (
             {"classes_without_training": ["a", "b", "c", "d"]},
             [
-                "4 classes without training images, so no model can learn them (the split never moves an image for "
-                "it): 'a', 'b', 'c' and 1 more"
+                "4 classes without training images, so no model can learn them (the split never moves an image to "
+                "change this): 'a', 'b', 'c' and 1 more"
             ],
         ),
         (

@@ -2,10 +2,12 @@
 
 import io
 import random
+import re
 import zlib
 from collections.abc import Callable
 
 import pytest
+import simplejpeg
 from PIL import Image
 
 from pipeline.quality import wellformed
@@ -81,12 +83,65 @@ def test_what_the_decoder_does_not_support_is_left_to_pillow():
     assert luminance(bytes(odd), 1) is None
 
 
-def test_photographs_of_phones_with_odd_scan_parameters_pass():
+def later_revision(image: bytes) -> bytes:
+    return image.replace(b"JFIF\0\x01", b"JFIF\0\x03", 1)
+
+
+def broken_profile(image: bytes) -> bytes:
+    part = b"ICC_PROFILE\0\x02\x01" + bytes(20)  # the second of one
+    return image[:2] + b"\xff\xe2" + (len(part) + 2).to_bytes(2, "big") + part + image[2:]
+
+
+def unknown_colors(image: bytes) -> bytes:
+    """A JFIF segment would say what the colors are, and CMYK has a known Adobe segment: neither may be there."""
+    bare = re.sub(rb"(?s)\xff\xe0..JFIF.{10}|\xff\xee..Adobe.{7}", b"", image)
+    return bare[:2] + b"\xff\xee\x00\x0eAdobe\x00\x64" + bytes(4) + b"\x07" + bare[2:]
+
+
+def scan_of_phones(image: bytes) -> bytes:
     """Samsung's baseline files say that their scan ends at coefficient 0 instead of 63."""
-    odd = bytearray(photograph())
+    odd = bytearray(image)
     scan = odd.index(b"\xff\xda")
     odd[scan + 2 + int.from_bytes(odd[scan + 2 : scan + 4], "big") - 2] = 0
-    assert isinstance(examine(bytes(odd), Rules()), UsableImage)
+    return bytes(odd)
+
+
+def all_at_once(image: bytes) -> bytes:
+    return scan_of_phones(broken_profile(later_revision(image)))
+
+
+ODD: dict[str, Callable[[bytes], bytes]] = {
+    "JFIF of a later revision": later_revision,
+    "broken profile": broken_profile,
+    "unknown Adobe colors": unknown_colors,
+    "scan of Samsung's phones": scan_of_phones,
+    "all at once": all_at_once,
+}
+WARNED_OF = [
+    (odd, kind)
+    for odd in ODD
+    for kind in ("baseline", "progressive", "restarts", "gray", "CMYK")
+    # What the parameters of a progressive scan say is needed. CMYK has no JFIF segment, and gray no colors.
+    if not (kind == "progressive" and ODD[odd] in (scan_of_phones, all_at_once))
+    if not (kind == "CMYK" and ODD[odd] is later_revision)
+    if not (kind == "gray" and ODD[odd] is unknown_colors)
+]
+
+
+@pytest.mark.parametrize(("odd", "kind"), WARNED_OF)
+def test_a_warning_that_says_nothing_of_the_pixels_refuses_no_image(odd: str, kind: str):
+    image = ODD[odd](SOUND[kind])
+    with pytest.raises(ValueError, match=r"JFIF revision|ICC marker|Adobe color|SOS parameters"):
+        simplejpeg.decode_jpeg(image, "GRAY")
+    assert isinstance(examine(image, Rules()), UsableImage)
+
+
+@pytest.mark.parametrize(("odd", "kind"), WARNED_OF)
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_warning_that_says_nothing_of_the_pixels_hides_no_damage(odd: str, kind: str, damage: str):
+    found = examine(DAMAGE[damage](ODD[odd](SOUND[kind])), Rules())
+    assert isinstance(found, Rejection)
+    assert found.reason.startswith("damaged JPEG: ")
 
 
 def test_the_gray_image_has_the_side_that_was_asked_for():
