@@ -49,6 +49,10 @@ class OutOfMemory(TenfoldError):
     """A training step wanted more memory than there is. The next try takes fewer examples at once."""
 
 
+class CacheDamaged(TenfoldError):
+    """Decoded images on the disk were damaged and have been removed. The next try decodes the images again."""
+
+
 class ServerLost(TrainingError):
     """Another server of the training is gone, or began anew. A retry goes on from the last checkpoint, with all."""
 
@@ -62,7 +66,7 @@ class StorageError(TenfoldError):
 
 
 class FileSystemError(TenfoldError):
-    """A file system failed in a way that may pass, and several tries in place did not help. A later try may work."""
+    """A file system failed with an error that may be temporary, and all retries failed. A later try may work."""
 
 
 def words_of(error: TenfoldError) -> dict[str, str]:

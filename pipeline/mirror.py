@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pipeline import storage
-from pipeline.errors import TenfoldError, TrainingError
+from pipeline.errors import ConflictError, TenfoldError, TrainingError
 from pipeline.parallel import ordered_map
 from pipeline.servers import CLUSTER, SERVERS
 from pipeline.storage import CHUNK_BYTES, BucketPath, ObjectStat, Place, crc32c_of, temporary_beside
@@ -78,7 +78,7 @@ class Mirror:
         for name in changed:
             self._bring(name, files[name])
         for name, version, content in last:
-            _write(self._place / name, content)
+            self._replace(name, content)
             there[name] = version
         for name in newer:
             with suppress(FileNotFoundError):  # removed meanwhile, for one that the next time brings
@@ -90,6 +90,16 @@ class Mirror:
     def _bring(self, name: str, version: _Version) -> None:
         _upload(self._folder / name, self._place / name)
         self._known()[name] = version
+
+    def _replace(self, name: str, content: bytes) -> None:
+        """Replace a file of the run as it was when the run was ours: what another worker wrote since then stays."""
+        place = self._place / name
+        while True:
+            before = _content(place)
+            self._require_ours()  # after the look: whoever takes the run over writes later than that
+            with suppress(ConflictError):
+                storage.swap(place, before, content)
+                return
 
     def _known(self) -> dict[str, _Version]:
         if self._there is None:
@@ -191,12 +201,18 @@ def fetch(folder: Path, place: BucketPath, names: tuple[str, ...]) -> None:
 
 def _fetch_differing(folder: Path, place: BucketPath, names: tuple[str, ...]) -> None:
     def fetch_one(found: storage.Object) -> None:
-        if not _is_equal(folder / found.key, found.stat):
-            with temporary_beside(folder / found.key) as temporary:
+        path = storage.file_of(folder, found.key)
+        if not _is_equal(path, found.stat):
+            with temporary_beside(path) as temporary:
                 _download(place / found.key, temporary)
-                temporary.replace(folder / found.key)
+                temporary.replace(path)
 
-    wanted = (found for found in storage.objects(place) if found.key.startswith(names))
+    wanted = (
+        found
+        for found in storage.objects(place)
+        # Consoles make an empty object for a folder, with a slash at its end.
+        if found.key.startswith(names) and found.key.rpartition("/")[2]
+    )
     for _ in ordered_map(fetch_one, wanted, FETCHERS):
         pass
 
@@ -238,8 +254,12 @@ def _is_equal(path: Path, stat: ObjectStat) -> bool:
 
 
 def _owner(place: Place) -> bytes | None:
+    return _content(place / OWNER)
+
+
+def _content(place: Place) -> bytes | None:
     try:
-        return (place / OWNER).read_bytes()
+        return place.read_bytes()
     except FileNotFoundError:
         return None
 

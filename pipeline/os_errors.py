@@ -1,10 +1,11 @@
-"""What an error of the operating system means: nothing is there, a right is missing, or a later try may work.
+"""Classify errors of the operating system: the file is absent, a permission is missing, or a later try may work.
 
-An error is transient unless proven otherwise. A stale handle or an input/output error of a network file system never
-means that a file does not exist.
+An unknown error counts as transient. A stale handle or an input/output error of a network file system never means that
+a file does not exist.
 """
 
 import errno
+import logging
 import time
 from collections.abc import Callable
 from typing import Literal, TypeVar
@@ -14,15 +15,17 @@ from pipeline.errors import FileSystemError
 Result = TypeVar("Result")
 Cause = Literal["absent", "forbidden", "content", "transient"]
 
+_log = logging.getLogger(__name__)
+
 PAUSES_S = (0.1, 0.5, 2.0)
-"""Seconds between the tries of one call. A task that still fails is tried again by Airflow, minutes later."""
+"""Seconds between the tries of one call. If all tries fail, Airflow retries the task minutes later."""
 # A name that is too long, or a loop of links, cannot lead to a file either.
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 
 
 def cause_of(error: OSError) -> Cause:
-    """Return what an error means. "content": no call failed, the bytes are not what a reader expects."""
+    """Return what an error means. "content" means that no system call failed, but a reader cannot parse the bytes."""
     if error.errno in _ABSENT:
         return "absent"
     if error.errno in _FORBIDDEN:
@@ -33,10 +36,10 @@ def cause_of(error: OSError) -> Cause:
 
 
 def retried(work: Callable[[], Result], what: object) -> Result:
-    """Return what `work` returns; try again, after pauses, while its error may be transient.
+    """Return the result of `work`. After a transient error, pause and call it again.
 
-    `what` names the file or folder if the error does not. Raises FileSystemError if all tries fail, and any OSError of
-    another cause as it is.
+    `what` is the file or folder to show if the error does not name one. Raises FileSystemError if all tries fail. Any
+    OSError that is not transient is raised unchanged.
     """
     for pause_s in (*PAUSES_S, None):
         try:
@@ -47,8 +50,9 @@ def retried(work: Callable[[], Result], what: object) -> Result:
             if pause_s is None:
                 named, words = error.filename or what, error.strerror or error
                 raise FileSystemError(
-                    f"{named} could not be read in {len(PAUSES_S) + 1} tries ({words}): look at the file system, and "
+                    f"{named} could not be used in {len(PAUSES_S) + 1} tries ({words}): check the file system, and "
                     "run again"
                 ) from error
+            _log.warning("%s: trying again after %s", error.filename or what, error.strerror or error)
             time.sleep(pause_s)
     raise AssertionError("the last try returns or raises")

@@ -3,12 +3,15 @@
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 from pipeline.allowed import require_allowed
 from pipeline.config import Settings
 from pipeline.errors import SettingsError, SourceError, TenfoldError
+from pipeline.os_errors import retried
 from pipeline.storage import BucketPath, Place, lies_in, nearest, place_of
+from pipeline.storage.file_system import why_unsafe
 
 
 def preflight(settings: Settings) -> None:
@@ -71,7 +74,7 @@ def require_weights(settings: Settings) -> None:
 
 def _require(field: str, check: Callable[[], bool], path: Place, what: str) -> None:
     try:
-        if check():
+        if retried(check, path):
             return
     except (OSError, ValueError) as error:  # a name too long, or with a zero byte
         raise SettingsError(f"{field} must be {what}, got '{path}': {error}") from error
@@ -96,7 +99,18 @@ def _require_writable(field: str, folder: Place) -> None:
             folder.require_writable()
         return
     try:
-        with tempfile.TemporaryFile(dir=nearest(folder)):  # permissions alone do not tell a read-only file system
-            pass
+        retried(partial(_write_into, folder), folder)
+        reason = retried(partial(_why_unsafe, folder), folder)
     except (OSError, ValueError) as error:
         raise SettingsError(f"{field} must be a folder that can be written to, got '{folder}': {error}") from error
+    if reason:
+        raise SettingsError(f"{field} must be a folder that several tasks can share, got '{folder}': {reason}")
+
+
+def _write_into(folder: Path) -> None:
+    with tempfile.TemporaryFile(dir=nearest(folder)):  # permissions alone do not tell a read-only file system
+        pass
+
+
+def _why_unsafe(folder: Path) -> str:
+    return why_unsafe(nearest(folder))

@@ -65,8 +65,8 @@ def place_of_key(origin: Origin, key: str) -> Place:
 
 
 def why_unread(row: RawImage, origin: Origin) -> Rejection | None:
-    """Return why an image is rejected without reading it; None if it is to be read."""
-    # Asked for each image: only those that are not read have no checksum.
+    """Return why an image is rejected without being read; None if it must be read."""
+    # Fast path, since this runs for every image: an image with a checksum is always read.
     return None if row.crc32c else rejection.why_unread(row.key, row.size, origin.max_file_bytes)
 
 
@@ -101,7 +101,7 @@ def key_bytes(key: str) -> bytes:
 def read_raw(root: str, key: str, size: int) -> bytes:
     """The bytes of one raw image below the folder `root`, which should be `size`; one more where it has grown.
 
-    Raises SourceError if it is gone or may not be read, and FileSystemError if the file system fails again and again.
+    Raises SourceError if it is gone or a permission is missing, FileSystemError if the file system fails repeatedly.
     """
     path = key if key.startswith("/") else f"{root}/{key}"
     try:

@@ -1,11 +1,13 @@
 """A run in a bucket: what is brought there, in which order, and what an outage or another worker does to it."""
 
 import os
+import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from pipeline import mirror
+from pipeline import mirror, storage
 from pipeline.errors import AccessError, StorageError, TrainingError
 from pipeline.mirror import Mirror, claim, fetch, mirrored
 from pipeline.monitor import Row, read
@@ -206,6 +208,28 @@ def test_a_worker_whose_run_was_taken_over_writes_no_more(gcs: FakeGcs, folder: 
     assert there(gcs) == {"run.json": b"r"}
 
 
+@pytest.mark.parametrize("name", ["run.json", "best.json", "result.json"])
+def test_a_worker_that_is_late_replaces_nothing_of_the_one_that_took_over(
+    gcs: FakeGcs, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+):
+    """Between the last look at whose run it is and the write, another worker takes over and writes."""
+    ours = Mirror(folder, PLACE)
+    write(folder, {name: "late"})
+    swap = storage.swap
+
+    def take_over_first(*arguments: object) -> None:
+        monkeypatch.setattr(storage, "swap", swap)
+        claim(tmp_path / "other", PLACE)
+        write(tmp_path / "other", {name: "theirs"})
+        Mirror(tmp_path / "other", PLACE).sync()
+        swap(*arguments)
+
+    monkeypatch.setattr(storage, "swap", take_over_first)
+    with pytest.raises(TrainingError, match="another worker"):
+        ours.sync()
+    assert there(gcs)[name] == b"theirs"
+
+
 def test_a_file_that_grows_between_two_looks_is_brought_again(gcs: FakeGcs, folder: Path):
     ours = Mirror(folder, PLACE)
     write(folder, {"record/batches-00000.csv": "a\n"})
@@ -331,3 +355,22 @@ def test_with_a_local_workspace_nothing_is_done(tmp_path: Path):
     with mirrored(tmp_path / "run", tmp_path / "run"):
         pass
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["../out.txt", "record/../../out.txt", "/out.txt", "record//out.txt", "./out.txt"])
+@pytest.mark.parametrize("fetching", [claim, lambda folder, place: fetch(folder, place, ("",))])
+def test_an_object_whose_name_leads_elsewhere_becomes_no_file(
+    gcs: FakeGcs, tmp_path: Path, name: str, fetching: Callable[[Path, BucketPath], None]
+):
+    gcs.put("bucket", f"{PLACE.key}/{name}", b"hostile")
+    folder = tmp_path / "w" / "there"
+    with pytest.raises(AccessError, match=rf"the object '{re.escape(name)}' cannot become a file below .*: remove"):
+        fetching(folder, PLACE)
+    assert not list(tmp_path.rglob("out.txt"))
+
+
+def test_an_empty_object_that_a_console_made_for_a_folder_stops_nothing(gcs: FakeGcs, tmp_path: Path):
+    for name in ("", "record/", "run.json"):
+        gcs.put("bucket", f"{PLACE.key}/{name}", b"")
+    fetch(tmp_path, PLACE, ("",))
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]

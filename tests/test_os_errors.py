@@ -52,7 +52,7 @@ def test_what_may_pass_is_tried_again():
 
 
 def test_what_does_not_pass_is_an_error_that_airflow_retries():
-    with pytest.raises(FileSystemError, match=r"/a/b could not be read in 4 tries \(words\)"):
+    with pytest.raises(FileSystemError, match=r"/a/b could not be used in 4 tries \(words\)"):
         retried(failing([errno.ESTALE] * 4), "/a/b")
 
 

@@ -36,6 +36,8 @@ from pipeline.errors import SourceError
 from pipeline.os_errors import cause_of, retried
 from pipeline.storage import ObjectStat, Place
 
+LIST_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
+"""Suffixes of lists of images, in lower case."""
 MISSING = -1
 """The size of an image that is listed and not there; it is rejected by name."""
 
@@ -113,8 +115,8 @@ def _status(place: Place) -> os.stat_result | ObjectStat:
 def measure(place: Place) -> Measured:
     """What is known of a file or object; its size is MISSING where there is none, or no regular one.
 
-    Raises SourceError if the administrator or the file system does not allow to read it, and FileSystemError if the
-    file system fails again and again: that does not mean that there is no such file.
+    Raises SourceError if the administrator or the file system does not allow reading it. Raises FileSystemError if the
+    file system fails repeatedly, because that does not mean that the file does not exist.
     """
     try:
         require_source(place)
@@ -125,7 +127,7 @@ def measure(place: Place) -> Measured:
         if cause_of(error) == "absent":
             return Measured(MISSING, 0)
         raise SourceError(
-            f"{place} cannot be read ({error.strerror}): give the user that runs the task the right to read it"
+            f"{place} cannot be read ({error.strerror}): give the user that runs the task permission to read it"
         ) from error
     if isinstance(status, ObjectStat):
         return measured(status)

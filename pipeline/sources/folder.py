@@ -13,7 +13,7 @@ from pathlib import Path
 from pipeline import storage
 from pipeline.allowed import SOURCES, may_read
 from pipeline.config import Settings
-from pipeline.errors import SourceError
+from pipeline.errors import FileSystemError, SourceError, TenfoldError
 from pipeline.os_errors import cause_of, retried
 from pipeline.quality.rejection import READ_SUFFIXES, UNREAD_SUFFIXES, suffix_of
 from pipeline.sources import Found, Listed, Skipped, measured
@@ -21,11 +21,11 @@ from pipeline.storage import ObjectStat, Place
 
 HIDDEN = "hidden"
 NOT_BY_NAME = "not an image by its name"
-"""Why most files are skipped. They are counted by suffix, since a suffix that is missing here would lose images."""
+"""The usual reason to skip a file. These files are counted by suffix, to show images whose suffix is unknown."""
 _SYSTEM_FILES = frozenset({"thumbs.db", "desktop.ini", "lost+found"})
-"""Names in lower case that systems put beside images. Only root may read lost+found, which every ext4 disk has."""
+"""Files and folders of operating systems, in lower case. Every ext4 disk has lost+found, which only root may read."""
 _MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"II*\0", b"MM\0*")
-"""How images begin whose files may have no suffix; WebP, AVIF and HEIC are known by bytes behind their length."""
+"""First bytes of images, to detect files without suffix. WebP, AVIF and HEIC have such bytes after their length."""
 _MAGIC_BYTES = 12
 SPLITS = {
     "train": "train",
@@ -48,13 +48,14 @@ def recognises(place: Place) -> bool:
 def list_images(place: Place, settings: Settings) -> Iterator[Found]:
     """Every file below `place`, ordered by the bytes of its path. No setting changes what is found.
 
-    Raises SourceError where `place` is no folder that can be read.
+    Raises SourceError if `place` or a folder in it cannot be read, FileSystemError if one disappears meanwhile.
     """
     try:
         has_splits = retried(partial(_has_splits, place), place)
     except OSError as error:
-        _why_absent(error, error.filename or place)
-        raise SourceError(f"source_uri {place} cannot be read: {error.strerror}") from error
+        if cause_of(error) == "absent":
+            raise SourceError(f"source_uri {place} cannot be read: {error.strerror}") from error
+        raise _unlisted(error, error.filename or place) from error
     for found in walk(place):
         yield _classify(found, has_splits) if isinstance(found, Listed) else found
 
@@ -73,15 +74,15 @@ def _outside(key: str) -> Skipped:
 def _object(key: str, status: ObjectStat) -> Listed | Skipped:
     if "" in key.split("/"):
         return Skipped(key, "a name with an empty part, such as consoles give to folders")
-    if not suffix_of(key) and not why_no_image(key):  # to open each would be a request
+    if not suffix_of(key) and not why_no_image(key):  # Opening each file would take a request.
         return Skipped(key, NOT_BY_NAME)
     return Listed(key, (), "", *measured(status))
 
 
 def why_no_image(key: str) -> str:
-    """Return why a file is no image by its name; empty if it is one, also one of a kind that is not read.
+    """Return why a file is not an image by its name; empty if it is one, even in a format that Tenfold does not read.
 
-    A file without a suffix is one: `walk` has looked into it.
+    A file without a suffix counts as an image, because `walk` has checked its first bytes.
     """
     if any(part.startswith(".") or part.lower() in _SYSTEM_FILES for part in key.split("/")):
         return HIDDEN
@@ -103,7 +104,7 @@ def _classify(found: Listed, has_splits: bool) -> Listed | Skipped:
 
 def _has_splits(root: Place) -> bool:
     """Whether the folders in `root` are splits above classes, and not classes, of which one may be called "train"."""
-    folders = [folder for folder in storage.folders(root) if not folder.name.startswith(".") and may_read(folder)]
+    folders = [folder for folder in storage.folders(root) if why_no_image(folder.name) != HIDDEN and may_read(folder)]
     splits = {SPLITS[folder.name.lower()] for folder in folders if folder.name.lower() in SPLITS}
     above_classes = [
         folder for folder in folders if SPLITS.get(folder.name.lower()) == "train" and _has_folders(folder)
@@ -140,8 +141,9 @@ def _walk(folder: Path, prefix: str, above: frozenset[tuple[int, int]]) -> Itera
         entries = retried(partial(_entries, folder), folder)
     except OSError as error:
         key = prefix.rstrip("/")
-        is_hidden = why_no_image(key) == HIDDEN
-        yield Skipped(key, HIDDEN if is_hidden else _why_absent(error, folder))
+        if why_no_image(key) != HIDDEN:
+            raise _unlisted(error, folder) from error
+        yield Skipped(key, HIDDEN)
         return
     identity = (status.st_dev, status.st_ino)
     if identity in above:
@@ -160,8 +162,10 @@ def _visit(entry: os.DirEntry[str], key: str, above: frozenset[tuple[int, int]])
         is_regular = stat.S_ISREG(status.st_mode)
         may_be_image = is_regular and (suffix_of(key) or why_no_image(key) or _begins_as_image(entry.path))
     except OSError as error:
-        reason = _why_absent(error, entry.path)
-        yield Skipped(key, "dangling link" if entry.is_symlink() else reason)
+        reason = "dangling link" if entry.is_symlink() else why_no_image(key)
+        if cause_of(error) != "absent" or not reason:
+            raise _unlisted(error, entry.path) from error
+        yield Skipped(key, reason)
         return
     if stat.S_ISDIR(status.st_mode):
         yield from _walk(Path(entry.path), key + "/", above)
@@ -178,14 +182,16 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
         return sorted(entries, key=_bucket_order)
 
 
-def _why_absent(error: OSError, place: object) -> str:
-    """Why something is skipped that is not there any more. Raises SourceError if a right to read it is missing."""
-    if cause_of(error) != "absent":
-        raise SourceError(
-            f"{place} cannot be read ({error.strerror}): give the user that runs the task the right to read it, "
-            "or move it out of the source"
-        ) from error
-    return f"vanished while it was listed: {error.strerror}"
+def _unlisted(error: OSError, place: object) -> TenfoldError:
+    """Return the error for a folder or an image that cannot be listed. It must not be left out silently."""
+    if cause_of(error) == "absent":
+        return FileSystemError(
+            f"{place} vanished while it was listed ({error.strerror}): run again when nothing changes the source"
+        )
+    return SourceError(
+        f"{place} cannot be read ({error.strerror}): give the user that runs the task permission to read it, or move "
+        "it out of the source"
+    )
 
 
 def _begins_as_image(path: str) -> bool:
@@ -206,5 +212,5 @@ def _bucket_order(entry: os.DirEntry[str]) -> bytes:
 def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
         return retried(entry.is_dir, entry.path)
-    except OSError:  # `_visit` says so
+    except OSError:  # `_visit` raises it
         return False

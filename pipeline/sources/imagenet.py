@@ -57,8 +57,8 @@ def recognises(place: Place) -> bool:
 def list_images(place: Place, settings: Settings) -> Iterator[Found]:
     """The synsets of train/, sorted, with their words where a file has them, then every image.
 
-    Of the settings, `list_encoding` says how the words are encoded. Raises SourceError if a list beside the images
-    cannot be understood.
+    `list_encoding` is the encoding of the words. No other setting is used. Raises SourceError if a list beside the
+    images cannot be parsed.
     """
     prefix = _prefix(place)
     lists = _read_lists(place, prefix)
@@ -152,7 +152,7 @@ def _human_names(place: Place, prefix: str, encoding: str) -> dict[str, str]:
 
 
 def _decoded(line: str, path: Place, encoding: str) -> str:
-    """A line in its encoding: its words are stored, and shown to people."""
+    """Decode a line with the encoding of the list. Its words are stored, and shown to people."""
     try:
         return line.encode("utf-8", "surrogateescape").decode(encoding)
     except UnicodeDecodeError as error:

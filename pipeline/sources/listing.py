@@ -15,10 +15,10 @@ from urllib.parse import unquote_to_bytes
 from pipeline import storage
 from pipeline.config import Settings
 from pipeline.csv_quotes import require_quotes
-from pipeline.errors import SourceError
-from pipeline.os_errors import retried
+from pipeline.errors import FileSystemError, SourceError
+from pipeline.os_errors import cause_of, retried
 from pipeline.parallel import ordered_map
-from pipeline.sources import Box, Found, Listed, Skipped, measure
+from pipeline.sources import LIST_SUFFIXES, Box, Found, Listed, Skipped, measure
 from pipeline.sources.folder import SPLITS
 from pipeline.storage import SCHEME, BucketPath, Place, is_bucket, place_of
 
@@ -39,7 +39,6 @@ Choose = Callable[[Sequence[str]], dict[str, str]]
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _PARQUET = ".parquet"
-_SUFFIXES = (*_DELIMITERS, ".jsonl", ".ndjson", _PARQUET)
 _BLOCK = 4 << 20  # bytes that are parsed at once: a row must fit in
 _BATCH = 16_384  # rows that are Python's objects at once
 _ASKERS = 32  # requests under way
@@ -57,7 +56,7 @@ _ADVICE = {
 
 def recognises(place: Place) -> bool:
     """Whether `place` is a file with the ending of a list."""
-    return place.suffix.lower() in _SUFFIXES and place.is_file()
+    return place.suffix.lower() in LIST_SUFFIXES and place.is_file()
 
 
 def list_images(place: Place, settings: Settings) -> Iterator[Found]:
@@ -92,7 +91,11 @@ def _read(place: Place, settings: Settings) -> "pa.Table":
                 ),
                 place,
             )
+    except MemoryError:  # Also raised by Arrow. The list itself may be valid.
+        raise
     except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: text that is not UTF-8
+        if isinstance(error, OSError) and cause_of(error) == "transient":
+            raise FileSystemError(f"{place} could not be read ({error.strerror or error}): run again") from error
         reason = str(error).partition("\n")[0]
         raise SourceError(f"{place} cannot be read as a {place.suffix} list of images: {reason}") from error
 
@@ -108,7 +111,7 @@ def _read_csv(place: Path, choose: Choose, encoding: str) -> "pa.Table":
 
     delimiter = _DELIMITERS[place.suffix.lower()]
     require_quotes(place, delimiter, encoding)
-    # Only as "utf8" does Arrow leave the bytes alone; paths may be of any.
+    # Only with "utf8" does Arrow keep the bytes unchanged. Paths may hold any bytes.
     block = csv.ReadOptions(block_size=_BLOCK, encoding="utf8" if encoding == "utf-8" else encoding)
     parse = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     with csv.open_csv(place, block, parse) as reader:
@@ -171,10 +174,15 @@ def _choose_column(role: str, names: Sequence[str], place: Place, wanted: str) -
     found = next((name for name in usual if name in names), "")
     if not found and (wanted or role in ("path", "label")):
         raise SourceError(
-            f"{place} has no column {' or '.join(usual)}, but {', '.join(map(repr, names))}: "
-            f"name the one that holds the {role} in {role}_column"
+            f"{place} has no column {' or '.join(usual)}, but {', '.join(map(repr, names))}: {_advice_on(names, role)}"
         )
     return found
+
+
+def _advice_on(names: Sequence[str], role: str) -> str:
+    if len(names) == 1 and (other := next((each for each in ";\t|" if each in names[0]), "")):
+        return f"separate the columns with a comma (.csv) or a tab (.tsv), not with {other!r}"
+    return f"name the column that holds the {role} in {role}_column; the first line of the list names the columns"
 
 
 def _box_columns(names: Sequence[str]) -> Sequence[str]:
@@ -251,8 +259,10 @@ def _found(row: dict[str, Any], place: Place, user_project: str) -> Listed | Ski
     key = _text(row["path"])
     if not key:
         return Skipped(key, "no path")
-    for role in ("label", "group"):
-        _require_utf8(row.get(role), role, key, place)
+    for role in ("label", "group", "box_labels"):
+        cell = row.get(role)
+        for text in cell if isinstance(cell, list) else [cell]:
+            _require_utf8(text, role, key, place)
     labels = _labels(row["label"])
     if not labels:
         return Skipped(key, "no label")
@@ -262,9 +272,9 @@ def _found(row: dict[str, Any], place: Place, user_project: str) -> Listed | Ski
 
 
 def _require_utf8(cell: Any, role: str, key: str, place: Place) -> None:
-    """Refuse a text that is not UTF-8: it would be stored as it is, and no reader could show it.
+    """Refuse text that is not UTF-8. It would be stored unchanged, and no reader could show it.
 
-    A path may be of any bytes, as file names are.
+    A path may hold any bytes, like a file name.
     """
     try:
         if isinstance(cell, bytes):

@@ -97,7 +97,7 @@ def _annotations(path: Place, names: tuple[str, ...]) -> dict[str, Annotation]:
     annotations: dict[str, Annotation] = {}
     for name, annotation in rows:
         if annotations.setdefault(name, annotation) != annotation:
-            raise SourceError(f"{path} lists {name!r} twice, and not alike: remove one of its annotations")
+            raise SourceError(f"{path} lists {name!r} twice, with different annotations: remove one of them")
     return annotations
 
 

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from pipeline.errors import AccessError
 from pipeline.storage import local
 from pipeline.storage.bucket_path import SCHEME, BucketPath, ObjectStat
 from pipeline.storage.local import CHUNK_BYTES, nearest, temporary_beside
@@ -24,6 +25,7 @@ __all__ = [
     "Place",
     "copy_new",
     "crc32c_of",
+    "file_of",
     "folders",
     "is_bucket",
     "lies_in",
@@ -35,7 +37,7 @@ __all__ = [
     "read_json",
     "swap",
     "sweep",
-    "sync",
+    "sync_folder",
     "temporary_beside",
     "temporary_for",
     "write_new",
@@ -69,7 +71,11 @@ def lies_in(place: Place, folder: Place) -> bool:
 
 def read_json(place: Place) -> Any:
     """The one JSON value in a file."""
-    return json.loads(place.read_bytes())
+    try:
+        return json.loads(place.read_bytes())
+    except OSError as error:
+        error.filename = error.filename or str(place)  # a read that fails does not say of which file
+        raise
 
 
 def crc32c_of(place: Place) -> int:
@@ -81,6 +87,16 @@ def objects(place: BucketPath) -> Iterator[Object]:
     """All objects below a place, in the order of their names' bytes, a page of a thousand in memory."""
     for found, stat in _gcs().objects(place):
         yield Object(found.key[len(place.key) + 1 if place.key else 0 :], stat)
+
+
+def file_of(folder: Path, key: str) -> Path:
+    """The file in `folder` that an object becomes whose key is `key` from there on.
+
+    Raises AccessError if the key leads elsewhere. A bucket takes any name, and other tenants may write to it.
+    """
+    if "\0" in key or any(part in ("", ".", "..") for part in key.split("/")):
+        raise AccessError(f"the object {key!r} cannot become a file below {folder}: remove or rename it in the bucket")
+    return folder / key
 
 
 def folders(place: Place) -> Iterator[Place]:
@@ -103,17 +119,21 @@ def local_copy(place: Place) -> Iterator[Path]:
         yield copy
 
 
-def write_whole(place: Place) -> AbstractContextManager[IO[bytes]]:
-    """Open for writing; it appears, or replaces what stood there, only when the block ends well."""
-    return local.write_whole(place) if isinstance(place, Path) else _gcs().write_whole(place)
+def write_whole(place: Place, synced: bool = False) -> AbstractContextManager[IO[bytes]]:
+    """Open for writing; it appears, or replaces what stood there, only when the block ends well.
+
+    If `synced`, no power loss leaves the name without the content. It costs milliseconds on a disk, and nothing in a
+    bucket. What can be told from its content to be torn, and made again, needs none.
+    """
+    return local.write_whole(place, synced) if isinstance(place, Path) else _gcs().write_whole(place)
 
 
-def write_new(place: Place) -> AbstractContextManager[IO[bytes]]:
+def write_new(place: Place, synced: bool = False) -> AbstractContextManager[IO[bytes]]:
     """Like `write_whole`, but never replaces: what already stands there must have the same content.
 
     Raises ConflictError, naming the file, where it has not.
     """
-    return local.write_new(place) if isinstance(place, Path) else _gcs().write_new(place)
+    return local.write_new(place, synced) if isinstance(place, Path) else _gcs().write_new(place)
 
 
 def swap(place: Place, before: bytes | None, after: bytes) -> None:
@@ -139,7 +159,7 @@ def copy_new(source: Place, target: Place) -> None:
         if isinstance(target, BucketPath):
             _gcs().create(target, reader)  # as it lies: a copy of it first would cost a third of the time
             return
-        with write_new(target) as writer:
+        with write_new(target, synced=True) as writer:
             local.copy_bytes(reader, writer)
 
 
@@ -149,18 +169,19 @@ def temporary_for(place: Place) -> AbstractContextManager[Path]:
 
 
 def move_whole(temporary: Path, place: Place) -> None:
-    """Bring what `temporary_for` named to its place; what stood there is replaced."""
+    """Bring what `temporary_for` named to its place, synced; what stood there is replaced."""
     if isinstance(place, Path):
+        local.sync_path(temporary)
         temporary.replace(place)
         return
     with open(temporary, "rb") as file:
         _gcs().replace(place, file)
 
 
-def sync(place: Place) -> None:
-    """Bring a file to the disk: a commit must not outlive what it commits. A bucket answers only then."""
-    if isinstance(place, Path):
-        local.sync(place)
+def sync_folder(folder: Place) -> None:
+    """Bring the names of the files that were written there to the disk: a commit must not outlive what it commits."""
+    if isinstance(folder, Path):
+        local.sync_folder(folder)
 
 
 def sweep(folder: Place) -> int:

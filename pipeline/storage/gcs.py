@@ -5,9 +5,11 @@ may be lost. A 412 is then resolved by comparing checksums.
 """
 
 import base64
+import errno
 import io
 import logging
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -25,21 +27,26 @@ from google.auth.transport.requests import AuthorizedSession
 from google.cloud.storage import Blob, Client
 from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
 from google.cloud.storage.retry import DEFAULT_RETRY
-from requests.adapters import HTTPAdapter
 
 from pipeline import crc32c
 from pipeline.errors import AccessError, ConflictError, StorageError
 from pipeline.parallel import ordered_map, within
 from pipeline.proxies import require_proxies
 from pipeline.storage.bucket_path import BucketPath, ObjectStat
+from pipeline.storage.deadlines import TooSlow, Watch
 from pipeline.storage.local import changed_meanwhile
 
 DEADLINE_S = 120.0
 """How long a request is sent again before a task fails."""
 FIRST_WAIT_S = 0.5
 """The longest wait before a request is sent again for the first time; it doubles each time."""
+WHOLE_S = 600.0
+"""How long one request may take with all of its tries, and longer by its bytes at the slowest rate."""
+SLOWEST_BYTES_PER_S = 100_000
 FIRST_ANSWER_S = 6.0
 """How long a bucket has to answer at all before anything is begun; looking for credentials may take 3 s more."""
+FIRST_TRIES_S = 4.0
+"""How long the first request is sent again. An error that passes must not end a command that has just begun."""
 TIMEOUT_S = (5.0, 60.0)
 """To connect, and to wait for the next bytes."""
 CONNECTIONS = 32
@@ -51,7 +58,17 @@ REPLACE_TRIES = 10
 SESSION_TRIES = 3
 _FIELDS = "items(name,size,crc32c,md5Hash,generation,updated),prefixes,nextPageToken"
 _DENIED = (401, 403)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_UNAUTHORIZED, _NOT_FOUND = 401, 404
+_LONGEST_WORDS = 300  # of a server, in a sentence
+_ADDRESS = re.compile(r"https?://\S+")
+_OF_CLIENT = (
+    *(GoogleAPICallError, InvalidResponse, GoogleAuthError, DataCorruption),
+    *(requests.RequestException, ConnectionError, TimeoutError),
+)
+"""What the client raises, beside RetryError."""
 _PROBE = ".writable"
+_MD5_OF_NOTHING = "1B2M2Y8AsgTpgAmY7PhCfg=="
 _log = logging.getLogger(__name__)
 
 
@@ -62,7 +79,14 @@ def client() -> "Gcs":
 
 @lru_cache(1)
 def _client(_host: str, _pid: int) -> "Gcs":
-    return Gcs(_credentials())
+    credentials = _credentials()
+    try:
+        return Gcs(credentials)
+    except TransportError as error:  # the client asks the metadata server whose cloud this is, several times
+        raise StorageError(
+            f"gs://: {_principal(credentials)} gets no token to use it ({_reason(error)}): check the network, then run "
+            "again"
+        ) from error
 
 
 class Gcs:
@@ -72,33 +96,36 @@ class Gcs:
         # Else the client asks for the bucket in a thread of its own, which takes a right that readers need not have.
         os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
         session = AuthorizedSession(credentials)  # type: ignore[no-untyped-call]
-        # Ten connections are kept by default: the eleventh thread would make a new one for each request.
-        session.mount("https://", HTTPAdapter(pool_connections=4, pool_maxsize=CONNECTIONS))
-        session.mount("http://", HTTPAdapter(pool_connections=4, pool_maxsize=CONNECTIONS))
+        self._watch = Watch()
+        for scheme in ("https://", "http://"):
+            # Ten connections are kept by default: the eleventh thread would make a new one for each request.
+            session.mount(scheme, self._watch.adapter(pool_connections=4, pool_maxsize=CONNECTIONS))
         self._client = Client(project="none", credentials=credentials, _http=session)
         _fix_environment(session, self._client._connection.API_BASE_URL)
         self.principal = _principal(credentials)
+        self._buckets: set[str] = set()
+        """Buckets that are known to exist."""
 
     def stat(self, path: BucketPath, generation: int | None = None) -> ObjectStat:
         """What the bucket says of an object. Raises FileNotFoundError."""
         if not path.key:  # the bucket itself, as a source may be
             raise FileNotFoundError(2, "no such object", str(path))
         blob = self._blob(path, generation)
-        with self._explained(path):
-            blob.reload(timeout=TIMEOUT_S, retry=_retry(path))
+        with self._request(path):
+            blob.reload(timeout=TIMEOUT_S, retry=self._retry(path))
         return _stat(blob)
 
     def objects(self, path: BucketPath, most: int | None = None) -> Iterator[tuple[BucketPath, ObjectStat]]:
         """The objects below a place, in the order of their names' bytes."""
         with self._explained(path):
-            for blob in self._list(path, None, most, _retry(path)):
+            for blob in self._each(self._list(path, None, most, self._retry(path))):
                 yield BucketPath(path.bucket, blob.name, path.user_project), _stat(blob)
 
     def children(self, path: BucketPath) -> Iterator[BucketPath]:
         """What a folder of this name would hold, each once."""
         with self._explained(path):
-            listing = self._list(path, "/", None, _retry(path))
-            for blob in listing:
+            listing = self._list(path, "/", None, self._retry(path))
+            for blob in self._each(listing):
                 if not blob.name.endswith("/"):
                     yield BucketPath(path.bucket, blob.name, path.user_project)
             yield from self._folders(path, listing)
@@ -106,26 +133,26 @@ class Gcs:
     def folders(self, path: BucketPath) -> Iterator[BucketPath]:
         """What would be folders in a folder of this name."""
         with self._explained(path):
-            listing = self._list(path, "/", None, _retry(path))
-            for _ in listing:
+            listing = self._list(path, "/", None, self._retry(path))
+            for _ in self._each(listing):
                 pass  # its prefixes are known when its pages have been read
             yield from self._folders(path, listing)
 
     def read(self, path: BucketPath, generation: int | None = None) -> bytes:
         """A whole object, checked against the checksum that the bucket sends with it."""
         blob = self._blob(path, generation)
-        with self._explained(path):
+        with self._request(path):
             try:
-                return self._download(blob)
+                return self._download(path, blob)
             except DataCorruption:
                 _log.warning("%s arrived damaged: fetching it once more", path)
-                return self._download(blob)
+                return self._download(path, blob)
 
     def read_range(self, path: BucketPath, start: int, length: int, generation: int | None = None) -> bytes:
         """Some bytes of an object; a bucket has no checksum of a part."""
         if not length:
             return b""
-        with self._explained(path):
+        with self._request(path, length):
             part: bytes = self._blob(path, generation).download_as_bytes(
                 start=start,
                 end=start + length - 1,
@@ -133,7 +160,7 @@ class Gcs:
                 single_shot_download=True,
                 checksum=None,
                 timeout=TIMEOUT_S,
-                retry=_retry(path),
+                retry=self._retry(path),
             )
         return part
 
@@ -141,7 +168,8 @@ class Gcs:
         """A checked copy of the object in a file without a name."""
         file = tempfile.TemporaryFile(prefix="tenfold-")  # noqa: SIM115 - the caller closes it
         try:
-            self.fetch(path, file)
+            with _room_for(path):
+                self.fetch(path, file)
         except BaseException:
             file.close()
             raise
@@ -172,14 +200,14 @@ class Gcs:
     @contextmanager
     def write_new(self, path: BucketPath) -> Iterator[IO[bytes]]:
         """A file that becomes the object when the block ends well, unless an equal one stands there."""
-        with tempfile.TemporaryFile(prefix="tenfold-") as file:
+        with _room_for(path), tempfile.TemporaryFile(prefix="tenfold-") as file:
             yield file
             self.create(path, file)
 
     @contextmanager
     def write_whole(self, path: BucketPath) -> Iterator[IO[bytes]]:
         """A file that becomes the object, or replaces it, when the block ends well."""
-        with tempfile.TemporaryFile(prefix="tenfold-") as file:
+        with _room_for(path), tempfile.TemporaryFile(prefix="tenfold-") as file:
             yield file
             self.replace(path, file)
 
@@ -206,10 +234,13 @@ class Gcs:
         """Copy within Google Cloud Storage, create-only. Raises ConflictError where something else stands there."""
         stat = self.stat(source)
         try:
-            with self._explained(target):
+            with self._request(target, stat.st_size):
                 self._rewrite(self._blob(source, stat.generation), self._blob(target))
         except PreconditionFailed as error:
-            found = self.stat(target)
+            try:
+                found = self.stat(target)
+            except FileNotFoundError:
+                raise StorageError(f"{source} was replaced by somebody else while it was copied: run again") from error
             if (found.st_size, found.crc32c) != (stat.st_size, stat.crc32c):
                 raise _conflict(target) from error
 
@@ -217,17 +248,17 @@ class Gcs:
         """Delete the object as it was last seen, and not what took its place meanwhile. Raises FileNotFoundError."""
         try:
             generation = self.stat(path).generation
-            with suppress(PreconditionFailed), self._explained(path):
-                self._blob(path).delete(if_generation_match=generation, timeout=TIMEOUT_S, retry=_retry(path))
+            with suppress(PreconditionFailed), self._request(path):
+                self._blob(path).delete(if_generation_match=generation, timeout=TIMEOUT_S, retry=self._retry(path))
         except FileNotFoundError:  # by now, too: the answer to a first try may be lost
             if not missing_ok:
                 raise
 
     def require_bucket(self, path: BucketPath) -> None:
-        """Look at the bucket once, without trying again. Raises AccessError or StorageError with one sentence."""
-        with self._explained(path):
+        """Look at the bucket, for seconds at most. Raises AccessError or StorageError with one sentence."""
+        with self._explained(path, is_first=True):
             # The client's own limits hold for each address of a name, and not for looking the name up.
-            within(FIRST_ANSWER_S, lambda: next(iter(self._list(path, None, 1, None)), None))
+            within(FIRST_ANSWER_S, lambda: next(iter(self._list(path, None, 1, _first_retry(path))), None))
 
     def require_writable(self, path: BucketPath) -> None:
         """Put an empty object below `path`, once, and take it away. Raises what `require_bucket` does.
@@ -236,13 +267,25 @@ class Gcs:
         """
         blob = self._blob(path / _PROBE)
         # 412: another run's, or what was left by one that was killed here.
-        with suppress(PreconditionFailed), self._explained(path):
-            within(FIRST_ANSWER_S, lambda: blob.upload_from_string(b"", if_generation_match=0, retry=None))
+        with suppress(PreconditionFailed), self._explained(path, is_first=True):
+            retry = _first_retry(path)
+            put = retry(blob.upload_from_string)
+            within(FIRST_ANSWER_S, lambda: put(b"", if_generation_match=0, retry=retry))
         (path / _PROBE).unlink(missing_ok=True)
 
     def _folders(self, path: BucketPath, listing: Any) -> Iterator[BucketPath]:
         for prefix in sorted(listing.prefixes):
             yield BucketPath(path.bucket, prefix.rstrip("/"), path.user_project)
+
+    def _each(self, listing: Any) -> Iterator[Blob]:
+        """All objects of a listing. Each page has a deadline: the whole may take hours."""
+        pages = listing.pages
+        while True:
+            with self._watch.within(WHOLE_S):
+                page = next(pages, None)
+            if page is None:
+                return
+            yield from page
 
     def _list(self, path: BucketPath, delimiter: str | None, most: int | None, retry: Retry | None) -> Any:
         return self._client.list_blobs(
@@ -255,14 +298,18 @@ class Gcs:
             retry=retry,
         )
 
-    def _download(self, blob: Blob) -> bytes:
+    def _download(self, path: BucketPath, blob: Blob) -> bytes:
         content: bytes = blob.download_as_bytes(
             raw_download=True,
             single_shot_download=True,
             checksum="crc32c",
             timeout=TIMEOUT_S,
-            retry=_retry(_uri(blob)),
+            retry=self._retry(_uri(blob)),
         )
+        # The client compares the checksum of what its last request brought: not of what a broken one brought before.
+        crc32c = _crc32c_of(blob) if blob.crc32c else self.stat(path, blob.generation).crc32c
+        if google_crc32c.value(content) != crc32c:
+            raise DataCorruption(None)
         return content
 
     def _fetched(self, path: BucketPath, file: IO[bytes], stat: ObjectStat) -> int:
@@ -302,8 +349,9 @@ class Gcs:
         for tries_left in reversed(range(SESSION_TRIES)):
             blob = self._bucket(path).blob(path.key, chunk_size=PART_BYTES if size > PART_BYTES else None)
             try:
-                with self._explained(path):
-                    blob.upload_from_file(
+                with self._request(path, size):
+                    # The client parses the answer after its own tries.
+                    self._retry(path)(blob.upload_from_file)(
                         file,
                         rewind=True,
                         size=size,
@@ -311,7 +359,7 @@ class Gcs:
                         if_generation_match=generation,
                         checksum="crc32c",
                         timeout=TIMEOUT_S,
-                        retry=_retry(path),
+                        retry=self._retry(path),
                     )
                 return
             except FileNotFoundError as error:  # a resumable session that the server has forgotten
@@ -338,7 +386,7 @@ class Gcs:
                 if_generation_match=0,
                 if_source_generation_match=source.generation,
                 timeout=TIMEOUT_S,
-                retry=_retry(_uri(target)),
+                retry=self._retry(_uri(target)),
             )
             if token is None:
                 return
@@ -352,54 +400,103 @@ class Gcs:
         except ValueError as error:
             raise AccessError(f"gs://{path.bucket} cannot be the name of a bucket ({error}): check it") from error
 
+    def _retry(self, what: object) -> Retry:
+        """Return how a request of a run under way is sent again. Its token was good before: a 401 may pass."""
+
+        def is_worth_it(error: BaseException) -> bool:
+            return not self._watch.is_over() and (_may_pass(error) or _status_of(error) == _UNAUTHORIZED)
+
+        retry = _LoggedRetry(predicate=is_worth_it, initial=FIRST_WAIT_S, maximum=15.0, timeout=DEADLINE_S)
+        retry.what = str(what)
+        return retry
+
     @contextmanager
-    def _explained(self, path: BucketPath) -> Iterator[None]:
-        """Turn what the client raises into what a person can act on; a 412 is for the caller."""
+    def _request(self, path: BucketPath, size: int = 0) -> Iterator[None]:
+        """Around a request that moves `size` bytes at most: it is explained, and has a deadline as a whole."""
+        with self._explained(path), self._watch.within(WHOLE_S + size / SLOWEST_BYTES_PER_S):
+            yield
+
+    @contextmanager
+    def _explained(self, path: BucketPath, is_first: bool = False) -> Iterator[None]:
+        """Turn what the client raises into what a person can act on; a 412 is for the caller.
+
+        Of the first request of all, the last error says more than how long it was tried.
+        """
         try:
             yield
         except PreconditionFailed:
             raise
-        except (GoogleAPICallError, InvalidResponse) as error:
-            raise self._error_of_status(path, _status_of(error), error) from error
         except RetryError as error:
+            if is_first and error.cause:
+                raise self._meaning(path, error.cause) from error
             reason = _reason(error.cause or error)
             raise StorageError(
                 f"{path}: the bucket did not answer within {DEADLINE_S:.0f} s ({reason}): run again"
             ) from error
-        except TransportError as error:
-            raise StorageError(
+        except _OF_CLIENT as error:
+            raise self._meaning(path, error) from error
+
+    def _meaning(self, path: BucketPath, error: BaseException) -> Exception:
+        if isinstance(error, GoogleAPICallError | InvalidResponse):
+            return self._error_of_status(path, _status_of(error), error)
+        if isinstance(error, GoogleAuthError):
+            return self._error_of_login(path, error)
+        if isinstance(error, DataCorruption):
+            return StorageError(_damaged(path))
+        if isinstance(error, TooSlow):
+            return StorageError(
+                f"{path}: Google Cloud Storage or the network is too slow for it ({error}): look at the network, then "
+                "run again"
+            )
+        return StorageError(
+            f"{path}: Google Cloud Storage gave {self.principal} no answer ({_reason(error)}): "
+            "check the network, then run again"
+        )
+
+    def _error_of_login(self, path: BucketPath, error: GoogleAuthError) -> Exception:
+        if _is_passing_login(error):
+            return StorageError(
                 f"gs://{path.bucket}: {self.principal} gets no token to use it ({_reason(error)}): "
                 "check the network, then run again"
-            ) from error
-        except GoogleAuthError as error:
-            raise AccessError(
-                f"gs://{path.bucket}: {self.principal} cannot log in ({_reason(error)}): "
-                "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to a key file"
-            ) from error
-        except DataCorruption as error:
-            raise StorageError(_damaged(path)) from error
-        except (requests.RequestException, ConnectionError, TimeoutError) as error:
-            raise StorageError(
-                f"{path}: Google Cloud Storage gave {self.principal} no answer ({_reason(error)}): "
-                "check the network, then run again"
-            ) from error
+            )
+        return AccessError(
+            f"gs://{path.bucket}: {self.principal} cannot log in ({_reason(error)}): "
+            "run `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS to a key file"
+        )
 
-    def _error_of_status(self, path: BucketPath, status: int, error: Exception) -> Exception:
+    def _error_of_status(self, path: BucketPath, status: int, error: BaseException) -> Exception:
         if status in _DENIED:
             return AccessError(
                 f"gs://{path.bucket}: {self.principal} is not allowed to do this with {path} ({status}): "
-                "give it the role Storage Object User on the bucket, or use other credentials"
+                f"give it the role Storage Object User on the bucket, or use other credentials{_words_of_server(error)}"
             )
         if status in (404, 410):
-            if "bucket does not exist" in str(error):
+            if not self._has_bucket(path):
                 return AccessError(f"gs://{path.bucket} does not exist (seen as {self.principal}): check its name")
             return FileNotFoundError(2, "no such object", str(path))
+        if status == 400 and "customer-supplied" in str(error):
+            return _has_own_key(str(path))
         if status == 400 and "requester pays" in str(error):
             return AccessError(
                 f"gs://{path.bucket} makes the requester pay: set user_project to the project that does, which holds "
                 "for reading images; a workspace or data set must lie in a bucket that pays for itself"
             )
-        return StorageError(f"{path}: the bucket answered {status} ({_reason(error)}): run again")
+        return StorageError(
+            f"{path}: the bucket answered {status} ({_reason(error)}): run again{_words_of_server(error)}"
+        )
+
+    def _has_bucket(self, path: BucketPath) -> bool:
+        """Whether there is a bucket at all. An object and a bucket that are not there have the same status.
+
+        It is asked for once: a listing fails with this status only if there is no bucket.
+        """
+        if path.bucket not in self._buckets:
+            try:
+                next(iter(self._list(BucketPath(path.bucket, "", path.user_project), None, 1, None)), None)
+            except (*_OF_CLIENT, RetryError) as error:
+                return _status_of(error) != _NOT_FOUND
+            self._buckets.add(path.bucket)
+        return True
 
 
 class _LoggedRetry(Retry):
@@ -414,15 +511,55 @@ class _LoggedRetry(Retry):
         _log.warning("%s: trying again after %s", self.what, _reason(error))
 
 
-def _retry(what: object) -> Retry:
-    retry = _LoggedRetry(
-        predicate=DEFAULT_RETRY._predicate,  # the client's own list of what is worth another try
-        initial=FIRST_WAIT_S,
-        maximum=15.0,
-        timeout=DEADLINE_S,
-    )
+def _first_retry(what: object) -> Retry:
+    """Return how the first request of all is sent again."""
+    retry = _LoggedRetry(predicate=_may_pass, initial=FIRST_WAIT_S, maximum=1.0, timeout=FIRST_TRIES_S)
     retry.what = str(what)
     return retry
+
+
+def _may_pass(error: BaseException) -> bool:
+    """Whether a request that failed so is worth another try."""
+    if isinstance(error, GoogleAuthError):
+        return _is_passing_login(error)
+    # JSON that does not parse: an answer that was cut. The client's own list lacks it.
+    return isinstance(error, requests.JSONDecodeError) or bool(DEFAULT_RETRY._predicate(error))
+
+
+def _words_of_server(error: BaseException) -> str:
+    """Return what a server says of its refusal: a retention policy, billing that is off, a perimeter; or nothing.
+
+    Without addresses: that of an upload lets whoever has it write there.
+    """
+    response = getattr(error, "response", None)
+    try:
+        words = response.json()["error"]["message"] if response is not None else ""
+    except (ValueError, KeyError, TypeError):  # no JSON, as of a proxy
+        words = response.text if response is not None else ""
+    plain = " ".join(_ADDRESS.sub("", str(words)).split())[:_LONGEST_WORDS]
+    return f"; the server says {plain!r}" if plain else ""
+
+
+@contextmanager
+def _room_for(path: BucketPath) -> Iterator[None]:
+    """Around the use of a temporary file for an object. Raises StorageError if the disk has no room for it."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise StorageError(
+            f"{path} needs more room than there is in {tempfile.gettempdir()}: free some, or set TMPDIR to a folder "
+            "with more"
+        ) from error
+
+
+def _is_passing_login(error: GoogleAuthError) -> bool:
+    """Whether a token server or metadata server may give a token later.
+
+    The credentials of a metadata server put what the network did into a RefreshError that is not retryable.
+    """
+    return error.retryable or any(isinstance(each, TransportError) for each in (error, error.__cause__))
 
 
 def _fix_environment(session: requests.Session, url: str) -> None:
@@ -461,13 +598,28 @@ def _uri(blob: Blob) -> str:
 
 def _stat(blob: Blob) -> ObjectStat:
     updated = blob.updated
+    # Google's own test server leaves out the size of an empty object.
+    size = 0 if blob.size is None and blob.md5_hash == _MD5_OF_NOTHING else blob.size
+    if blob.crc32c is None or size is None:
+        raise _has_own_key(_uri(blob))
     return ObjectStat(
-        st_size=int(blob.size),
+        st_size=int(size),
         st_mtime_ns=int(updated.timestamp() * 1e9) if updated else 0,
         generation=int(blob.generation),
-        crc32c=int.from_bytes(base64.b64decode(blob.crc32c), "big"),
+        crc32c=_crc32c_of(blob),
         md5=base64.b64decode(blob.md5_hash).hex() if blob.md5_hash else "",
     )
+
+
+def _has_own_key(uri: str) -> AccessError:
+    return AccessError(
+        f"{uri}: the bucket states no CRC32C or no size of it, as of objects with a customer-supplied key: "
+        "copy it without such a key, or move it away"
+    )
+
+
+def _crc32c_of(blob: Blob) -> int:
+    return int.from_bytes(base64.b64decode(blob.crc32c), "big")
 
 
 def _write_at(descriptor: int, part: bytes, start: int) -> None:

@@ -5,7 +5,9 @@ rename or link. A reader therefore sees all of a file or none of it, and a kill 
 that `sweep` can tell from a live one.
 """
 
+import errno
 import fcntl
+import hashlib
 import os
 import re
 import shutil
@@ -15,13 +17,17 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import IO
 
 import google_crc32c
 
-from pipeline.errors import ConflictError
+from pipeline.errors import ConflictError, SettingsError
 
+NO_HARD_LINKS = "its file system has no hard links, as SMB, exFAT or gcsfuse: use a disk, NFS, or gs:// itself"
+WITHOUT_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
+_BOOT_ID, _PROCESS_IDS = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
 CHUNK_BYTES = 1 << 20
 ORPHAN_AGE_S = 86_400
 CLOCK_SLACK_S = 2.0  # a process's birth is counted in ticks since boot, a file's time by the wall clock
@@ -58,16 +64,20 @@ def temporary_beside(path: Path, ending: str = ".tmp") -> Iterator[Path]:
 
 
 @contextmanager
-def write_whole(path: Path) -> Iterator[IO[bytes]]:
-    """Open `path` for writing; it appears, or replaces what stood there, only when the block ends well."""
+def write_whole(path: Path, synced: bool = False) -> Iterator[IO[bytes]]:
+    """Open `path` for writing; it appears, or replaces what stood there, only when the block ends well.
+
+    If `synced`, the content is on the disk before the name says that it is there. `sync_folder` brings the name.
+    """
     with temporary_beside(path) as temporary:
         with open(temporary, "wb") as file:
             yield file
+            _sync_content(file, synced)
         temporary.replace(path)
 
 
 @contextmanager
-def write_new(path: Path) -> Iterator[IO[bytes]]:
+def write_new(path: Path, synced: bool = False) -> Iterator[IO[bytes]]:
     """Like `write_whole`, but never replaces: what already stands at `path` must have the same content.
 
     Raises ConflictError, naming the file, where it has not.
@@ -75,6 +85,7 @@ def write_new(path: Path) -> Iterator[IO[bytes]]:
     with temporary_beside(path) as temporary:
         with open(temporary, "wb") as file:
             yield file
+            _sync_content(file, synced)
         if not _link(temporary, path):
             _require_equal(temporary, path)
 
@@ -89,9 +100,9 @@ def swap(path: Path, before: bytes | None, after: bytes) -> None:
         fcntl.flock(lock.fileno(), fcntl.LOCK_EX)  # a rename cannot be told what it may replace
         if (path.read_bytes() if path.exists() else None) != before:
             raise changed_meanwhile(path)
-        with write_whole(path) as file:
+        with write_whole(path, synced=True) as file:
             file.write(after)
-        sync(path)
+        sync_folder(path.parent)
 
 
 def changed_meanwhile(place: object) -> ConflictError:
@@ -126,14 +137,25 @@ def nearest(folder: Path) -> Path:
     return next(place for place in (folder, *folder.parents) if place.exists())
 
 
-def sync(path: Path) -> None:
-    """Bring a file, and the entry that names it, to the disk: a commit must not outlive what it commits."""
-    for target in (path, path.parent):
-        descriptor = os.open(target, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+def sync_folder(folder: Path) -> None:
+    """Bring the names in a folder, and its own, to the disk: one call serves all files that were written there."""
+    for path in (folder, folder.parent):
+        sync_path(path)
+
+
+def sync_tree(folder: Path) -> None:
+    """Bring all files and folders below a folder to the disk, and its own name, however they were written."""
+    for path in (*folder.rglob("*"), folder, folder.parent):
+        sync_path(path)
+
+
+def sync_path(path: Path) -> None:
+    """Bring the content of a file that another library wrote, or the names in a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def sweep(folder: Path) -> int:
@@ -147,10 +169,26 @@ def sweep(folder: Path) -> int:
     return len(orphans)
 
 
+def _sync_content(file: IO[bytes], synced: bool) -> None:
+    if synced:
+        file.flush()
+        os.fsync(file.fileno())
+
+
 def _temporary_name(name: str) -> str:
     """Says whose it is, for `_is_orphan`."""
-    host = socket.gethostname().replace(".", "-") or "localhost"
-    return f".{name}.{host}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
+    return f".{name}.{this_host()}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
+
+
+@cache
+def this_host() -> str:
+    """Return a name for where process ids mean the same: this host since it started, and this namespace of ids.
+
+    Containers of one name may share a workspace, and a process of one is no process of the other.
+    """
+    ids = [_BOOT_ID.read_text(), str(_PROCESS_IDS.readlink())] if _BOOT_ID.exists() else []
+    digest = hashlib.blake2b("".join(ids).encode(), digest_size=4).hexdigest()
+    return f"{socket.gethostname().replace('.', '-') or 'localhost'}-{digest}"
 
 
 def _link(temporary: Path, path: Path) -> bool:
@@ -159,10 +197,10 @@ def _link(temporary: Path, path: Path) -> bool:
         os.link(temporary, path)
     except FileExistsError:
         return False
-    except OSError:  # a file system without hard links: the check and the rename are then two steps
-        if path.exists():
-            return False
-        temporary.rename(path)
+    except OSError as error:
+        if error.errno in WITHOUT_LINKS:  # to look and then to rename would be two steps: two runs could both win
+            raise SettingsError(f"{path.parent} cannot be used: {NO_HARD_LINKS}") from error
+        raise
     return True
 
 
@@ -180,7 +218,7 @@ def _is_orphan(path: Path) -> bool:
         return False
     with suppress(FileNotFoundError):
         written = path.stat().st_mtime
-        if match["host"] == socket.gethostname().replace(".", "-") and not _is_alive(int(match["pid"]), written):
+        if match["host"] == this_host() and not _is_alive(int(match["pid"]), written):
             return True
         return time.time() - written > ORPHAN_AGE_S
     return False

@@ -5,9 +5,10 @@ import json
 import re
 import secrets
 import threading
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote
@@ -91,6 +92,8 @@ class Api:
     def __init__(self, url: str, keep: Path | None) -> None:
         self.url = url
         self.buckets: dict[str, Bucket] = {}
+        self.page_sizes: Iterator[int] = repeat(1000)
+        """How many items the next pages hold at most: a bucket may give fewer than were asked for, and even none."""
         self._keep = keep
         self._sessions: dict[str, Session] = {}
         self._operations: dict[str, Callable[[Call], Answer]] = {
@@ -161,13 +164,17 @@ class Api:
         return in_json(bucket_resource(self._bucket(call.parts[0])))
 
     def _list(self, call: Call) -> Answer:
+        limit = min(int(call.query.get("maxResults", 1000)), next(self.page_sizes))
+        after = name_of(call.query["pageToken"]) if "pageToken" in call.query else ""
+        if not limit:
+            return in_json({"kind": "storage#objects", "nextPageToken": page_token(after)})
         page = self._bucket(call.parts[0]).page(
             prefix=call.query.get("prefix", ""),
             delimiter=call.query.get("delimiter", ""),
             start=call.query.get("startOffset", ""),
             end=call.query.get("endOffset", ""),
-            after=base64.urlsafe_b64decode(call.query.get("pageToken", "")).decode(),
-            limit=int(call.query.get("maxResults", 1000)),
+            after=after,
+            limit=limit,
         )
         listing: dict[str, object] = {"kind": "storage#objects"}
         if page.items:
@@ -175,7 +182,7 @@ class Api:
         if page.prefixes:
             listing["prefixes"] = page.prefixes
         if page.last is not None:
-            listing["nextPageToken"] = base64.urlsafe_b64encode(page.last.encode()).decode()
+            listing["nextPageToken"] = page_token(page.last)
         return in_json(listing)
 
     def _live(self, call: Call) -> StoredObject:
@@ -187,6 +194,7 @@ class Api:
 
     def _download(self, call: Call) -> Answer:
         live = self._live(call)
+        require_no_key(live)
         size, headers = live.content.size, object_headers(live)
         if "range" not in call.headers:
             return Answer(200, headers, live.content, 0, size)
@@ -214,6 +222,7 @@ class Api:
         from_bucket, from_name, to_bucket, to_name = call.parts
         pinned = int(call.query["sourceGeneration"]) if "sourceGeneration" in call.query else None
         source = self._bucket(from_bucket).find(from_name, pinned, Preconditions.of(call.query, "ifSource"))
+        require_no_key(source)
         properties = {**source.properties, **settable(call.metadata)}
         target = self._bucket(to_bucket)
         return target.create(to_name, source.content, properties, call.conditions, source.components)
@@ -251,6 +260,15 @@ class Api:
             raise ApiError(404, "notFound", "Upload session not found.")
         with session.lock:
             return self._received(session, call)
+
+    def keep_part(self, call: Call, count: int) -> None:
+        """Keep what arrived of a chunk whose request fails in the middle: whole pieces, as a bucket does."""
+        session = self._sessions[call.query["upload_id"]]
+        start = int(re.match(r"bytes (\d+)-", call.headers["content-range"])[1])  # type: ignore[index]
+        part = call.body[: count - count % CHUNK]
+        headers = {"content-range": f"bytes {start}-{start + len(part) - 1}/*"}
+        with session.lock:
+            take_chunk(session, replace(call, headers=headers, body=part))
 
     def _received(self, session: Session, call: Call) -> Answer:
         if session.created is None:
@@ -312,7 +330,7 @@ def variant(operation: str, query: Mapping[str, str], headers: Mapping[str, str]
 def read_body(operation: str, headers: Mapping[str, str], body: bytes) -> tuple[dict[str, Any], bytes]:
     """The object's metadata and its bytes."""
     kind = headers.get("content-type", "")
-    if operation == "insert" and kind.startswith("multipart/"):
+    if operation == "insert" and kind.startswith("multipart/") and body:
         return read_multipart(kind, body)
     if operation == "insert":
         return {"contentType": kind}, body
@@ -367,6 +385,22 @@ def byte_range(header: str, size: int) -> tuple[int, int]:
 def hashes_of_header(header: str) -> dict[str, str]:
     pairs = (part.strip().partition("=") for part in header.split(",") if part)
     return {{"md5": "md5Hash"}.get(kind, kind): value for kind, _, value in pairs}
+
+
+def page_token(after: str) -> str:
+    """Never empty, not even before the first name."""
+    return base64.urlsafe_b64encode(b"\n" + after.encode()).decode()
+
+
+def name_of(token: str) -> str:
+    return base64.urlsafe_b64decode(token)[1:].decode()
+
+
+def require_no_key(item: StoredObject) -> None:
+    """Refuse to read an object whose key only its owner has."""
+    if "customerEncryption" in item.properties:
+        reason = "resourceIsEncryptedWithCustomerEncryptionKey"
+        raise ApiError(400, reason, "The target object is encrypted by a customer-supplied encryption key.")
 
 
 def pinned(source: Mapping[str, Any]) -> int | None:
@@ -430,4 +464,6 @@ def refusal(error: ApiError, as_text: bool) -> Answer:
         body = error.message.encode()
         return Answer(error.status, [("Content-Type", "text/html; charset=UTF-8")], Content(body), 0, len(body))
     detail = {"message": error.message, "domain": "global", "reason": error.reason}
+    if error.status == 412:
+        detail |= {"locationType": "header", "location": "If-Match"}
     return in_json({"error": {"code": error.status, "message": error.message, "errors": [detail]}}, error.status)

@@ -88,7 +88,9 @@ class StoredObject:
 
     @property
     def hashes(self) -> dict[str, str]:
-        """A composed object has no MD5."""
+        """A composed object has no MD5, and one with a key of the customer's own neither of both."""
+        if "customerEncryption" in self.properties:
+            return {}
         crc32c = {"crc32c": self.content.crc32c}
         return crc32c if self.components else crc32c | {"md5Hash": self.content.md5}
 
@@ -145,6 +147,7 @@ class Bucket:
     names: list[str] = field(default_factory=list)  # sorted; by code point, which is the order of UTF-8 bytes
     lock: threading.RLock = field(default_factory=threading.RLock)
     last_generation: int = 0
+    creations: int = 0  # how often an object was made or replaced
 
     def find(
         self, name: str, generation: int | None = None, conditions: Preconditions = ALWAYS, reading: bool = False
@@ -227,6 +230,7 @@ class Bucket:
 
     def _created(self, name: str, content: Content, properties: Mapping[str, object], components: int) -> StoredObject:
         now = time.time_ns() // 1000
+        self.creations += 1
         self.last_generation = max(self.last_generation + 1, now)
         return StoredObject(self.name, name, content, self.last_generation, 1, now, properties, components)
 

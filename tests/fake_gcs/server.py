@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any
 
 from tests.fake_gcs.api import Answer, Api, Call, refusal
-from tests.fake_gcs.faults import AFTER, BEFORE, OF_A_BODY, Fault, Faults, Kind
+from tests.fake_gcs.faults import AFTER, BEFORE, OF_A_BODY, OF_A_DOWNLOAD, READING, Fault, Faults, Kind
 from tests.fake_gcs.objects import ALWAYS, Access, ApiError, Content
 
 REASONS = {304: "notModified", 400: "invalid", 401: "required", 403: "forbidden", 404: "notFound", 410: "gone"} | {
@@ -68,9 +68,10 @@ class FakeGcs:
         """access: "private" answers 401 to whoever brings no token, "forbidden" 403 to everybody."""
         self.api.create_bucket(name, access, requester_pays)
 
-    def put(self, bucket: str, name: str, content: bytes) -> int:
-        """Makes or replaces an object, as somebody else would; its generation."""
-        return self.api.buckets[bucket].create(name, Content(content), {}).generation
+    def put(self, bucket: str, name: str, content: bytes, encrypted: bool = False) -> int:
+        """Makes or replaces an object, as somebody else would; its generation. encrypted: with a key of their own."""
+        key = {"customerEncryption": {"encryptionAlgorithm": "AES256"}} if encrypted else {}
+        return self.api.buckets[bucket].create(name, Content(content), key).generation
 
     def put_folder(self, bucket: str, prefix: str, folder: Path) -> None:
         """Every file under `folder`, named by its relative path behind `prefix`; read when asked for."""
@@ -98,9 +99,11 @@ class FakeGcs:
         times: int | None = 1,
         code: int = 503,
         seconds: float | None = None,
+        message: str = "",
+        after_bytes: int | None = None,
     ) -> Fault:
         """Lets calls go wrong (see `Fault`); the fault counts in `fired` how often it did."""
-        fault = Fault(kind, on, matches, times, code, seconds)
+        fault = Fault(kind, on, matches, times, code, message, seconds, after_bytes)
         self.faults.add(fault)
         return fault
 
@@ -173,7 +176,7 @@ class _Handler(BaseHTTPRequestHandler):
         gcs = self.server.gcs
         headers = {name.lower(): value for name, value in self.headers.items()}
         length = int(headers.get("content-length", 0))
-        body = self.rfile.read(length)
+        body = self._read(length, headers)
         if len(body) < length:  # the client died while it sent
             self.close_connection = True
             return
@@ -184,23 +187,52 @@ class _Handler(BaseHTTPRequestHandler):
             return
         gcs.count(call.operation, len(body))
         fault = gcs.faults.take(BEFORE, call.operation, call.name)
+        if fault and fault.after_bytes and call.operation == "resumable-chunk":
+            gcs.api.keep_part(call, fault.after_bytes)
         if fault and fault.kind == "reset":
             self._reset()
             return
         answer = faulty(fault, call) if fault else answer_of(gcs.api, call)
         time.sleep(gcs.latency_s)
-        self._spoil(answer, gcs.faults.take(spoilers(answer, call), call.operation, call.name))
+        size = answer.end - answer.start
+        self._spoil(answer, gcs.faults.take(spoilers(answer, call), call.operation, call.name, size))
+
+    def _read(self, length: int, headers: dict[str, str]) -> bytes:
+        """The body, of which some comes late where a fault says so."""
+        gcs, fault = self.server.gcs, None
+        with suppress(ApiError):  # refused when all of it was read
+            call = gcs.api.understand(self.command, self.path, headers, b"")
+            fault = gcs.faults.take(READING, call.operation, call.name)
+        if fault is None:
+            return self.rfile.read(length)
+        begin = self.rfile.read(min(fault.after_bytes or 0, length))
+        fault.released.wait(fault.seconds)
+        return begin + self.rfile.read(length - len(begin))
 
     def _spoil(self, answer: Answer, fault: Fault | None) -> None:
         """Sends the answer, as the fault lets it."""
         kind = fault.kind if fault else None
-        if kind == "lost":
+        if fault and kind == "lost":
+            if fault.after_bytes:
+                self._send(answer, end=cut(answer, fault))
             self._reset()
+        elif kind == "short":
+            self._send(replace(answer, end=cut(answer, fault)))
         elif kind == "broken":
-            self._send(answer, end=(answer.start + answer.end) // 2)
+            self._send(answer, end=cut(answer, fault))
             self.close_connection = True
+        elif kind == "damaged":
+            damaged = corrupted(answer, at=1)
+            self._send(replace(damaged, end=damaged.end // 2))
         elif kind == "corrupt":
             self._send(corrupted(answer))
+        elif fault and kind == "drip":
+            self._drip(answer, fault)
+        elif fault and fault.after_bytes:
+            end = cut(answer, fault)
+            self._send(answer, end)
+            fault.released.wait(fault.seconds)
+            answer.body.send(self.connection, end, answer.end)
         else:
             if fault:
                 fault.released.wait(fault.seconds)
@@ -217,6 +249,14 @@ class _Handler(BaseHTTPRequestHandler):
             self.connection.sendall(head)
             answer.body.send(self.connection, answer.start, reached)
 
+    def _drip(self, answer: Answer, fault: Fault) -> None:
+        whole = head_of(answer) + answer.body.read(answer.start, answer.end)
+        for position in range(len(whole)):
+            self.connection.sendall(whole[position : position + 1])
+            if fault.released.wait(fault.seconds):
+                self.close_connection = True
+                return
+
     def _reset(self) -> None:
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, HANG_UP_HARD)
         self.close_connection = True
@@ -230,20 +270,28 @@ def answer_of(api: Api, call: Call) -> Answer:
 
 
 def faulty(fault: Fault, call: Call) -> Answer:
-    error = ApiError(fault.code, REASONS.get(fault.code, "backendError"), f"Fault on request: {fault.code}")
+    error = ApiError(
+        fault.code, REASONS.get(fault.code, "backendError"), fault.message or f"Fault on request: {fault.code}"
+    )
     return refusal(error, as_text=call.operation == "download")
 
 
 def spoilers(answer: Answer, call: Call) -> tuple[Kind, ...]:
     """The faults that can befall this answer: only a success is lost, only a body is damaged."""
-    if answer.status in (200, 206) and call.operation == "download" and answer.end > answer.start:
-        return OF_A_BODY
+    if answer.status in (200, 206) and answer.end > answer.start:
+        return OF_A_DOWNLOAD if call.operation == "download" else OF_A_BODY
     return AFTER if answer.status in (200, 204, 206, 308) else ("stall",)
 
 
-def corrupted(answer: Answer) -> Answer:
+def cut(answer: Answer, fault: Fault | None) -> int:
+    """Where the body ends for now: in the middle, unless the fault says where."""
+    after = fault.after_bytes if fault else None
+    return (answer.start + answer.end) // 2 if after is None else min(answer.start + after, answer.end)
+
+
+def corrupted(answer: Answer, at: int | None = None) -> Answer:
     body = bytearray(answer.body.read(answer.start, answer.end))
-    body[len(body) // 2] ^= 1
+    body[len(body) // 2 if at is None else at] ^= 1
     return replace(answer, body=Content(bytes(body)), start=0, end=len(body))
 
 

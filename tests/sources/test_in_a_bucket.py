@@ -71,3 +71,14 @@ def test_a_list_that_names_no_bucket_is_refused_in_words(name: str, tmp_path: Pa
     (tmp_path / "list.csv").write_text(f"path,label\n{name},cat\n")
     with pytest.raises(SourceError, match=r"list\.csv lists 'gs:.*: .*must be gs://bucket/prefix"):
         list(images_of(Settings(source_uri=str(tmp_path / "list.csv"))))
+
+
+def test_an_object_of_the_very_name_of_the_source_is_no_list(tmp_path: Path, gcs: FakeGcs):
+    """Consoles and tools leave such objects, and keys would be looked for beside the source."""
+    root = tmp_path / "source"
+    root.mkdir()
+    uri = in_bucket(root, EXAMPLES["folder"](root), "gs://bucket/raw/photos")
+    before = snapshot_of(uri, "gs://bucket/w")
+    gcs.put("bucket", "raw/photos", b"")
+    after = snapshot_of(uri, "gs://bucket/w")
+    assert (after.origin.root, after.fingerprint) == (uri, before.fingerprint)

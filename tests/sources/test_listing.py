@@ -213,7 +213,7 @@ def test_columns_by_their_usual_names(header: str, tmp_path: Path):
 @pytest.mark.parametrize(
     ("text", "settings", "message"),
     [
-        ("p;label\n", {}, "no column path or image or file or filename or uri, but 'p;label'.*path in path_column"),
+        ("p;label\n", {}, "no column path or image or file or filename or uri, but 'p;label'.*not with ';'$"),
         ("path,l\na,b\n", {}, "no column label or class or category or labels, but 'path', 'l'.*label in label_column"),
         ("path,label\na,b\n", {"split_column": "fold"}, "no column fold, but 'path', 'label'.*split in split_column"),
         ("path,label,label\na,b,c\n", {}, "two columns 'label'"),
@@ -225,6 +225,19 @@ def test_columns_by_their_usual_names(header: str, tmp_path: Path):
 def test_a_csv_file_that_says_too_little(text: str, settings: dict[str, str], message: str, tmp_path: Path):
     with pytest.raises(SourceError, match=rf"list\.csv .*{message}"):
         found(csv(tmp_path, text), **settings)
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("path;label\na.jpg;cat\n", r"separate the columns with a comma \(\.csv\) or a tab \(\.tsv\), not with ';'"),
+        ("path\tlabel\na.jpg\tcat\n", r"not with '\\t'"),
+        ("a.jpg,cat\nb.jpg,dog\n", "the first line of the list names the columns"),
+    ],
+)
+def test_a_list_without_its_columns_is_told_why(text: str, advice: str, tmp_path: Path):
+    with pytest.raises(SourceError, match=rf"list\.csv has no column path .*{advice}"):
+        found(csv(tmp_path, text))
 
 
 @pytest.mark.parametrize("name", ["list.jsonl", "list.ndjson", "list.parquet", "list.csv"])
@@ -300,3 +313,12 @@ def test_a_box_in_a_csv_file_is_optional(tmp_path: Path):
 def test_boxes_that_cannot_be_are_refused(row: dict[str, Any], tmp_path: Path):
     with pytest.raises(SourceError, match=r"list\.jsonl lists 'a\.jpg' with boxes that cannot be read"):
         found(json_lines(tmp_path, {"path": "a.jpg", "label": "cat", **row}))
+
+
+@pytest.mark.parametrize("column", ["label", "box_labels"])
+def test_a_list_of_texts_that_are_not_utf_8_is_refused(tmp_path: Path, column: str):
+    texts = {"label": [["cat"]], "box_labels": [["cat"]]} | {column: [[b"L\xf6we"]]}
+    columns = {name: pa.array(cells, pa.list_(pa.binary())) for name, cells in texts.items()}
+    place = parquet_file(tmp_path, path=["a.jpg"], boxes=[[[1.0, 2.0, 3.0, 4.0]]], **columns)
+    with pytest.raises(SourceError, match=rf"a\.jpg' with {column} b'L\\xf6we', which is not UTF-8"):
+        found(place)

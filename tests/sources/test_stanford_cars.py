@@ -121,5 +121,5 @@ def test_an_image_that_is_annotated_twice_and_not_alike_is_refused(tmp_path: Pat
     write_annotations(tmp_path / "devkit/cars_train_annos.mat", [one, again])
     assert [item.key for item in found(tmp_path) if isinstance(item, Listed)].count("cars_train/00002.jpg") == 1
     write_annotations(tmp_path / "devkit/cars_train_annos.mat", [one, other])
-    with pytest.raises(SourceError, match=r"lists '00002\.jpg' twice, and not alike"):
+    with pytest.raises(SourceError, match=r"lists '00002\.jpg' twice, with different annotations"):
         found(tmp_path)

@@ -1,9 +1,12 @@
 """What a bucket may do to single requests. A fault is counted by the server: one that never fired proves nothing."""
 
+import errno
 import socket
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import cycle
 from pathlib import Path
 from random import Random
 
@@ -20,6 +23,8 @@ from pipeline.snapshot import load_snapshot
 from pipeline.storage import BucketPath
 from pipeline.storage import gcs as requests_of
 from tests.fake_gcs import FakeGcs
+from tests.fake_gcs.api import Api
+from tests.fake_gcs.objects import Content
 
 PLACE = BucketPath("bucket", "folder/file")
 SMALL = b"content"
@@ -95,6 +100,88 @@ def test_what_passes_is_waited_for_and_said(
         assert gcs.content("bucket", PLACE.key) == SMALL
     if operation.startswith("resumable"):
         assert PLACE.stat().crc32c == google_crc32c.value(LARGE)
+
+
+KIB = 1024
+SOON = (0.2, 0.2)  # instead of the time that the client waits for a connection and for bytes
+READS = (("list", lambda: list(storage.objects(PLACE.parent))), ("get", PLACE.stat))
+DOWNLOADS = (("download", read_whole), ("download", fetch))
+INSERTS = (("insert", write_new), ("insert", write_whole))
+CHUNKS = (("resumable-chunk", lambda: write_new(LARGE)), ("resumable-chunk", lambda: write_whole(LARGE)))
+COPIES = (("rewrite", lambda: storage.copy_new(PLACE, PLACE.with_name("copy"))),)
+IN_JSON = (*READS, *INSERTS, *CHUNKS, *COPIES)
+ANY = (*IN_JSON, *DOWNLOADS, ("resumable-start", lambda: write_new(LARGE)))
+UPLOADS = ("insert", "resumable-start", "resumable-chunk")
+SCENARIOS: list[tuple[str, dict[str, object], tuple[tuple[str, Request], ...]]] = [
+    *((f"return-{code}", {"kind": "status", "code": code}, ANY) for code in (408, 429, 500, 502, 503, 504)),
+    ("return-reset-connection", {"kind": "reset"}, ANY),
+    ("lost answer", {"kind": "lost"}, ANY),
+    ("answer that is too late", {"kind": "stall", "seconds": 0.5}, ANY),
+    ("return-503-after-0K", {"kind": "status", "after_bytes": 1}, INSERTS),
+    ("return-503-after-256K", {"kind": "status", "after_bytes": 256 * KIB}, CHUNKS),
+    ("return-429-after-700K", {"kind": "status", "code": 429, "after_bytes": 700 * KIB}, CHUNKS),
+    ("reset after 1 MiB of a chunk", {"kind": "reset", "after_bytes": KIB * KIB}, CHUNKS),
+    ("return-broken-stream", {"kind": "broken", "after_bytes": 4}, (*IN_JSON, *DOWNLOADS)),
+    ("return-broken-stream-after-300K", {"kind": "broken", "after_bytes": 300 * KIB}, DOWNLOADS),
+    ("return-broken-stream at the begin", {"kind": "broken", "after_bytes": 0}, DOWNLOADS),
+    ("return-broken-stream-final-chunk-after-100B", {"kind": "short", "after_bytes": 100}, IN_JSON),
+    ("reset after 256 KiB of a download", {"kind": "lost", "after_bytes": 256 * KIB}, DOWNLOADS),
+    ("stall-after-0K of an upload", {"kind": "pause", "after_bytes": 0, "seconds": 0.5}, (*INSERTS, *CHUNKS)),
+    ("stall-after-300K of an upload", {"kind": "pause", "after_bytes": 300 * KIB, "seconds": 0.5}, CHUNKS),
+    ("stall-after-300K", {"kind": "stall", "after_bytes": 300 * KIB, "seconds": 0.5}, DOWNLOADS),
+    ("stall-after-100B", {"kind": "stall", "after_bytes": 100, "seconds": 0.5}, IN_JSON),
+    ("return-corrupted-data", {"kind": "corrupt"}, DOWNLOADS),
+]
+"""What Google's storage-testbench documents for its HTTP interface, by its names, and what fails beside it."""
+
+
+def firings(kind: object, operation: str) -> int:
+    """How often a fault of two in a row fires: a second damaged download is an error, a second write is refused."""
+    was_done = kind in ("lost", "broken", "short") and operation in ("insert", "rewrite")
+    return 1 if was_done or kind == "corrupt" else 2
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("fault", "operation", "request_"),
+    [
+        pytest.param(fault, operation, request_, id=f"{name}-{operation}-{number}")
+        for name, fault, requests in SCENARIOS
+        for number, (operation, request_) in enumerate(requests)
+    ],
+)
+def test_each_scenario_of_the_testbench_ends_well(
+    gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch, fault: dict, operation: str, request_: Request
+):
+    content = SMALL if operation == "insert" else LARGE
+    if operation not in UPLOADS:
+        gcs.put("bucket", PLACE.key, content)
+    if "seconds" in fault:
+        monkeypatch.setattr(requests_of, "TIMEOUT_S", SOON)
+    before = gcs.api.buckets["bucket"].creations
+    times = firings(fault["kind"], operation)
+    armed = gcs.fail(**fault, on=operation, times=times if fault["kind"] == "corrupt" else 2)
+    answer = request_()
+    assert armed.fired == times
+    if operation == "download":
+        assert answer == content
+    if operation == "list":
+        assert [key for key, _ in answer] == ["file"]  # type: ignore[attr-defined]
+    if operation == "get":
+        assert (answer.st_size, answer.crc32c) == (len(content), google_crc32c.value(content))  # type: ignore[attr-defined]
+    copied = [PLACE.with_name("copy").key] if operation == "rewrite" else []
+    assert gcs.names("bucket") == sorted([PLACE.key, *copied])
+    assert all(gcs.content("bucket", name) == content for name in gcs.names("bucket"))
+    assert gcs.api.buckets["bucket"].creations - before == (operation in (*UPLOADS, "rewrite"))
+
+
+@pytest.mark.parametrize("operation", ["insert", "list"])
+def test_an_answer_that_is_cut_is_no_error_of_the_first_requests(gcs: FakeGcs, operation: str):
+    short = gcs.fail("short", on=operation, after_bytes=20)
+    PLACE.parent.require_bucket()
+    PLACE.parent.require_writable()
+    assert short.fired == 1
+    assert gcs.names("bucket") == []
 
 
 def test_a_download_that_breaks_off_is_gone_on_with(gcs: FakeGcs):
@@ -332,6 +419,43 @@ def test_what_arrives_damaged_twice_is_refused(gcs: FakeGcs, read: Callable[[], 
     assert damaged.fired == 2
 
 
+@pytest.mark.parametrize("read", [read_whole, fetch])
+def test_what_was_damaged_before_a_download_broke_off_is_noticed(gcs: FakeGcs, read: Callable[[], bytes]):
+    """The rest is asked for alone, and is sound."""
+    gcs.put("bucket", PLACE.key, SMALL * 1000)
+    damaged = gcs.fail("damaged", on="download")
+    assert read() == SMALL * 1000
+    assert damaged.fired == 1
+
+
+@pytest.mark.parametrize(
+    "request_", [PLACE.stat, PLACE.open, PLACE.read_bytes, lambda: list(storage.objects(PLACE.parent))]
+)
+def test_an_object_without_a_checksum_is_named(gcs: FakeGcs, request_: Request):
+    gcs.put("bucket", PLACE.key, SMALL, encrypted=True)
+    with pytest.raises(AccessError, match=r"gs://bucket/folder/file: the bucket states no CRC32C .*: copy it"):
+        request_()
+
+
+def test_a_composed_object_needs_no_md5(gcs: FakeGcs):
+    gcs.api.buckets["bucket"].create(PLACE.key, Content(LARGE), {}, components=2)
+    assert (PLACE.stat().md5, PLACE.read_bytes(), fetch()) == ("", LARGE, LARGE)
+    storage.copy_new(PLACE, PLACE.with_name("copy"))
+    assert gcs.content("bucket", "folder/copy") == LARGE
+
+
+def test_an_empty_object_may_lack_its_size(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
+    """As Google's storage-testbench describes it."""
+    resource = Api._resource
+    monkeypatch.setattr(Api, "_resource", lambda api, item: {**resource(api, item), "size": None})
+    gcs.put("bucket", PLACE.key, b"")
+    assert PLACE.stat().st_size == 0
+    assert PLACE.read_bytes() == b""
+    gcs.put("bucket", PLACE.key, SMALL)
+    with pytest.raises(AccessError, match="states no CRC32C or no size"):
+        PLACE.stat()
+
+
 @pytest.fixture
 def row(gcs: FakeGcs) -> RawImage:
     """An image in the bucket, as it was listed."""
@@ -388,7 +512,52 @@ def test_a_bucket_that_refuses_is_not_asked_again(gcs: FakeGcs, bucket: str, wor
         with pytest.raises(AccessError, match=rf"gs://{bucket}.*{words}") as raised:
             request()
         assert "an anonymous reader" in str(raised.value)
-    assert sum(gcs.requests.values()) == 4
+    # Of a bucket that is missing, each is told by one more listing.
+    assert sum(gcs.requests.values()) == (8 if bucket == "missing" else 4)
+
+
+@pytest.mark.parametrize(
+    ("code", "message", "error"),
+    [
+        (403, "Object 'x' is subject to bucket's retention policy and cannot be deleted.", AccessError),
+        (403, "The billing account for the owning project is disabled in state absent", AccessError),
+        (403, "Request is prohibited by organization's policy. vpcServiceControlsUniqueIdentifier: a1", AccessError),
+        (400, "Invalid argument, see https://storage.googleapis.com/upload?upload_id=secret for more", StorageError),
+    ],
+)
+def test_what_the_server_says_is_part_of_the_sentence(gcs: FakeGcs, code: int, message: str, error: type[TenfoldError]):
+    gcs.put("bucket", PLACE.key, SMALL)
+    gcs.fail("status", on="get|download", code=code, message=message, times=1)
+    with pytest.raises(error) as raised:
+        PLACE.stat()
+    assert message.partition(" see ")[0].strip() in str(raised.value).replace('"', "'").replace("\\'", "'")
+    assert "upload_id" not in str(raised.value)
+
+
+def test_a_source_that_is_replaced_while_it_is_copied_is_named(gcs: FakeGcs):
+    gcs.put("bucket", PLACE.key, SMALL)
+    gcs.fail("status", on="rewrite", code=412)
+    with pytest.raises(
+        StorageError, match=r"gs://bucket/folder/file was replaced by somebody else while it was copied"
+    ):
+        storage.copy_new(PLACE, PLACE.with_name("copy"))
+
+
+def test_a_full_folder_for_temporary_files_is_named(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """A small file system needs rights to mount that a test may lack."""
+    gcs.put("bucket", PLACE.key, SMALL)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(requests_of.os, "pwrite", full)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(
+        StorageError, match=rf"gs://bucket/folder/file needs more room than there is in {tmp_path}: free"
+    ):
+        PLACE.open()
+    with pytest.raises(StorageError, match=r"needs more room"), storage.write_new(PLACE.with_name("new")):
+        full()
 
 
 @pytest.fixture
@@ -408,6 +577,14 @@ def test_a_bucket_that_never_answers_is_said_within_seconds(silence: str, monkey
 
 
 # --- 15: pages --------------------------------------------------------------------------------------------------------
+
+
+def test_pages_that_hold_less_than_was_asked_for_are_no_end(gcs: FakeGcs):
+    names = [f"folder/{number:03d}" for number in range(50)]
+    for name in names:
+        gcs.put("bucket", name, b"")
+    gcs.api.page_sizes = cycle([0, 3, 0, 0, 1, 7])
+    assert [path.key for path, _ in requests_of.client().objects(PLACE.parent)] == names
 
 
 def test_a_listing_of_many_pages_holds_each_object_once(gcs: FakeGcs):

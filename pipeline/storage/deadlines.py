@@ -1,0 +1,150 @@
+"""A deadline for a request as a whole, with all that is sent and received.
+
+The timeouts of `requests` hold for each wait for bytes: a server that sends one every two seconds holds a read forever.
+One thread watches all requests under way, and shuts down the connection of one that is over its deadline. The client
+then fails as if the server had hung up.
+
+This reaches into urllib3 2.8 in two ways, which tests/storage/test_deadlines.py would notice: pools make connections of
+their attribute `ConnectionCls`, and a connection keeps its socket in `sock`.
+"""
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+from urllib3.poolmanager import PoolManager
+
+TICK_S = 1.0
+"""How often the requests under way are looked at."""
+IDLE_S = 5.0
+"""How long the thread waits for a request before it ends. The next request starts another one."""
+
+
+class TooSlow(TimeoutError):
+    """A request was not done by its deadline, although bytes moved."""
+
+
+@dataclass(eq=False)
+class _Watched:
+    """The work of one thread until a deadline, by the monotonic clock in seconds."""
+
+    deadline: float
+    is_over: bool = False
+    connection: HTTPConnection | None = None
+    """What the thread sent its last request on."""
+
+
+class Watch:
+    """Watches the requests of any number of threads."""
+
+    def __init__(self) -> None:
+        self._of_thread = threading.local()
+        self._changed = threading.Condition()
+        self._under_way: set[_Watched] = set()
+        self._thread: threading.Thread | None = None
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """Give the requests that this thread sends in the block so long together. Raises TooSlow if that is over."""
+        watched, before = _Watched(time.monotonic() + seconds), self._watched()
+        self._add(watched)
+        self._of_thread.watched = watched
+        try:
+            yield
+        except Exception as error:
+            if watched.is_over:
+                raise TooSlow(f"not done within {seconds:.1f} s") from error
+            raise
+        finally:
+            with self._changed:
+                self._under_way.discard(watched)
+            self._of_thread.watched = before
+
+    def is_over(self) -> bool:
+        """Whether the deadline of this thread's requests has passed: then it is of no use to send one again."""
+        watched = self._watched()
+        return watched is not None and watched.is_over
+
+    def adapter(self, **options: Any) -> HTTPAdapter:
+        """Return an adapter of `requests` whose connections are watched; `options` are those of HTTPAdapter."""
+        return _Adapter(self, **options)
+
+    def sends_on(self, connection: HTTPConnection) -> None:
+        """Say which connection this thread uses from now on."""
+        if watched := self._watched():
+            watched.connection = connection
+
+    def _watched(self) -> _Watched | None:
+        return getattr(self._of_thread, "watched", None)
+
+    def _add(self, watched: _Watched) -> None:
+        with self._changed:
+            self._under_way.add(watched)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="deadlines", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                if not self._changed.wait_for(lambda: self._under_way, IDLE_S):
+                    self._thread = None  # else a thread of each client that there ever was would stay
+                    return
+                now = time.monotonic()
+                late = {watched for watched in self._under_way if watched.deadline <= now}
+                self._under_way -= late
+                for watched in late:  # under the lock: a request that is done is not in the set
+                    _hang_up(watched)
+            time.sleep(TICK_S)
+
+
+def _hang_up(watched: _Watched) -> None:
+    watched.is_over = True
+    sock = getattr(watched.connection, "sock", None)
+    if sock is not None:
+        with suppress(OSError):  # the server was quicker
+            # Not the method of a TLS socket: it would take the encryption away below whoever reads.
+            socket.socket.shutdown(sock, socket.SHUT_RDWR)
+
+
+class _Adapter(HTTPAdapter):
+    def __init__(self, watch: Watch, **options: Any) -> None:
+        self._pools = _watched_pools(watch)
+        super().__init__(**options)
+
+    def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
+        super().init_poolmanager(*arguments, **options)
+        self.poolmanager.pool_classes_by_scheme = self._pools
+
+    def proxy_manager_for(self, proxy: Any, **options: Any) -> PoolManager:
+        manager: PoolManager = super().proxy_manager_for(proxy, **options)
+        manager.pool_classes_by_scheme = self._pools
+        return manager
+
+
+def _watched_pools(watch: Watch) -> dict[str, type[HTTPConnectionPool]]:
+    class Connection(HTTPConnection):
+        def request(self, *arguments: Any, **options: Any) -> None:
+            watch.sends_on(self)
+            super().request(*arguments, **options)
+
+    class SecureConnection(HTTPSConnection):
+        def request(self, *arguments: Any, **options: Any) -> None:
+            watch.sends_on(self)
+            super().request(*arguments, **options)
+
+    class Pool(HTTPConnectionPool):
+        ConnectionCls = Connection
+
+    class SecurePool(HTTPSConnectionPool):
+        ConnectionCls = SecureConnection
+
+    return {"http": Pool, "https": SecurePool}

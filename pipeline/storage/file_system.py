@@ -1,0 +1,75 @@
+"""What a local workspace needs of its file system: names that only one process can create, and locks for all hosts.
+
+Hard links create a name exclusively with its content. SMB, exFAT and gcsfuse have none, and a check before a rename
+lets two runs win. Sources for the mount options: nfs(5), mount.cifs(8), mount.lustre(8).
+"""
+
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from pipeline.storage.local import NO_HARD_LINKS, WITHOUT_LINKS
+
+_MOUNTS = Path("/proc/self/mountinfo")
+_LOCAL_LOCKS = {
+    "nfs": {"nolock", "local_lock=all", "local_lock=flock"},
+    "nfs4": {"local_lock=all", "local_lock=flock"},
+    "cifs": {"nobrl"},
+    "smb3": {"nobrl"},
+    "lustre": {"localflock", "noflock"},
+}
+"""Mount options that let a lock hold for one host alone, by the type of the file system."""
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+class Mount(NamedTuple):
+    """A line of /proc/self/mountinfo."""
+
+    point: str
+    kind: str
+    options: frozenset[str]
+
+
+def why_unsafe(folder: Path) -> str:
+    """Return why several processes cannot work in a folder together, with what to do; empty if they can.
+
+    Raises OSError if the file system fails otherwise.
+    """
+    if not _has_hard_links(folder):
+        return NO_HARD_LINKS
+    if _MOUNTS.exists():
+        mount = mount_of(str(folder.resolve()), _MOUNTS.read_text(errors="surrogateescape"))
+        if local := mount.options & _LOCAL_LOCKS.get(mount.kind, set()):
+            return f"locks hold for one host alone ({mount.point} is mounted with {', '.join(sorted(local))})"
+    return ""
+
+
+def mount_of(folder: str, mountinfo: str) -> Mount:
+    """Return the mount that a folder lies in, by the content of /proc/self/mountinfo."""
+    mounts = [_parse(line) for line in mountinfo.splitlines()]
+    holding = [mount for mount in mounts if f"{folder}/".startswith(f"{mount.point.rstrip('/')}/")]
+    # Of several at one point, the last one lies on top.
+    return max(enumerate(holding), key=lambda item: (len(item[1].point), item[0]))[1]
+
+
+def _parse(line: str) -> Mount:
+    before, _, after = line.partition(" - ")
+    point, options = before.split(" ")[4:6]
+    kind, _, of_file_system = after.split(" ", 2)
+    plain_point = _OCTAL.sub(lambda match: chr(int(match[1], 8)), point)
+    return Mount(plain_point, kind, frozenset(f"{options},{of_file_system}".split(",")))
+
+
+def _has_hard_links(folder: Path) -> bool:
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".tenfold-") as name:
+        file = Path(name) / "file"
+        file.touch()
+        try:
+            os.link(file, Path(name) / "link")
+        except OSError as error:
+            if error.errno in WITHOUT_LINKS:
+                return False
+            raise
+    return True

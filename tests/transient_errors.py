@@ -1,0 +1,52 @@
+"""Processes whose file system fails now and then: a stale handle, an input/output error, a timeout, no descriptors.
+
+The errors are those of system calls, so that Python, NumPy and TensorFlow meet them alike. A small library replaces the
+calls of libc.
+"""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+SOURCE = Path(__file__).with_suffix(".c")
+
+
+class Injected(NamedTuple):
+    """One error that a process met."""
+
+    words: str
+    """What the system says of it."""
+    call: str
+    path: str
+
+
+class FailingFileSystem:
+    """Environments for processes in which one in some calls on files below `folder` fails."""
+
+    def __init__(self, folder: Path, kept: Path) -> None:
+        compiler = shutil.which("cc")
+        if compiler is None and "CI" not in os.environ:
+            pytest.skip("needs a C compiler (cc) to let system calls fail")
+        assert compiler, "CI needs a C compiler to let system calls fail"
+        self._folder, self._log = folder, kept / "injected.log"
+        self._library = kept / "transient_errors.so"
+        command = [compiler, "-shared", "-fPIC", "-O1", "-o", self._library, SOURCE, "-ldl"]
+        subprocess.run(command, check=True, timeout=60)
+
+    def environment(self, one_in: int, seed: int) -> dict[str, str]:
+        """Return the environment of a process in which one call in `one_in` fails."""
+        faults = {"FOLDER": self._folder, "ONE_IN": one_in, "SEED": seed, "LOG": self._log}
+        faulty = {f"FAULT_{name}": str(value) for name, value in faults.items()}
+        return {**os.environ, **faulty, "LD_PRELOAD": str(self._library), "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def injected(self) -> list[Injected]:
+        """Return the errors since the last call."""
+        if not self._log.exists():
+            return []
+        lines = [line.split(" ", 2) for line in self._log.read_text(errors="surrogateescape").splitlines()]
+        self._log.unlink()
+        return [Injected(os.strerror(int(number)), call, path) for number, call, path in lines]
