@@ -88,7 +88,7 @@ def load_pointer(place: Place) -> Pointer:
     """
     try:
         content = place.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return Pointer(place, None, ())
     try:
         history = tuple(Entry(**entry) for entry in json.loads(content)["history"])

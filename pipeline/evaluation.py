@@ -269,13 +269,13 @@ def evaluation_of(predictions: Answers, names: Sequence[str], seed: int) -> dict
 def save(folder: Path, predictions: Answers, evaluation: dict[str, Any]) -> None:
     """Write `predictions.npz`, then `evaluation.json`, each whole."""
     save_predictions(folder, predictions)
-    with storage.write_whole(folder / EVALUATION) as file:
+    with storage.write_whole(folder / EVALUATION, synced=True) as file:
         file.write(json.dumps(evaluation).encode())
 
 
 def save_predictions(folder: Path, predictions: Answers) -> None:
     """Write `predictions.npz`, whole."""
-    with storage.write_whole(folder / PREDICTIONS) as file:
+    with storage.write_whole(folder / PREDICTIONS, synced=True) as file:
         np.savez_compressed(file, **cast("dict[str, Any]", predictions._asdict()))
 
 

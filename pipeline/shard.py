@@ -8,7 +8,7 @@ from typing import IO
 import google_crc32c
 
 from pipeline import storage
-from pipeline.content_hashes import HASH_BYTES, content_hash
+from pipeline.content_hashes import content_hash
 from pipeline.errors import SourceError
 from pipeline.progress import Advance
 from pipeline.quality.examine import Examiner, UsableImage, is_misnamed
@@ -18,7 +18,7 @@ from pipeline.ranges import RangePlan, ShardSpec, read_range
 from pipeline.raw import RawImage, from_lines, key_bytes, place_of_key, why_unread
 from pipeline.raw_reader import RawReader, ReadImage
 from pipeline.records import ImageEncoder
-from pipeline.results import ShardResult, WrittenShard, hashes_path, load_result, results_folder, save_result
+from pipeline.results import ShardResult, WrittenShard, load_result, results_folder, save_result
 from pipeline.sources import Box
 from pipeline.storage import Place, place_of
 from pipeline.tfrecord import Writer, writer_of
@@ -45,7 +45,7 @@ def write_range(plan_path: Place, advance: Advance) -> None:
 
 def _is_finished(plan_path: Place, range_plan: RangePlan, spec: ShardSpec) -> bool:
     result = load_result(plan_path, spec.name)
-    if result is None or not _holds(hashes_path(plan_path, spec.name), result.examples * HASH_BYTES):
+    if result is None:
         return False
     places = (place_of(folder) / spec.name for folder in (range_plan.written, range_plan.published))
     return any(_holds(place, result.bytes) for place in places)
@@ -77,7 +77,7 @@ class _ShardWriter:
     def write(self, spec: ShardSpec, images: Iterable[ReadImage], advance: Advance) -> WrittenShard:
         """Write some images as one shard, whole or not at all."""
         path, sums = self._folder / spec.name, _Sums()
-        with storage.write_new(path) as file:
+        with storage.write_new(path, synced=True) as file:
             records = writer_of(path, file)
             for row, raw in images:
                 self._add(row, raw, records, sums)
@@ -140,6 +140,7 @@ class _Sums:
             bytes=records.size,
             crc32c=f"{records.crc32c:08x}",
             ends=records.ends.hex(),
+            hashes_crc32c=f"{google_crc32c.value(bytes(self.hashes)):08x}",
             classes=self._classes(),
             rejected=self._rejected,
             misnamed=sum(count for (_, suffix, found), count in self._kinds.items() if is_misnamed(suffix, found)),

@@ -9,6 +9,7 @@ The locks are the kernel's (flock): those of a killed process are free at once.
 
 import fcntl
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Iterator
@@ -19,10 +20,12 @@ from typing import IO, NamedTuple
 
 from pipeline import storage
 from pipeline.dataset import Dataset, Shard, committed_objects
-from pipeline.errors import DatasetError, StorageError
+from pipeline.errors import DatasetError, SettingsError, StorageError
 from pipeline.storage import BucketPath, ObjectStat, temporary_beside
 
 POLL_S = 0.05
+READ_AT_ONCE = {"train": 8, "validation": 1}
+"""Shards of each split that are read at once. 8 are enough to mix them, and to hide the latency of one."""
 GIGABYTE = 1_000_000_000
 _log = logging.getLogger(__name__)
 
@@ -57,6 +60,39 @@ def _copy_name(shard: Shard, dataset: Dataset) -> Path:
     """Of a window, that of the shard's own version: what was trained on alone is not fetched again."""
     name = PurePosixPath(shard.name)
     return Path(name.parent.name or dataset.version) / f"{shard.crc32c}-{name.name}"
+
+
+def needed_room(dataset: Dataset) -> dict[str, int]:
+    """Return the bytes of the shards that must be in the cache at once, by split: one more than are read, for padding.
+
+    A cache of this size is never exceeded.
+    """
+    return {split: _largest(dataset, split, count + 1) for split, count in READ_AT_ONCE.items()}
+
+
+def _largest(dataset: Dataset, split: str, count: int) -> int:
+    return sum(sorted((shard.bytes for shard in dataset.splits[split].shards), reverse=True)[:count])
+
+
+def divided_room(dataset: Dataset, limit_bytes: int) -> dict[str, int]:
+    """Divide the bytes of a cache between the splits in proportion to their sizes, but no less than each needs."""
+    needed = needed_room(dataset)
+    total = sum(dataset.splits[split].bytes for split in READ_AT_ONCE) or 1
+    share = limit_bytes * dataset.splits["validation"].bytes // total
+    validation = max(min(share, limit_bytes - needed["train"]), needed["validation"])
+    return {"train": limit_bytes - validation, "validation": validation}
+
+
+def require_room(dataset: Dataset, limit_bytes: int) -> None:
+    """Raise SettingsError if a cache of `limit_bytes` cannot hold the shards that are read at once."""
+    needed = sum(needed_room(dataset).values())
+    if needed > limit_bytes:
+        least = math.ceil(needed / GIGABYTE * 1000) / 1000
+        raise SettingsError(
+            f"cache_gigabytes must be at least {least:g} for this dataset, got {limit_bytes / GIGABYTE:g}: "
+            f"{READ_AT_ONCE['train']} of its shards are read at once; or set read_shards=direct, or build more and "
+            "smaller shards (num_shards)"
+        )
 
 
 class HeldShard:
@@ -104,6 +140,14 @@ class ShardCache:
                     waiting()
                     time.sleep(POLL_S)
         return held
+
+    def trim(self) -> None:
+        """Remove what was used longest ago until the bound holds: more was needed at once, or the bound is lower now.
+
+        A disk that fails leaves the copies as they are; the next fetch makes room.
+        """
+        with suppress(OSError), _locked(self.folder / ".lock"):
+            self._evict(0)
 
     def _held(self, path: Path, stat: ObjectStat) -> HeldShard | None:
         lock = _lock(path, fcntl.LOCK_SH)

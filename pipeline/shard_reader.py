@@ -15,6 +15,7 @@ from types import TracebackType
 
 from pipeline.errors import Preempted, TenfoldError
 from pipeline.shard_cache import HeldShard, RemoteShard, ShardCache
+from pipeline.storage import crc32c_of
 
 FILLERS = 4
 AHEAD = 64
@@ -128,6 +129,19 @@ class ShardReader:
                 self._wanted_bytes -= need.size
             self._changed.notify_all()
 
+    def damaged_copy(self) -> str:
+        """Return the first copy that does not hold what its shard does, in words; empty if all do.
+
+        All copies are read: TensorFlow reads on after an error, and may have released the damaged one.
+        """
+        with self._changed:
+            taken = set(self._taken)
+        for name, shard in self._shards.items():
+            path = self._cache.folder / shard.copy
+            if (name in taken or path.exists()) and not _is_sound(shard, path):
+                return f"{path}, the copy of {shard.object},"
+        return ""
+
     def _next_held(self) -> HeldShard | None:
         if self.failure:
             raise self.failure
@@ -203,3 +217,10 @@ class ShardReader:
         with self._changed:
             self.failure = self.failure or error
             self._changed.notify_all()
+
+
+def _is_sound(shard: RemoteShard, path: Path) -> bool:
+    try:
+        return crc32c_of(path) == shard.stat.crc32c
+    except FileNotFoundError:
+        return False

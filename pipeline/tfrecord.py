@@ -59,7 +59,7 @@ class Writer(Protocol):
 
     @property
     def ends(self) -> bytes:
-        """What `ends_of` finds in the file once it is closed."""
+        """The bytes that `ends_of` returns for the file after it is closed."""
 
     def write(self, before: bytes, body: bytes, body_crc: int) -> None:
         """A record of two parts; `body_crc` is the CRC32C of the second one, which is the large one."""
@@ -153,10 +153,11 @@ def writer_of(path: Place, file: IO[bytes]) -> Writer:
 
 
 def ends_of(path: Place) -> bytes:
-    """Read 8 bytes of a file of records that tell it from another one of the same size, without reading it all.
+    """Read 8 bytes that distinguish a file of records from another one of the same size, without reading all of it.
 
-    Plain: the stored CRC32C of the first and of the last record; nothing if there is none. In gzip: CRC-32 and size of
-    all records, which the stream ends with. Raises OSError if it cannot be read.
+    In a plain file, these are the stored CRC32C of the first and of the last record; none if there is no record. In a
+    gzip file, these are the CRC-32 and the size of all records, which end the stream. Raises OSError if the file cannot
+    be read.
     """
     size = path.stat().st_size
     with path.open("rb") as file:
@@ -168,7 +169,7 @@ def ends_of(path: Place) -> bytes:
 
 
 def _read_at(file: IO[bytes], offset: int, size: int) -> bytes:
-    """Some bytes of a file; fewer, or none, if it ends before them."""
+    """Read `size` bytes of a file at `offset`; fewer, or none, if the file ends before that."""
     file.seek(min(max(offset, 0), os.fstat(file.fileno()).st_size))
     return file.read(size)
 

@@ -17,7 +17,7 @@ from pipeline import dataset as datasets
 from pipeline.allowed import require_allowed
 from pipeline.config import Settings
 from pipeline.dataset import Dataset
-from pipeline.errors import OutOfMemory, Preempted, SettingsError, TenfoldError, TrainingError, words_of
+from pipeline.errors import CacheDamaged, OutOfMemory, Preempted, SettingsError, TenfoldError, TrainingError, words_of
 from pipeline.mirror import Mirror, claim
 from pipeline.preflight import require_buckets, require_weights
 from pipeline.process import environment_of_tensorflow
@@ -34,6 +34,7 @@ from pipeline.runs import (
     training_place,
 )
 from pipeline.servers import CLUSTER, steps_of_epoch
+from pipeline.shard_cache import GIGABYTE, require_room
 from pipeline.snapshot import load_snapshot
 from pipeline.storage import BucketPath, Place, place_of
 
@@ -46,7 +47,7 @@ def train(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
     """Train on a data set and wait for it; a training that is complete already returns its result at once.
 
     All training servers are processes on this machine, which share its GPUs. Out of memory, they are started again and
-    take fewer examples at once.
+    take fewer examples at once. They are started again, too, if decoded images on the disk were damaged.
 
     Returns {"run", "metrics", "model", "export", "comet", "verdict", "limit", "wait_fraction", "step_ms", "epochs"}.
     Raises what `TrainingProcess.wait` does.
@@ -54,7 +55,7 @@ def train(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
     while True:
         try:
             return _tried(settings, dataset, run_id)
-        except OutOfMemory as error:
+        except (OutOfMemory, CacheDamaged) as error:
             _log.warning("%s", error)
 
 
@@ -92,6 +93,7 @@ def prepare_run(settings: Settings, dataset: Place, run_id: str, index: int = 0,
     where a bucket does not answer.
     """
     content = require_startable(settings, dataset)
+    settings = settings.model_copy(update={"dataset_name": content.name})
     run = Run(
         folder=training_folder(settings, run_id, content.version, index),
         run_id=run_id,
@@ -126,6 +128,8 @@ def require_startable(settings: Settings, dataset: Place) -> Dataset:
     datasets.require_shards(dataset, content)
     require_fit(settings, content.records.multi_label, str(dataset))
     require_shares(settings, len(content.splits["train"].shards))
+    if isinstance(dataset, BucketPath) and settings.read_shards == "cache":
+        require_room(content, int(settings.cache_gigabytes * GIGABYTE))
     return content
 
 

@@ -181,7 +181,7 @@ resource.setrlimit(resource.RLIMIT_FSIZE, ({SIZE - 1}, {SIZE - 1}))
 [(key, stat)] = objects(BucketPath("bucket", "data/v1"))
 ShardCache(Path(sys.argv[1]), {ROOM}).hold(RemoteShard(BucketPath("bucket", "data/v1/0"), stat, Path("v1/0")), bool)
 """
-    command = [sys.executable, "-c", script, str(tmp_path)]
+    command = [sys.executable, "-B", "-c", script, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.stderr.splitlines()[-1].startswith(
         f"pipeline.errors.StorageError: {tmp_path / 'v1/0'} cannot be written (File too large): make room"

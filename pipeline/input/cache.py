@@ -15,11 +15,13 @@ from typing import Literal
 import tensorflow as tf
 
 from pipeline.dataset import Dataset
-from pipeline.errors import BadInput
+from pipeline.errors import BadInput, CacheDamaged
+from pipeline.input.damage import DAMAGE
 from pipeline.input.options import CENTRE, BatchOptions
 from pipeline.memory import available_memory
 from pipeline.servers import Server
 
+SPLITS_KEPT = ("train", "validation")
 Choice = Literal["auto", "memory", "disk", "off"]
 GIGABYTE = 10**9
 _USABLE = 0.5
@@ -44,7 +46,8 @@ def open_cache(
 ) -> Iterator[BatchOptions]:
     """The options with what `choice` means here, said in words; what is kept on disk is in `folder`.
 
-    Raises BadInput where memory or disk was asked for and the images do not fit.
+    Raises BadInput where memory or disk was asked for and the images do not fit, and CacheDamaged if an error of
+    TensorFlow within the block comes from what is kept on the disk, which is then removed.
     """
     if choice == "disk":
         with _on_disk(folder, dataset, options, server) as path:
@@ -91,7 +94,7 @@ def _on_disk(folder: Path, dataset: Dataset, options: BatchOptions, server: Serv
             if not held.enter_context(_locked(own)):
                 raise BadInput(f"another training keeps the same images in {own}: set cache=off for one of them")
             _sweep_others(folder, own)
-        for split in ("train", "validation"):
+        for split in SPLITS_KEPT:
             if not (own / f"images-{split}.index").exists():
                 _remove(own, split)
         needed = 0 if (own / "images-train.index").exists() else kept_bytes(dataset, options, server.count)
@@ -99,7 +102,33 @@ def _on_disk(folder: Path, dataset: Dataset, options: BatchOptions, server: Serv
         if needed > usable:
             raise BadInput(_too_much(f"disk below {folder}", needed, usable) + "set local_folder or cache=off")
         _log.info("decoded images are kept in %s: about %.1f GB more", own, needed / GIGABYTE)
-        yield str(own / "images")
+        try:
+            yield str(own / "images")
+        except DAMAGE as error:
+            _remove_damaged(own, error)
+            raise
+
+
+def _remove_damaged(own: Path, error: tf.errors.OpError) -> None:
+    """Raise CacheDamaged if what is kept is the reason for an error, after its removal."""
+    for split in SPLITS_KEPT:
+        if (own / f"images-{split}.index").exists() and not _is_whole(f"{own}/images-{split}"):
+            _remove(own, split)
+            raise CacheDamaged(
+                f"the decoded images in {own} were damaged ({error.message}) and have been removed: the next try "
+                "decodes them again, and training goes on from its last checkpoint"
+            ) from error
+
+
+def _is_whole(prefix: str) -> bool:
+    """Read all tensors of a file of decoded images: TensorFlow compares the checksum of each."""
+    try:
+        kept = tf.train.load_checkpoint(prefix)
+        for name in kept.get_variable_to_shape_map():
+            kept.get_tensor(name)
+    except (tf.errors.OpError, ValueError, IndexError, RuntimeError):
+        return False
+    return True
 
 
 def _key(dataset: Dataset, options: BatchOptions, server: Server) -> str:

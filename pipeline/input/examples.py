@@ -8,11 +8,11 @@ from pipeline.cores import usable_cores
 from pipeline.dataset import Split
 from pipeline.input.shares import Piece
 from pipeline.records import RecordFormat
+from pipeline.shard_cache import READ_AT_ONCE
 from pipeline.shard_reader import ShardReader
 from pipeline.storage import Place
 
-CYCLE = 8
-"""Files read at once: enough to mix shards, and to hide the latency of one."""
+_CYCLE = READ_AT_ONCE["train"]
 _READ_BYTES = 1 << 20
 
 
@@ -25,8 +25,8 @@ class Shards:
     def __init__(self, folder: Place, form: RecordFormat, reader: ShardReader | None) -> None:
         self._folder, self._form, self._reader = folder, form, reader
         # TensorFlow refuses more parallel calls than files in the cycle: on 9 cores or more, no training would start.
-        # Counted here: AutoGraph would convert what is called within a `flat_map`.
-        self._parallel_calls = min(usable_cores(), CYCLE)
+        # The cores are counted here, because AutoGraph would convert a function that is called within a `flat_map`.
+        self._parallel_calls = min(usable_cores(), _CYCLE)
 
     def interleaved(self, pieces: Sequence[Piece], order: tf.Tensor) -> tf.data.Dataset:
         """Records of several pieces at once, in turn, beginning with those whose indices (int64) `order` holds.
@@ -38,9 +38,9 @@ class Shards:
         if self._reader:
             # By one thread, which asks for a copy when one before it has ended: a parallel interleave waits for copies
             # far beyond those it reads, with all of TensorFlow's threads, and reads nothing meanwhile.
-            return rows.interleave(self._copied(self._reader, self._reader.take), cycle_length=CYCLE)
+            return rows.interleave(self._copied(self._reader, self._reader.take), cycle_length=_CYCLE)
         return rows.interleave(
-            self._in_place, cycle_length=CYCLE, num_parallel_calls=self._parallel_calls, deterministic=True
+            self._in_place, cycle_length=_CYCLE, num_parallel_calls=self._parallel_calls, deterministic=True
         )
 
     def in_turn(self, pieces: Sequence[Piece]) -> tf.data.Dataset:

@@ -153,7 +153,7 @@ def _open(
 ) -> _ServerSplit:
     place = place_of(folder) if isinstance(folder, str) else folder
     dataset = datasets.load(place)
-    if reader is None:  # which has checked them
+    if reader is None:  # a reader has checked the shards already
         datasets.require_shards(place, dataset)
     if options.balanced:
         require_one_label(dataset, str(place))

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from pipeline import storage
-from pipeline.errors import Preempted, TenfoldError
+from pipeline.errors import FileSystemError, Preempted, TenfoldError
 from pipeline.experiment import log_results
 from pipeline.mirror import mirrored
 from pipeline.monitor.comet import say_archives
@@ -50,6 +50,11 @@ def _ended(folder: Path, stop: threading.Event) -> int:
     except TenfoldError as error:
         save_failure(folder, error)
         _log.error("%s", error)
+        return 1
+    except OSError as error:
+        failure = FileSystemError(f"{error}: run again, and training goes on from its last checkpoint")
+        save_failure(folder, failure)
+        _log.exception("%s", failure)
         return 1
     return 0
 

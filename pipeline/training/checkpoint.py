@@ -7,7 +7,6 @@ the copies instead of 0.4 to 1.2 s for the disk. TensorFlow's own background wri
 import io
 import json
 import logging
-import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,10 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.errors import StorageError, TrainingError
-from pipeline.storage import write_whole
+from pipeline.storage import sync_folder, write_whole
 from pipeline.training.loop import Sums
 
 KEPT = 3
+_VARIABLES = "variables"  # How many there are. A damaged list of a file's arrays may end early.
 _TORN = (BadZipFile, EOFError, KeyError, ValueError, RuntimeError)
 """What content raises that was cut, or of which bytes are others: each array has its checksum."""
 _log = logging.getLogger(__name__)
@@ -107,17 +107,21 @@ class Checkpoints:
 
         :param before_it_appears: waits for what must not be behind the checkpoint on the disk; called by the thread
 
-        Raises StorageError where that one could not be written.
+        Raises what `wait` does.
         """
         self.wait()
         values = [variable.numpy() for variable in self.variables]
-        about = json.dumps(asdict(position))
+        about = json.dumps({**asdict(position), _VARIABLES: len(values)})
         # Both numbers: the end of an epoch has the step of its last training step, before the validation.
         path = self._folder / f"checkpoint-{position.epochs_done:06d}-{position.step:010d}.npz"
         self._writing = self._writer.submit(self._write, path, about, values, before_it_appears)
 
     def wait(self) -> None:
-        """Wait until the last checkpoint is written. Raises StorageError where it could not be."""
+        """Wait until the last checkpoint is written.
+
+        Raises StorageError where it could not be, and TrainingError if a weight was not a number, as after an overflow
+        of the gradients: no training could go on from there.
+        """
         writing, self._writing = self._writing, None
         if writing:
             writing.result()
@@ -125,12 +129,12 @@ class Checkpoints:
     def _write(
         self, path: Path, about: str, values: list[NDArray[np.generic]], before_it_appears: Callable[[], None]
     ) -> None:
+        _require_finite(values, path)
         try:
-            with write_whole(path) as file:
+            with write_whole(path, synced=True) as file:
                 np.savez(file, np.array(about), *values)
-                file.flush()
-                os.fsync(file.fileno())  # else a machine that fails leaves the new name with nothing behind it
                 before_it_appears()
+            sync_folder(self._folder)  # A power loss must not keep the removal of the old ones alone.
             for old in self._files()[: -self._kept]:
                 old.unlink()
         except OSError as error:
@@ -150,10 +154,20 @@ class Checkpoints:
             variable.assign(value)
 
 
+def _require_finite(values: list[NDArray[np.generic]], path: Path) -> None:
+    if not all(np.isfinite(value).all() for value in values if np.issubdtype(value.dtype, np.inexact)):
+        raise TrainingError(
+            f"some weights are not finite numbers, so that {path} is not written: lower learning_rate, or set "
+            "clip_norm; the next try goes on from the checkpoint before"
+        )
+
+
 def _parsed(content: bytes) -> tuple[Position, list[NDArray[np.generic]]]:
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         first, *values = (arrays[f"arr_{number}"] for number in range(len(arrays.files)))  # as `savez` names them
     about = json.loads(str(first))
+    if (promised := about.pop(_VARIABLES, len(values))) != len(values):  # Earlier releases did not store the number.
+        raise ValueError(f"it holds {len(values)} of {promised} variables")
     return Position(**{**about, "sums": Sums(**about["sums"])}), values
 
 

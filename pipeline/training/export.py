@@ -23,6 +23,7 @@ from pipeline.dataset import Dataset
 from pipeline.input.decode import evaluated_file
 from pipeline.runs import ABOUT
 from pipeline.storage import write_whole
+from pipeline.storage.local import sync_tree
 from pipeline.training.task import task_of
 
 ENDPOINT = "serve"
@@ -39,7 +40,8 @@ def export(model: keras.Model, settings: Settings, dataset: Dataset, folder: Pat
     """
     shutil.rmtree(folder, ignore_errors=True)  # half of one, of a try that was killed
     _archive(model, settings, dataset).write_out(str(folder), verbose=False)
-    with write_whole(folder / ABOUT) as file:
+    sync_tree(folder)  # `about.json` promises the rest
+    with write_whole(folder / ABOUT, synced=True) as file:
         file.write(json.dumps(_about(settings, dataset), indent=1).encode())
 
 

@@ -53,7 +53,7 @@ def evaluate_exported(export: Place, folder: Place) -> Answers:
     """
     dataset = datasets.load(folder)
     datasets.require_shards(folder, dataset)
-    with _loaded(export) as model, progress("champion", dataset.splits[SPLIT].examples) as advance:
+    with loaded(export) as model, progress("champion", dataset.splits[SPLIT].examples) as advance:
         parts = []
         for images in _batches(folder, dataset):
             parts.append(_answers(model, images, dataset))
@@ -65,7 +65,7 @@ def evaluate_exported(export: Place, folder: Place) -> Answers:
 
 
 @contextmanager
-def _loaded(export: Place) -> Iterator[Any]:
+def loaded(export: Place) -> Iterator[Any]:
     """The SavedModel, from a copy where it lies in a bucket: TensorFlow would look for credentials of its own."""
     with stderr_held_back():
         import tensorflow as tf

@@ -1,5 +1,6 @@
 """What a training reads: batches of the published shards, from files or from local copies of what lies in a bucket."""
 
+import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
@@ -14,13 +15,14 @@ from pipeline.dataset import Dataset
 from pipeline.errors import TenfoldError
 from pipeline.input import BatchOptions, numbered_batches, validation_batches
 from pipeline.input.cache import open_cache
-from pipeline.input.examples import CYCLE
 from pipeline.input.options import batch_options
 from pipeline.input.shares import order_of_need, share_of
 from pipeline.servers import Server
-from pipeline.shard_cache import GIGABYTE, ShardCache, remote_shards
+from pipeline.shard_cache import GIGABYTE, READ_AT_ONCE, ShardCache, divided_room, needed_room, remote_shards
 from pipeline.shard_reader import ShardReader
 from pipeline.storage import Place
+
+_log = logging.getLogger(__name__)
 
 
 class Readers(NamedTuple):
@@ -33,6 +35,11 @@ class Readers(NamedTuple):
     def failure(self) -> TenfoldError | None:
         """Why one of them handed out no more."""
         return next((reader.failure for reader in self if reader and reader.failure), None)
+
+    @property
+    def damaged_copy(self) -> str:
+        """The first copy that does not hold what its shard does, in words; empty if all do."""
+        return next((found for reader in self if reader and (found := reader.damaged_copy())), "")
 
 
 class Inputs(NamedTuple):
@@ -133,12 +140,22 @@ def _open_readers(
         yield Readers()
         return
     cache = ShardCache(Path(settings.local_folder) / "shards", int(settings.cache_gigabytes * GIGABYTE))
-    shards = remote_shards(folder, dataset)
-    all_bytes = sum(dataset.splits[name].bytes for name in orders) or 1
+    shards, room = remote_shards(folder, dataset), divided_room(dataset, cache.limit_bytes)
+    _say_needed(dataset, cache.limit_bytes)
     with ExitStack() as stack:
+        stack.callback(cache.trim)
 
         def opened(split: str, order: Iterator[str]) -> ShardReader:
-            room = cache.limit_bytes * dataset.splits[split].bytes // all_bytes
-            return stack.enter_context(ShardReader(cache, shards, order, CYCLE, room, stopping))
+            reader = ShardReader(cache, shards, order, READ_AT_ONCE[split], room[split], stopping)
+            return stack.enter_context(reader)
 
         yield Readers(**{split: opened(split, order) for split, order in orders.items()})
+
+
+def _say_needed(dataset: Dataset, limit_bytes: int) -> None:
+    needed = sum(needed_room(dataset).values())
+    sizes = (needed, sum(split.bytes for split in dataset.splits.values()), limit_bytes)
+    _log.info(
+        "shard cache: the shards read at once take %.3g GB, all shards %.3g GB; cache_gigabytes is %.3g",
+        *(size / GIGABYTE for size in sizes),
+    )

@@ -14,7 +14,7 @@ from pipeline import dataset as datasets
 from pipeline.advice import advised
 from pipeline.config import Settings
 from pipeline.dataset import Dataset
-from pipeline.errors import BadInput, Preempted, StorageError
+from pipeline.errors import BadInput, FileSystemError, Preempted, StorageError
 from pipeline.experiment import comet_options
 from pipeline.input import one_ahead, steps_per_epoch
 from pipeline.input.damage import DAMAGE, damage_named
@@ -37,7 +37,7 @@ from pipeline.training.export import export
 from pipeline.training.inputs import Readers, open_inputs, open_validation, would_keep
 from pipeline.training.keeper import Keeper, restored
 from pipeline.training.loop import Batch, EpochLoop, NumberedBatch, Sums
-from pipeline.training.memory import is_out_of_memory, out_of_memory, parts_of_batch
+from pipeline.training.memory import is_out_of_files, is_out_of_memory, out_of_memory, parts_of_batch
 from pipeline.training.models import build_model, with_probabilities
 from pipeline.training.optimizer import build_optimizer, rate_now
 from pipeline.training.phases import build_steps
@@ -62,7 +62,7 @@ def run_job(
     with (
         closing(OverviewSink(run.folder / OVERVIEW)) as overview,
         _tensorboard(run, training) as trackers,
-        _monitored(run, gang, [overview, *trackers]) as monitor,
+        _monitored(run, gang, [overview, *trackers], training.doing) as monitor,
         losses_named(gang),
     ):
         training.run(monitor)
@@ -70,10 +70,12 @@ def run_job(
         save_result(run, monitor.comet_location or "")
 
 
-def _monitored(run: Run, gang: Gang | None, sinks: Sequence[Sink]) -> AbstractContextManager[Monitor]:
+def _monitored(
+    run: Run, gang: Gang | None, sinks: Sequence[Sink], doing: Callable[[], str]
+) -> AbstractContextManager[Monitor]:
     """Each server records its own machine; trackers are told by server 0, for all."""
     comet = comet_options(run) if run.server.is_chief else None
-    live = LiveVerdict(partial(advised, settings=run.settings), run.folder / VERDICT)
+    live = LiveVerdict(partial(advised, settings=run.settings), run.folder / VERDICT, doing)
     if gang is None:
         return open_monitor(run.folder, run.settings.sample_hz, comet, [live, *sinks])
     of_all = {"servers": lambda: aggregate(gang.samples)} if run.server.is_chief else {}
@@ -113,6 +115,11 @@ class _Training:
         told = self._settings, self._strategy, self._model, optimizer, self._dataset, self._steps_per_epoch
         self._callbacks = Callbacks(run, self._model, optimizer, self._strategy, self._steps_per_epoch)
         self._steps = self._callbacks.told_by(build_steps(*told, self._parts))
+        self._loop: EpochLoop | None = None
+
+    def doing(self) -> str:
+        """What the training does now, in words for a person who waits for the next step."""
+        return self._loop.doing if self._loop else "opening the dataset"
 
     @property
     def epochs_done(self) -> int:
@@ -124,12 +131,14 @@ class _Training:
         start, settings = self._start, self._settings
         clocks = self._callbacks.clock, self._callbacks.seconds
         loop = EpochLoop(self._steps, monitor, self._stopping_at_step, start.step, start.sums, *clocks)
-        loop.describe = self._in_words
+        self._loop, loop.describe = loop, self._in_words
         told = settings, self._folder, self._dataset, self._run.server, loop.step, self._stopping, self._keeps()
         with open_inputs(*told) as self._inputs:
             kept = self._checkpoints, self._model, self._task, self._inputs.keeps
             self._keeper = Keeper(self._run, loop, *kept)
             loop.after_step = self._keeper.save_where_due
+            if not start.sums.examples:
+                self._keeper.replace_lost_best(start.epochs_done)
             self._train(loop)
             if self._run.server.is_chief:
                 # Where no checkpoint is written any more: the model now gets the weights of the best epoch.
@@ -192,10 +201,15 @@ class _Training:
                 raise readers.failure from error
             if is_out_of_memory(error):
                 raise out_of_memory(self._run, self._share, self._parts) from error
-            if readers.train and isinstance(error, DAMAGE):
+            if is_out_of_files(error):
+                raise FileSystemError(
+                    f"{error.message}: make room, or allow more open files (ulimit -n), and run again; training goes "
+                    "on from its last checkpoint"
+                ) from error
+            if isinstance(error, DAMAGE) and (damaged := readers.damaged_copy):
                 raise StorageError(
-                    f"{error.message}: a copy in the shard cache was damaged or removed after it was checked; run "
-                    "again: it is fetched again, and training goes on from its last checkpoint"
+                    f"{damaged} was damaged or removed after it was checked: run again; the shard is fetched again, "
+                    "and training goes on from its last checkpoint"
                 ) from error
             raise
 

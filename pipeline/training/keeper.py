@@ -1,17 +1,22 @@
 """What a training keeps on the disk while it goes on: its checkpoints, and the model of its best epoch."""
 
+import logging
 from collections.abc import Mapping
 
 import keras
 import tensorflow as tf
 
+from pipeline.monitor.record import rows
 from pipeline.runs import Best, Run, forget_bests, load_best, save_best
-from pipeline.storage import temporary_beside
+from pipeline.storage import crc32c_of, temporary_beside
+from pipeline.storage.local import sync_path
 from pipeline.training.checkpoint import Checkpoints, Interval, Position
 from pipeline.training.loop import EpochLoop
 from pipeline.training.models import with_probabilities
 from pipeline.training.strategy import from_first, take_from_first
 from pipeline.training.task import Task
+
+_log = logging.getLogger(__name__)
 
 
 def restored(run: Run, checkpoints: Checkpoints, strategy: tf.distribute.Strategy) -> Position:
@@ -67,10 +72,25 @@ class Keeper:
         if best is None or self._task.is_better(values, best.metrics):
             self._save_model(epoch, values)
 
+    def replace_lost_best(self, epochs_done: int) -> None:
+        """Save the model of the last epoch if no model of a better one is left, as after damage to a disk.
+
+        The next epochs would save one, but there may be none. Call it where the training goes on, at the end of an
+        epoch: the model then has the weights of that epoch.
+        """
+        if not self._run.server.is_chief or not epochs_done or load_best(self._run):
+            return
+        values = [row.values for row in rows(self._run.folder / "record", "epochs") if row.step == epochs_done]
+        if values:
+            _log.warning("no model of a best epoch can be read: that of epoch %d takes its place", epochs_done)
+            self._save_model(epochs_done, values[-1])
+
     def _save_model(self, epoch: int, values: Mapping[str, float]) -> None:
         path = self._run.folder / f"model-{epoch:05d}.keras"
         with temporary_beside(path, ending=".tmp.keras") as temporary:
             with_probabilities(self._model, self._task).save(temporary)
+            sync_path(temporary)
+            checksum = f"{crc32c_of(temporary):08x}"
             temporary.replace(path)
         metrics = {name: values[name] for name in ("loss", "accuracy", "val_loss", "val_accuracy")}
-        save_best(self._run, Best(epoch, path.name, metrics))
+        save_best(self._run, Best(epoch, path.name, metrics, checksum))

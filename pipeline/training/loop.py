@@ -89,7 +89,11 @@ class EpochLoop:
     describe: Callable[[NumberedBatch], str] = lambda batch: "one batch"
     """What a batch holds, in words for an error."""
 
+    doing: str = "waiting for the first batch"
+    """What it does now, in words for a person who waits for the next step."""
+
     def __post_init__(self) -> None:
+        self._has_compiled = False
         self._times = StepClock(self.clock, self.aside)
 
     def train(self, epoch: int, batches: Iterator[NumberedBatch], last_step: int, advance: Advance) -> Sums:
@@ -109,6 +113,7 @@ class EpochLoop:
             if asked:
                 raise Preempted(f"asked to stop after step {self.step}")
         self._times.pause()
+        self.doing = "between two epochs, in the validation, callbacks or a checkpoint"
         sums, self.sums = self.sums, Sums()
         return sums
 
@@ -121,8 +126,10 @@ class EpochLoop:
 
     def _timed_next(self, batches: Iterator[NumberedBatch]) -> NumberedBatch:
         self._times.hosted()
+        self.doing = "waiting for a batch" if self._has_compiled else "waiting for the first batch"
         batch = next(batches)
         self._times.waited()
+        self.doing = "computing a step" if self._has_compiled else "compiling the first step"
         return batch
 
     def _train_step(self, epoch: int, batch: NumberedBatch) -> bool:
@@ -130,6 +137,7 @@ class EpochLoop:
         # `numpy` waits for the device, which would otherwise still be at work.
         loss, right, examples, asked = self.steps.train(*batch[:4], self._asked()).numpy().tolist()
         self._times.computed()
+        self._has_compiled = True
         self.step += 1
         _require_number(loss, lambda: f"at step {self.step} of epoch {epoch}, in {self.describe(batch)}")
         times = self._times.take()

@@ -9,8 +9,8 @@ from pipeline.runs import Run, load_at_once, save_at_once
 
 _WORDS = re.compile(r"out of memory|OOM when|ALLOC_FAILED|failed to allocate", re.IGNORECASE)
 """Of cuBLAS and cuDNN, too, which tell of it as of any failure of theirs."""
-_FULL_DISK = "No space left"
-"""TensorFlow's name for a full disk is the same as for a full memory."""
+_OF_FILES = re.compile(r"No space left|Disk quota exceeded|Too many open files", re.IGNORECASE)
+"""TensorFlow raises the same error for a full disk, a full quota and too many open files as for a full memory."""
 
 
 def parts_of_batch(run: Run, batch: int) -> int:
@@ -35,9 +35,14 @@ def fewest_parts(batch: int, at_most: int) -> int:
 
 def is_out_of_memory(error: tf.errors.OpError) -> bool:
     """Whether a device, or the machine, had no memory left."""
-    message = str(error.message)
-    is_exhausted = isinstance(error, tf.errors.ResourceExhaustedError) and _FULL_DISK not in message
-    return is_exhausted or bool(_WORDS.search(message))
+    if is_out_of_files(error):
+        return False
+    return isinstance(error, tf.errors.ResourceExhaustedError) or bool(_WORDS.search(str(error.message)))
+
+
+def is_out_of_files(error: tf.errors.OpError) -> bool:
+    """Whether a disk or a quota is full, or the process may open no more files."""
+    return isinstance(error, tf.errors.ResourceExhaustedError) and bool(_OF_FILES.search(str(error.message)))
 
 
 def out_of_memory(run: Run, batch: int, parts: int) -> TenfoldError:

@@ -7,10 +7,12 @@ from typing import Any
 import tensorflow as tf
 
 from pipeline.multilabel import THRESHOLD
+from pipeline.os_errors import retried
 from pipeline.quality.examine import Rules, examine
 from pipeline.quality.rejection import Rejection
 from pipeline.runs import ABOUT, exported_model
 from pipeline.storage import Place, read_json
+from pipeline.training.exported import loaded
 
 MOST_LIKELY = 3
 """Labels that are named with their probability."""
@@ -30,14 +32,14 @@ def predict(model: Place, files: Sequence[Path]) -> list[dict[str, Any]]:
     folder = exported_model(model)
     about = read_json(folder / ABOUT)
     answer = _several if about.get("multi_label") else _one  # a model from before there was another kind has one
-    exported = tf.saved_model.load(str(folder))  # held on to: its endpoint alone would lose the weights
-    return [_predicted(exported, about["labels"], answer, file) for file in files]
+    with loaded(folder) as exported:  # held on to: its endpoint alone would lose the weights
+        return [_predicted(exported, about["labels"], answer, file) for file in files]
 
 
 def _predicted(exported: Any, names: Sequence[str], answer: Answer, file: Path) -> dict[str, Any]:
     # Turned upright and made RGB by what does so with the images of training: TensorFlow would show it a foreign view.
     try:
-        image = examine(file.read_bytes(), Rules())
+        image = examine(retried(file.read_bytes, file), Rules())
     except OSError as error:  # not there, a folder: the others are answered nevertheless
         image = Rejection(f"cannot be read: {error.strerror}")
     if isinstance(image, Rejection):

@@ -15,11 +15,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
 from pipeline.dataset import Dataset, load
-from pipeline.errors import BadInput
-from pipeline.input import BatchOptions, Server, training_batches, validation_batches
+from pipeline.errors import BadInput, CacheDamaged
+from pipeline.input import BatchOptions, Server, damage_named, training_batches, validation_batches
 from pipeline.input.cache import kept_bytes, open_cache
 from tests.published import publish
 
@@ -280,6 +281,50 @@ def test_a_first_pass_that_was_killed_begins_again(
         assert_equal(trained(published, options), in_memory)
         assert_equal(validated(published, options), validated(published, OPTIONS))
     assert not list(tmp_path.glob("*/*.lockfile"))
+
+
+def kept_files(folder: Path, pattern: str) -> Path:
+    [found] = folder.glob(f"*/{pattern}")
+    return found
+
+
+DAMAGE = {
+    "cut": lambda content: content[: len(content) // 2],
+    "empty": lambda content: b"",
+    "zeros": lambda content: bytes(len(content)),
+    "a bit": lambda content: content[:100] + bytes([content[100] ^ 1]) + content[101:],
+}
+
+
+@pytest.mark.parametrize(
+    ("damage", "file"),
+    [("cut", "train.data*"), ("a bit", "train.data*"), ("empty", "train.index"), ("zeros", "validation.data*")],
+)
+def test_what_is_damaged_is_removed_and_made_again(
+    published: Path, dataset: Dataset, tmp_path: Path, in_memory: list[Arrays], damage: str, file: str
+):
+    with disk(tmp_path, dataset) as options:
+        trained(published, options, epochs=1)
+        validation = validated(published, options)
+    path = kept_files(tmp_path, f"images-{file}")
+    path.write_bytes(DAMAGE[damage](path.read_bytes()))
+    split = file.partition(".")[0]
+    read = trained if split == "train" else validated
+    words = "the decoded images in .* were damaged .* and have been removed: the next try decodes them again"
+    with pytest.raises(CacheDamaged, match=words), disk(tmp_path, dataset) as options, damage_named(published):
+        read(published, options)
+    assert not list(tmp_path.glob(f"*/images-{split}*"))
+    with disk(tmp_path, dataset) as options:
+        assert_equal(trained(published, options), in_memory)
+        assert_equal(validated(published, options), validation)
+
+
+def test_another_error_leaves_what_is_kept(published: Path, dataset: Dataset, tmp_path: Path):
+    with disk(tmp_path, dataset) as options:
+        trained(published, options, epochs=1)
+    with pytest.raises(tf.errors.DataLossError), disk(tmp_path, dataset):
+        raise tf.errors.DataLossError(None, None, "of something else")
+    assert kept_files(tmp_path, "images-train.index").exists()
 
 
 # --- who has it -------------------------------------------------------------------------------------------------------

@@ -16,9 +16,8 @@ from pipeline.config import settings_from
 from pipeline.dataset import load
 from pipeline.errors import StorageError
 from pipeline.input import BatchOptions, Server, training_batches, validation_batches
-from pipeline.input.examples import CYCLE
 from pipeline.input.shares import epoch_order, order_of_need, share_of
-from pipeline.shard_cache import ShardCache, remote_shards
+from pipeline.shard_cache import READ_AT_ONCE, ShardCache, remote_shards
 from pipeline.shard_reader import ShardReader
 from pipeline.storage import BucketPath, Place
 from tests.conftest import jpeg
@@ -63,8 +62,8 @@ def readers_of(cache: Path, local: Path, gigabytes: float = 1.0, epochs: int = 3
     train = order_of_need(share_of(dataset.splits["train"].shards, 7, Server()), 3, range(1, epochs + 1))
     held_back = [shard.name for shard in dataset.splits["validation"].shards if shard.examples] * epochs
     with (
-        ShardReader(own, shards, train, CYCLE, room, lambda: False) as first,
-        ShardReader(own, shards, iter(held_back), CYCLE, room, lambda: False) as second,
+        ShardReader(own, shards, train, READ_AT_ONCE["train"], room, lambda: False) as first,
+        ShardReader(own, shards, iter(held_back), READ_AT_ONCE["validation"], room, lambda: False) as second,
     ):
         yield Readers(first, second)
 

@@ -14,11 +14,10 @@ from pipeline.build import build
 from pipeline.config import settings_from
 from pipeline.dataset import Dataset, load
 from pipeline.input import BatchOptions, Server, numbered_batches, training_batches
-from pipeline.input.examples import CYCLE
 from pipeline.input.flip import flipped
 from pipeline.input.shares import order_of_need, share_of
 from pipeline.records import read_image
-from pipeline.shard_cache import ShardCache, remote_shards
+from pipeline.shard_cache import READ_AT_ONCE, ShardCache, remote_shards
 from pipeline.shard_reader import ShardReader
 from pipeline.storage import BucketPath
 from pipeline.tfrecord import read_records
@@ -109,7 +108,7 @@ def test_copies_from_a_bucket_have_the_same_numbers(gcs: FakeGcs, published: Pat
     remote, dataset = BucketPath("bucket", "published"), load(published)
     cache, shards = ShardCache(tmp_path, 10**9), remote_shards(remote, dataset)
     order = order_of_need(share_of(dataset.splits["train"].shards, 7, Server()), OPTIONS.seed, range(1, 2))
-    with ShardReader(cache, shards, order, CYCLE, 10**9, lambda: False) as reader:
+    with ShardReader(cache, shards, order, READ_AT_ONCE["train"], 10**9, lambda: False) as reader:
         assert [*seen(numbered_batches(remote, OPTIONS, reader=reader))] == [
             *seen(numbered_batches(published, OPTIONS))
         ]

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.config import settings_from
-from pipeline.runs import Best, Run, forget_bests, load_best, save_best
+from pipeline.runs import Best, Run, best_model, forget_bests, load_best, save_best
+from pipeline.storage import crc32c_of
 
 
 @pytest.fixture
@@ -17,8 +18,9 @@ def run(tmp_path: Path) -> Run:
 def better(run: Run, *epochs: int) -> None:
     """Each of these epochs is better than those before it."""
     for epoch in epochs:
-        (run.folder / f"model-{epoch}.keras").touch()
-        save_best(run, Best(epoch, f"model-{epoch}.keras", {"val_accuracy": epoch / 10}))
+        path = run.folder / f"model-{epoch}.keras"
+        path.write_text(f"the model of epoch {epoch}")
+        save_best(run, Best(epoch, path.name, {"val_accuracy": epoch / 10}, f"{crc32c_of(path):08x}"))
 
 
 def models(run: Run) -> list[str]:
@@ -28,7 +30,9 @@ def models(run: Run) -> list[str]:
 def test_models_stay_for_as_long_as_a_checkpoint_may_go_back_to_them(run: Run):
     assert load_best(run) is None
     better(run, 1, 2, 4, 5)
-    assert load_best(run) == Best(5, "model-5.keras", {"val_accuracy": 0.5})
+    best = load_best(run)
+    assert best
+    assert (best.epoch, best.model, best.metrics) == (5, "model-5.keras", {"val_accuracy": 0.5})
     assert models(run) == ["model-2.keras", "model-4.keras", "model-5.keras"]
 
 
@@ -51,6 +55,36 @@ def test_what_was_best_of_the_steps_that_are_done_again_is_forgotten(
     found = load_best(run)
     assert (found.epoch if found else None) == best
     assert models(run) == [f"model-{epoch}.keras" for epoch in left]
+
+
+@pytest.mark.parametrize(("damaged", "best"), [([5], 4), ([4, 5], 2), ([4], 5), ([2, 4, 5], None)])
+@pytest.mark.parametrize("damage", [b"", b"the model of epoch 0"])
+def test_the_next_best_takes_the_place_of_a_damaged_model(
+    run: Run, damaged: list[int], best: int | None, damage: bytes, caplog: pytest.LogCaptureFixture
+):
+    better(run, 1, 2, 4, 5)
+    for epoch in damaged:
+        (run.folder / f"model-{epoch}.keras").write_bytes(damage)
+    forget_bests(run, 7)
+    found = load_best(run)
+    assert (found.epoch if found else None) == best
+    assert ("model-5.keras, the best model at epoch 5, is damaged" in caplog.text) == (5 in damaged)
+
+
+def test_a_model_that_has_its_last_name_already_is_the_best(run: Run, caplog: pytest.LogCaptureFixture):
+    better(run, 2, 5)
+    (run.folder / "model-5.keras").replace(run.model_path)
+    (run.folder / "model-2.keras").unlink()
+    forget_bests(run, 7)
+    assert best_model(run) == run.model_path
+    assert not caplog.text
+
+
+def test_a_damaged_list_of_the_best_is_as_none(run: Run, caplog: pytest.LogCaptureFixture):
+    better(run, 2)
+    (run.folder / "best.json").write_bytes(b"\0\0")
+    assert load_best(run) is None
+    assert "best.json is damaged" in caplog.text
 
 
 def test_a_run_without_any_is_left_as_it_is(run: Run):

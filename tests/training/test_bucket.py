@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from pipeline import shard_cache
 from pipeline.__main__ import main
 from pipeline.config import Settings, settings_from
-from pipeline.errors import DatasetError, Preempted, StorageError
+from pipeline.dataset import load
+from pipeline.errors import DatasetError, Preempted, SettingsError, StorageError
 from pipeline.mirror import mirrored
 from pipeline.monitor import read
 from pipeline.report import report_run
 from pipeline.runs import Run, load_result
+from pipeline.shard_cache import needed_room
 from pipeline.storage import BucketPath, place_of
 from pipeline.train import TrainingProcess, prepare_run
 from pipeline.train import trained as trained_before
@@ -103,6 +106,52 @@ def test_a_shard_that_stays_damaged_ends_the_training_in_words(settings: Setting
         trained(run, never)
     assert fault.fired >= 2
     assert not list((Path(settings.local_folder) / "shards").rglob("*.tmp"))
+
+
+def test_a_copy_that_is_damaged_after_it_was_checked_is_named(settings: Settings, gcs: FakeGcs, tmp_path: Path):
+    run = prepare_run(settings.model_copy(update={"cache": "off", "epochs": 10}), DATASET, "run")
+    asked = iter(range(10**9))
+
+    def damages_all_copies_in_the_second_epoch() -> bool:
+        if next(asked) == run.steps_per_epoch:
+            for copy in (tmp_path / "here" / "shards").glob("*/*.tfrecord"):
+                copy.write_bytes(bytes(copy.stat().st_size))
+        return False
+
+    with pytest.raises(StorageError, match=r"the copy of gs://bucket/published/train-.*, was damaged or removed after"):
+        run_job(run, damages_all_copies_in_the_second_epoch)
+    run_job(run, never)
+    assert load_result(run.folder)
+
+
+def test_a_cache_for_the_shards_that_are_read_at_once_is_never_exceeded(
+    settings: Settings, gcs: FakeGcs, published: Path, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO", "pipeline")
+    limit = sum(needed_room(load(published)).values())
+    values = {"cache_gigabytes": limit / 1e9, "cache": "off"}
+    run = prepare_run(settings.model_copy(update=values), DATASET, "run")
+    copies = Path(settings.local_folder) / "shards"
+    sizes = []
+
+    def counted() -> bool:
+        with shard_cache._locked(copies / ".lock"):  # nothing is removed while they are counted
+            sizes.append(sum(path.stat().st_size for path in copies.glob("*/*") if ".lock" not in path.name))
+        return False
+
+    run_job(run, counted)
+    assert 0 < max(sizes) <= limit
+    assert sum(split.bytes for split in load(published).splits.values()) > limit
+    assert f"the shards read at once take {limit / 1e9:.3g} GB" in caplog.text
+
+
+def test_a_cache_that_is_too_small_is_refused(settings: Settings, gcs: FakeGcs):
+    small = settings.model_copy(update={"cache_gigabytes": 1e-6})
+    with pytest.raises(
+        SettingsError, match=r"cache_gigabytes must be at least 0\.\d+ for this dataset, got 1e-06: 8 of"
+    ):
+        prepare_run(small, DATASET, "run")
+    prepare_run(small.model_copy(update={"read_shards": "direct"}), DATASET, "run")
 
 
 def test_a_shard_that_was_overwritten_after_the_commit_is_named(settings: Settings, gcs: FakeGcs, published: Path):

@@ -18,12 +18,14 @@ from pipeline.input import validation_batches
 from pipeline.input.options import batch_options
 from pipeline.records import RecordFormat, read_image
 from pipeline.runs import Run, load_result
+from pipeline.storage import place_of
 from pipeline.tfrecord import read_records
 from pipeline.train import prepare_run
 from pipeline.training.export import export
 from pipeline.training.job import run_job
 from pipeline.training.models import build_model, with_probabilities
 from pipeline.training.predict import in_words, predict
+from tests.fake_gcs import FakeGcs
 
 SETTINGS = settings_from({"image_size": 32, "batch_size": 8, "epochs": 1})
 
@@ -111,6 +113,14 @@ def test_predictions_of_image_files_of_all_kinds(run: Run, tmp_path: Path):
     assert f"{good[0]['label']} {good[0]['probability']:.1%}" in words[0]
     assert words[3].endswith("no image that can be used: not an image: it starts with b'no image'")
     assert predict(run.export_folder, files[:1]) == good[:1]
+
+
+def test_a_model_in_a_bucket_says_the_same(run: Run, gcs: FakeGcs, tmp_path: Path):
+    """Through our client: TensorFlow's own would look for credentials of its own, and find no emulator."""
+    gcs.put_folder("bucket", "runs/run/export/", run.export_folder)
+    Image.new("RGB", (60, 40), (200, 30, 30)).save(tmp_path / "a.jpg")
+    files = [tmp_path / "a.jpg"]
+    assert predict(place_of("gs://bucket/runs/run"), files) == predict(run.folder, files)
 
 
 def test_an_image_on_its_side_is_turned_upright_as_in_training(run: Run, tmp_path: Path):

@@ -1,5 +1,6 @@
 """Training of a tiny data set, in this process."""
 
+import json
 import math
 import shutil
 from collections.abc import Callable
@@ -13,7 +14,7 @@ import pytest
 from pipeline import dataset as datasets
 from pipeline import storage
 from pipeline.config import Settings, settings_from
-from pipeline.errors import BadInput, DatasetError, Preempted, TrainingError
+from pipeline.errors import BadInput, CacheDamaged, DatasetError, Preempted, TrainingError
 from pipeline.monitor import read
 from pipeline.records import read_image
 from pipeline.runs import Run, best_model, load_best, load_result
@@ -144,6 +145,8 @@ def test_a_rerun_after_the_last_epoch_only_evaluates_and_writes_the_result(run: 
     best.get_layer("logits").bias.assign([0.0, 100.0])  # to be told from the model of the last epoch
     best_model(run).unlink()
     best.save(run.model_path)  # where a kill leaves it that comes just before the result is written
+    changed = json.loads((run.folder / "best.json").read_bytes())
+    (run.folder / "best.json").write_text(json.dumps([{**one, "crc32c": ""} for one in changed]))
     before = read(run.folder / "record", "batches")
     run_job(run, never)
     with np.load(run.folder / "predictions.npz") as kept:
@@ -288,3 +291,17 @@ def test_weights_that_do_not_fit_are_refused(settings: Settings, published: Path
     bad = settings_from({**settings.model_dump(), "weights": str(tmp_path / "bad.keras")})
     with pytest.raises(BadInput, match=r"bad\.keras"):
         run_job(prepare_run(bad, published, "bad"), never)
+
+
+@pytest.mark.long
+def test_damaged_images_on_the_disk_are_decoded_again(settings: Settings, published: Path, tmp_path: Path):
+    kept = settings.model_copy(update={"cache": "disk", "local_folder": str(tmp_path / "local")})
+    run = prepare_run(kept, published, "run")
+    with pytest.raises(Preempted):
+        run_job(run, after(8))  # in the second epoch, which reads what the first one kept
+    [data] = (tmp_path / "local").rglob("images-train.data*")
+    data.write_bytes(bytes(data.stat().st_size))
+    with pytest.raises(CacheDamaged, match="have been removed: the next try decodes them again"):
+        run_job(run, never)
+    run_job(run, never)
+    assert load_result(run.folder)

@@ -7,6 +7,8 @@ import keras
 import pytest
 
 from pipeline.config import settings_from
+from pipeline.monitor.record import RecordSink
+from pipeline.monitor.row import Row
 from pipeline.runs import Run, load_best
 from pipeline.training.checkpoint import Checkpoints, Position
 from pipeline.training.keeper import Keeper
@@ -92,3 +94,35 @@ def test_the_model_is_kept_of_each_epoch_that_is_the_best_so_far(tmp_path: Path,
 def values(accuracy: float, loss: float) -> dict[str, float]:
     """Of an epoch, as its validation has them."""
     return {"loss": 1.0, "accuracy": 0.3, "val_loss": loss, "val_accuracy": accuracy}
+
+
+def recorded(kept: Kept, *epochs: int) -> None:
+    record = RecordSink(kept.run.folder / "record")
+    for epoch in epochs:
+        values = {"loss": 1.0, "accuracy": 0.5, "val_loss": 1.0, "val_accuracy": epoch / 10}
+        record.write(Row("epochs", 1000.0 + epoch, epoch, values))
+    record.close()
+
+
+def test_the_model_of_the_last_epoch_takes_the_place_of_a_lost_best_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    kept = Kept(tmp_path)
+    recorded(kept, 1, 2, 3)
+    kept.keeper.replace_lost_best(epochs_done=2)  # the third was reported, but no checkpoint has it
+    best = load_best(kept.run)
+    assert best
+    assert (best.epoch, best.metrics["val_accuracy"]) == (2, 0.2)
+    assert (tmp_path / best.model).exists()
+    assert "no model of a best epoch can be read: that of epoch 2 takes its place" in caplog.text
+
+
+@pytest.mark.parametrize("epochs_done", [0, 2])
+def test_a_best_model_that_is_there_stays(tmp_path: Path, epochs_done: int):
+    kept = Kept(tmp_path)
+    recorded(kept, 1, 2)
+    if epochs_done:
+        kept.keeper.save_if_best(1, {"loss": 1.0, "accuracy": 0.5, "val_loss": 1.0, "val_accuracy": 0.9})
+    before = load_best(kept.run)
+    kept.keeper.replace_lost_best(epochs_done)
+    assert load_best(kept.run) == before

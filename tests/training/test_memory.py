@@ -62,6 +62,8 @@ def test_parts_that_are_not_equal_are_refused(run: Run):
         (tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor with shape[8]"), True),
         (tf.errors.ResourceExhaustedError(None, None, "MemoryError"), True),
         (tf.errors.ResourceExhaustedError(None, None, "/cache/train.data; No space left on device"), False),
+        (tf.errors.ResourceExhaustedError(None, None, "/cache/train.data; Disk quota exceeded"), False),
+        (tf.errors.ResourceExhaustedError(None, None, "/data/train-00001; Too many open files"), False),
         (tf.errors.InternalError(None, None, "Failed call to cublasCreate: CUBLAS_STATUS_ALLOC_FAILED"), True),
         (tf.errors.InternalError(None, None, "CUDA_ERROR_OUT_OF_MEMORY: out of memory"), True),
         (tf.errors.InternalError(None, None, "CUDNN_STATUS_EXECUTION_FAILED"), False),

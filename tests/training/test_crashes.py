@@ -1,0 +1,54 @@
+"""Power loss in a training: from whatever it leaves, the next try comes to the same model."""
+
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+
+from pipeline import storage
+from pipeline.config import settings_from
+from pipeline.monitor import read
+from pipeline.runs import Run, load_result, result_of
+from pipeline.train import prepare_run
+from pipeline.training.job import run_job
+from tests.crashes import recorded, restore, sampled, states
+
+
+def never() -> bool:
+    return False
+
+
+def trained(workspace: Path, published: Path) -> Run:
+    """What a try does: two epochs, a checkpoint in the middle of each."""
+    often = {"checkpoint_minutes": 0.0, "checkpoint_steps": 3, "checkpoints_kept": 1}
+    values = {"workspace": str(workspace), "image_size": 32, "batch_size": 8, "epochs": 2, **often}
+    run = prepare_run(settings_from({**values, "cache": "off"}), published, "run")
+    storage.sweep(run.folder)
+    if result_of(run) is None:
+        run_job(run, never)
+    return run
+
+
+def weights(model: Path) -> list[np.ndarray]:
+    return list(keras.models.load_model(model).get_weights())
+
+
+@pytest.mark.long
+def test_a_training_converges_from_any_state(published: Path, tmp_path: Path):
+    workspace = tmp_path / "workspace"
+    with recorded(workspace) as recording:
+        run = trained(workspace, published)
+    expected, metrics = weights(run.model_path), load_result(run.folder)["metrics"]
+    found = states(recording, random_states=1)
+    replayed = sampled(found, 8)
+    for state in replayed:
+        restore(state, workspace)
+        trained(workspace, published)
+        assert load_result(run.folder)["metrics"] == metrics, state.ops
+        assert all(map(np.array_equal, weights(run.model_path), expected)), state.ops
+        assert (run.export_folder / "saved_model.pb").stat().st_size
+        steps = read(run.folder / "record", "batches")["step"].tolist()
+        assert steps == sorted(set(steps))
+        assert not [*run.folder.rglob("*.tmp*")]
+    print(f"training: {len(recording.ops)} operations, {len(replayed)} of {len(found)} states converge")
