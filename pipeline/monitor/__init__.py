@@ -78,7 +78,7 @@ class Monitor:
         self._reporter.report("epochs", epoch, {**values, "global_step": step})
 
     def flush(self) -> None:
-        """Wait until the record has what was reported so far; two seconds at most, for sinks that hang."""
+        """Wait until the record on the disk has what was reported so far; two seconds at most, for sinks that hang."""
         self._reporter.flush()
 
     def _sample(self, values: Mapping[str, float]) -> None:
@@ -107,7 +107,7 @@ def open_monitor(
             closing.push(partial(_close, tracker))
         record = RecordSink(run_folder / "record")
         closing.callback(record.close)
-        reporter = Reporter([record, *([tracker] if tracker else []), *sinks])
+        reporter = Reporter([record, *([tracker] if tracker else []), *sinks], sync=record.sync)
         closing.callback(reporter.close)
         monitor = Monitor(reporter, {**system.sources(), **gpu.sources(), **sources}, hz, tracker)
         closing.callback(monitor.sampler.close)

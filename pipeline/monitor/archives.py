@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from pipeline.errors import DatasetError
-from pipeline.storage.local import write_whole
+from pipeline.storage.local import sync_folder, write_whole
 
 _OPEN, _LOCK = ".open", "lock"
 _MESSAGES, _ABOUT = "messages.json", "experiment.json"
@@ -148,6 +148,7 @@ def _pack(opened: Path) -> Path | None:
     archive = opened.parent / f"{about['offline_id']}.zip"
     if source is not None and not archive.exists():  # else it was killed between packing and removing
         _write(archive, source, about)
+        sync_folder(archive.parent)  # A power loss must not keep the removal alone.
     _remove(opened)
     return archive if archive.exists() else None
 
@@ -155,14 +156,17 @@ def _pack(opened: Path) -> Path | None:
 def _source(opened: Path) -> Path | zipfile.Path | None:
     """What Comet packed, or the folder of messages that it did not come to pack; None where there are no messages."""
     for packed in map(zipfile.Path, filter(zipfile.is_zipfile, opened.glob("*.zip"))):
-        if (packed / _MESSAGES).exists():
+        if (packed / _MESSAGES).exists() and packed.root.testzip() is None:
             return packed
     return next((path.parent for path in opened.glob(f"*/{_MESSAGES}") if path.stat().st_size), None)
 
 
 def _write(archive: Path, source: Path | zipfile.Path, about: dict[str, Any]) -> None:
     described = {**about, "stop_time": int(1000 * time.time())}
-    with write_whole(archive) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=_FAST) as packed:
+    with (
+        write_whole(archive, synced=True) as file,
+        zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED, compresslevel=_FAST) as packed,
+    ):
         packed.writestr(_ABOUT, json.dumps(described))
         for part in source.iterdir():
             if part.name != _ABOUT:
@@ -186,5 +190,6 @@ def _remove(opened: Path) -> None:
 
 
 def _write_json(path: Path, content: Any) -> None:
-    with write_whole(path) as file:
+    with write_whole(path, synced=True) as file:
         file.write(json.dumps(content).encode())
+    sync_folder(path.parent)

@@ -54,9 +54,9 @@ def memory_left(root: Path = Path("/")) -> float | None:
 
 
 def core_limit(root: Path = Path("/")) -> float | None:
-    """Return the number of cores that this process's groups leave it, such as 1.5; None if no group has a limit."""
+    """Return the number of cores that the control groups of this process allow, such as 1.5; None without a limit."""
     base = root / BASE
-    # Without a look at the use: of version 1 it may be counted in another tree, in a group of another name.
+    # Only limits are read. In version 1, the use may be counted in another tree, in a group with another name.
     groups: list[Group] = [
         *(ProcessorsV2(base, path) for path in _paths(root, "")),
         *(ProcessorsV1(base, path) for path in _paths(root, "cpu")),

@@ -53,7 +53,7 @@ class Summary:
 
 def summarize(batches: pandas.DataFrame | Mapping[str, Any]) -> Summary:
     """Summary of the rows of kind "batches", in order: input/wait_ms, step/compute_ms, step/time_ms, epoch, first."""
-    if not len(batches) or not len(batches["step/time_ms"]):
+    if "step/time_ms" not in batches or not len(batches["step/time_ms"]):
         return Summary(0, None, None, None, None, None, None, None)
     total, wait, compute = (
         np.asarray(batches[name], dtype=float) for name in ("step/time_ms", "input/wait_ms", "step/compute_ms")

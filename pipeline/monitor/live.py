@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.monitor.load import Load
 from pipeline.monitor.row import Row
 from pipeline.monitor.verdict import Limit, Verdict, diagnose
 from pipeline.storage import write_whole
@@ -23,17 +24,27 @@ FIRST_S, EVERY_S = 20.0, 60.0
 """After so long for the first time, since a person looks most at the start; then each so many seconds."""
 log = logging.getLogger(__name__)
 
+Columns = Mapping[str, NDArray[np.float64]]
+
 
 class LiveVerdict:
     """A sink that says every minute what has limited the training since it said so last.
 
     ``words`` makes a text of a verdict, and ``file`` is where the last one is kept, as JSON, for those who look on:
     ``sentence``, ``limit``, ``wait_fraction``, the ``time`` that it was said (unix s) and of how many ``seconds`` it
-    tells. Where there were too few steps to say, it is silent: the end of the training says so.
+    tells. Where there were too few steps to say, it is silent: the end of the training says so. If no step ended at
+    all, it says what the training is ``doing``, as the first batch or the compilation may take minutes.
     """
 
-    def __init__(self, words: Callable[[Verdict], str] = attrgetter("sentence"), file: Path | None = None) -> None:
-        self._words, self._file, self._seconds = words, file, FIRST_S
+    def __init__(
+        self,
+        words: Callable[[Verdict], str] = attrgetter("sentence"),
+        file: Path | None = None,
+        doing: Callable[[], str] = lambda: "",
+    ) -> None:
+        self._words, self._file, self._doing, self._seconds = words, file, doing, FIRST_S
+        self._without_step_s = 0.0
+        """Seconds since the last window with a step."""
         self._rows: dict[str, deque[Row]] = {kind: deque(maxlen=MOST_ROWS) for kind in ("samples", "batches")}
         self._begin: float | None = None
 
@@ -41,36 +52,46 @@ class LiveVerdict:
         if row.kind not in self._rows:
             return
         self._begin = row.time if self._begin is None else self._begin
-        if row.time - self._begin >= self._seconds:
-            self._say(row.time, row.time - self._begin)
+        seconds = row.time - self._begin
+        if seconds >= self._seconds:
+            samples, batches = (table(rows) for rows in self._rows.values())
+            # The next window begins before anything is said: an error in a sentence must not repeat with every row.
+            for rows in self._rows.values():
+                rows.clear()
             self._begin, self._seconds = row.time, EVERY_S
-        self._rows[row.kind].append(row)
+            self._rows[row.kind].append(row)
+            self._say(row.time, seconds, samples, batches)
+        else:
+            self._rows[row.kind].append(row)
 
-    def _say(self, time: float, seconds: float) -> None:
-        samples, batches = (table(rows) for rows in self._rows.values())
-        for rows in self._rows.values():
-            rows.clear()
+    def _say(self, time: float, seconds: float, samples: Columns, batches: Columns) -> None:
+        if not len(batches["time"]):
+            self._without_step_s += seconds
+            if doing := self._doing():
+                said = f"No step has ended for {self._without_step_s:.0f} s: {doing}."
+                self._keep(time, seconds, Verdict(Limit.UNKNOWN, said, Load()), said)
+            return
+        self._without_step_s = 0.0
         verdict = diagnose(batches, samples, os.cpu_count())
         if verdict.limit is not Limit.UNKNOWN:
-            sentence = self._words(verdict)
-            log.info("the last %.0f s: %s", seconds, sentence)
-            self._keep(
-                {
-                    "time": time,
-                    "seconds": seconds,
-                    "limit": verdict.limit.value,
-                    "wait_fraction": round(verdict.wait_fraction, 4),
-                    "sentence": sentence,
-                }
-            )
+            self._keep(time, seconds, verdict, self._words(verdict))
 
-    def _keep(self, content: Mapping[str, float | str]) -> None:
-        if self._file:
-            with write_whole(self._file) as file:
-                file.write(json.dumps(content).encode())
+    def _keep(self, time: float, seconds: float, verdict: Verdict, sentence: str) -> None:
+        log.info("the last %.0f s: %s", seconds, sentence)
+        if not self._file:
+            return
+        content = {
+            "time": time,
+            "seconds": seconds,
+            "limit": verdict.limit.value,
+            "wait_fraction": round(verdict.wait_fraction, 4),
+            "sentence": sentence,
+        }
+        with write_whole(self._file) as file:
+            file.write(json.dumps(content).encode())
 
 
-def table(rows: Collection[Row]) -> Mapping[str, NDArray[np.float64]]:
+def table(rows: Collection[Row]) -> Columns:
     """Rows as columns: time, step and each value, NaN where a row has none."""
     names = dict.fromkeys(name for row in rows for name in row.values)
     columns = {name: np.array([row.values.get(name, np.nan) for row in rows]) for name in names}

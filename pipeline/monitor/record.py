@@ -7,8 +7,8 @@
 
 A segment is closed when it is full, when a new column appears, and when its process ends; what a killed process left
 open, the next one compresses. Both files of a segment are there for a moment: they are one, and the compressed one
-counts. A row reaches the operating system within a second after it came (pipeline/monitor/reporter.py), in one
-write: SIGKILL loses no more than that.
+counts. A row reaches the disk within two seconds after it came (pipeline/monitor/reporter.py): SIGKILL and a power loss
+lose no more than that. A segment that is damaged anyway is read as far as it goes, with a warning.
 """
 
 from __future__ import annotations
@@ -20,15 +20,18 @@ import io
 import logging
 import os
 import re
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import cache, partial
+from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import IO, TYPE_CHECKING
 
 from pipeline.monitor.row import KINDS, Row
 from pipeline.servers import SERVERS
-from pipeline.storage import write_whole
+from pipeline.storage import sync_folder, write_whole
 
 if TYPE_CHECKING:
     import pandas
@@ -41,7 +44,10 @@ epochs would be thousands of files.
 """
 _LEVEL = 4  # 6 takes twice the time for 5% less
 _OF_ALL = ("time", "step")
-_NOTHING = b"time,step\n"
+_HEADER = b"time,step"
+_NOTHING = _HEADER + b"\n"
+_TORN = (EOFError, gzip.BadGzipFile, zlib.error)
+_NUMBER = re.compile(rb"(-?[0-9][-+0-9.e]*|nan|-?inf)?")
 _TAIL_BYTES = 64 * 1024  # more than any line: 8 GPUs make lines of one KB
 log = logging.getLogger(__name__)
 
@@ -62,14 +68,34 @@ class RecordSink:
                 _compress(path)
 
     def write(self, row: Row) -> None:
+        """Write a row. If the disk fails, write it once more, into a new segment: a part of it may be in the old one.
+
+        Raises OSError if that fails, too. The next row begins a new segment.
+        """
         before = self._open.get(row.kind)
         if before and before.holds(row) and before.size < self._segment_bytes:
-            before.append(row)
-            return
+            try:
+                before.append(row)
+            except OSError as error:
+                log.warning("monitor: %s: trying again after %s", self._folder, error.strerror or error)
+            else:
+                return
         segment = self._open[row.kind] = self._next_segment(row, before)
-        segment.append(row)
-        if before:
-            before.close()  # after the row: that need not wait for the compression
+        try:
+            segment.append(row)
+        finally:
+            if before:
+                before.close()  # after the row: that need not wait for the compression
+
+    def sync(self) -> None:
+        """Bring all rows to the disk. Raises OSError if the disk fails."""
+        unsynced = [segment for segment in self._open.values() if not segment.is_synced]
+        for segment in unsynced:
+            segment.sync()
+        if any(segment.is_new for segment in unsynced):
+            sync_folder(self._folder)
+        for segment in unsynced:
+            segment.is_new = False
 
     def close(self) -> None:
         for segment in self._open.values():
@@ -83,13 +109,17 @@ class RecordSink:
 
 
 class _Segment:
-    def __init__(self, path: Path, file: TextIO, columns: tuple[str, ...]) -> None:
+    def __init__(self, path: Path, file: IO[bytes], columns: tuple[str, ...]) -> None:
         self.columns = columns
         self.size = 0
+        self._is_torn = False
+        self.is_synced = False
+        self.is_new = True
+        """Whether its name may be missing on the disk."""
         self._known = frozenset(columns)
         self._path, self._file = path, file
         try:
-            csv.writer(file, lineterminator="\n").writerow((*_OF_ALL, *columns))
+            self._write(_line((*_OF_ALL, *columns)))
         except OSError:  # a full disk: each row that comes tries again, and would leave a file
             with suppress(OSError):
                 file.close()
@@ -97,17 +127,36 @@ class _Segment:
             raise
 
     def holds(self, row: Row) -> bool:
-        return row.values.keys() <= self._known
+        """Whether the row may be appended: the columns are there, and the last line is whole."""
+        return not self._is_torn and row.values.keys() <= self._known
 
     def append(self, row: Row) -> None:
         values = (_number(row.values.get(name)) for name in self.columns)
         line = ",".join((f"{row.time:.3f}", str(row.step), *values)) + "\n"
-        self._file.write(line)
+        self._write(line.encode())
         self.size += len(line)
+        self.is_synced = False
+
+    def _write(self, line: bytes) -> None:
+        # Without a buffer: what failed must not come later, after it was written elsewhere.
+        self._is_torn = True
+        while line:  # a disk that is nearly full takes a part; the next call says why
+            line = line[self._file.write(line) :]
+        self._is_torn = False
+
+    def sync(self) -> None:
+        os.fsync(self._file.fileno())
+        self.is_synced = True
 
     def close(self) -> None:
         self._file.close()
         _compress(self._path)
+
+
+def _line(names: Sequence[str]) -> bytes:
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n").writerow(names)
+    return text.getvalue().encode()
 
 
 def as_recorded(value: float) -> float:
@@ -123,15 +172,15 @@ def _number(value: float | None) -> str:
     return f"{value:.0f}" if value.is_integer() and abs(value) < 1e15 else f"{value:.7g}"
 
 
-def _create_next(folder: Path, kind: str) -> tuple[Path, TextIO]:
+def _create_next(folder: Path, kind: str) -> tuple[Path, IO[bytes]]:
     """Open a segment nobody wrote before: the last line of an earlier process may be torn, so none is continued."""
     number = _numbered(folder, kind)[-1][0] + 1 if segments(folder, kind) else 0
     while True:
         path = folder / f"{kind}-{number:05d}.csv"
         number += 1
         with suppress(FileExistsError):  # a live twin was faster
-            # Line-buffered: a row is in the hands of the operating system before the next one is taken.
-            file = open(path, "x", buffering=1, encoding="utf-8", newline="")  # noqa: SIM115 - the segment closes it
+            # Not buffered: a row is in the hands of the operating system before the next one is taken.
+            file = open(path, "xb", buffering=0)  # noqa: SIM115 - the segment closes it
             fcntl.flock(file, fcntl.LOCK_EX)  # says that its process lives, for as long as it is open
             if not _compressed(path).exists():
                 return path, file
@@ -144,14 +193,25 @@ def _compress(path: Path) -> None:
     try:
         with open(path, "r+b") as plain:  # to lock it needs that it might be written, on NFS
             fcntl.flock(plain, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not _compressed(path).exists():
-                with write_whole(_compressed(path)) as file:
+            if not _is_whole(_compressed(path)):
+                with write_whole(_compressed(path), synced=True) as file:
                     file.write(gzip.compress(plain.read(), _LEVEL, mtime=0))
+                sync_folder(path.parent)  # A power loss must not keep the removal alone.
             path.unlink()
     except (FileNotFoundError, BlockingIOError):
         pass
     except OSError as error:
         log.warning("monitor: %s is not compressed: %s", path, error)
+
+
+def _is_whole(compressed: Path) -> bool:
+    try:
+        with gzip.open(compressed) as file:
+            while file.read(SEGMENT_BYTES):
+                pass
+    except (FileNotFoundError, *_TORN):
+        return False
+    return True
 
 
 def _compressed(path: Path) -> Path:
@@ -203,9 +263,49 @@ def read_segment(path: Path, wanted: Callable[[str], bool] = _every) -> pandas.D
 
     Of the metrics only those whose names are ``wanted``.
     """
-    with _opened(path) as file:
-        content = file.read()
-    return _parsed(content[: content.rfind(b"\n") + 1] or _NOTHING, wanted)
+    content = _content(path)
+    whole_lines = content[: content.rfind(b"\n") + 1] or _NOTHING
+    try:
+        if whole_lines.startswith(_HEADER):
+            return _parsed(whole_lines, wanted)
+    except ValueError:  # of pandas, for a line of zeros as a power loss may leave it
+        pass
+    sound = _sound_lines(whole_lines)
+    _warn_damaged(path, len(sound))
+    return _parsed(sound, wanted)
+
+
+def _content(path: Path) -> bytes:
+    """Return the text of a segment, and of a damaged compressed one what can be read."""
+    parts = []
+    try:
+        with _opened(path) as file:
+            while part := file.read1(_TAIL_BYTES):
+                parts.append(part)
+    except _TORN:
+        with suppress(FileNotFoundError):  # It is removed after the compressed one is whole.
+            return path.read_bytes()
+        _warn_damaged(path, sum(map(len, parts)))
+    return b"".join(parts)
+
+
+def _sound_lines(content: bytes) -> bytes:
+    """Return the lines before the first one that is not a row of numbers in the columns of the header."""
+    header, *lines = content.splitlines(keepends=True)
+    if not header.startswith(_HEADER):
+        return _NOTHING
+    return b"".join((header, *takewhile(partial(_is_row, header.count(b",")), lines)))
+
+
+def _is_row(commas: int, line: bytes) -> bool:
+    fields = line.rstrip(b"\n").split(b",")
+    return len(fields) == commas + 1 and all(_NUMBER.fullmatch(field) for field in fields)
+
+
+@cache
+def _warn_damaged(path: Path, readable_bytes: int) -> None:
+    """Warn once in a process: the watching pages read a segment every few seconds."""
+    log.warning("monitor: %s is damaged: only its first %d bytes can be read", path, readable_bytes)
 
 
 def _parsed(content: bytes, wanted: Callable[[str], bool]) -> pandas.DataFrame:
@@ -241,10 +341,14 @@ def surviving(table: pandas.DataFrame) -> pandas.DataFrame:
 
 def first_time(path: Path) -> float | None:
     """The time of the first row of one of `segments`; None where it has none yet."""
-    with _opened(path) as file:
-        file.readline()
-        row = file.readline()
-    return float(row.partition(b",")[0]) if row.endswith(b"\n") else None
+    try:
+        with _opened(path) as file:
+            file.readline()
+            row = file.readline()
+    except _TORN:
+        return None
+    time = row.partition(b",")[0]
+    return float(time) if time and row.endswith(b"\n") and _NUMBER.fullmatch(time) else None
 
 
 def record_folders(run_folder: Path) -> dict[int, Path]:
@@ -276,8 +380,13 @@ def last_row(folder: Path, kind: str) -> dict[str, float] | None:
 
 def _header_and_tail(path: Path) -> Sequence[str]:
     """The header line, then the whole lines among the last bytes of the file."""
-    with _opened(path) as file:
-        header = file.readline()
-        file.seek(max(file.tell(), file.seek(0, os.SEEK_END) - _TAIL_BYTES))
-        tail = file.read()
-    return [line.decode() for line in (header, *tail.splitlines(keepends=True)) if line.endswith(b"\n")]
+    try:
+        with _opened(path) as file:
+            header = file.readline()
+            file.seek(max(file.tell(), file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            tail = file.read()
+    except _TORN:
+        header, _, tail = _content(path).partition(b"\n")
+    commas = header.count(b",")
+    rows = (line for line in tail.splitlines(keepends=True) if line.endswith(b"\n") and _is_row(commas, line))
+    return [line.decode() for line in (header, *rows)]

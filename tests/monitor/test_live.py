@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import logging
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from pipeline.monitor.live import LiveVerdict
 from pipeline.monitor.row import Row
+from pipeline.monitor.verdict import Verdict
 
 
 def batch(time: float, wait_ms: float) -> Row:
@@ -46,3 +48,34 @@ def test_the_last_one_is_kept_for_those_who_look_on(tmp_path: Path) -> None:
 
 def test_too_few_steps_are_nothing_to_talk_about(caplog: pytest.LogCaptureFixture) -> None:
     assert told([batch(1000 + 20 * step, 300.0) for step in range(20)], caplog) == []
+
+
+def test_until_a_step_ends_it_says_what_the_training_does(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    doing = iter(["waiting for the first batch", "compiling the first step"])
+    live = LiveVerdict(lambda verdict: verdict.sentence, tmp_path / "verdict.json", lambda: next(doing))
+    caplog.set_level(logging.INFO)
+    for second in range(145):
+        live.write(Row("samples", 1000.0 + second, 0, {"sys/cpu_pct": 95.0}))
+        if second >= 85:
+            live.write(batch(1000 + second, 0.0))
+        if second == 81:
+            kept = json.loads((tmp_path / "verdict.json").read_text())
+    first, second, verdict = caplog.messages
+    assert first == "the last 20 s: No step has ended for 20 s: waiting for the first batch."
+    assert second == "the last 60 s: No step has ended for 80 s: compiling the first step."
+    assert (kept["limit"], kept["sentence"]) == ("unknown", "No step has ended for 80 s: compiling the first step.")
+    assert verdict.startswith("the last 60 s: Compute-bound")
+
+
+def test_a_sentence_that_fails_is_not_tried_again_with_every_row() -> None:
+    failed = []
+
+    def fails(_: Verdict) -> str:
+        failed.append(1)
+        raise OSError(28, "No space left on device")
+
+    live = LiveVerdict(fails)
+    for second in range(100):
+        with suppress(OSError):
+            live.write(batch(1000 + second, 0.0))
+    assert len(failed) == 2  # after 20 s, and a minute later

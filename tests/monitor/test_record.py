@@ -199,9 +199,9 @@ def test_a_reader_sees_each_row_once_at_any_moment_of_the_compression(
         seen.append((read(tmp_path, "samples")["step"].tolist(), last and last["step"]))
 
     @contextmanager
-    def looked_at(path: Path) -> Iterator[IO[bytes]]:
+    def looked_at(path: Path, synced: bool) -> Iterator[IO[bytes]]:
         look()
-        with write_whole(path) as file:
+        with write_whole(path, synced) as file:
             yield file
             look()
         look()
@@ -231,7 +231,7 @@ def test_a_segment_may_be_compressed_between_two_looks_of_a_reader(
     assert names(tmp_path) == ["samples-00000.csv.gz"]
 
 
-def test_only_the_begin_of_a_segment_is_unpacked_for_its_first_time(tmp_path: Path) -> None:
+def test_a_damaged_segment_is_read_as_far_as_it_goes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     noise = random.Random(1)
     sink = RecordSink(tmp_path)
     for step in range(5000):
@@ -240,8 +240,46 @@ def test_only_the_begin_of_a_segment_is_unpacked_for_its_first_time(tmp_path: Pa
     packed = tmp_path / "samples-00000.csv.gz"
     packed.write_bytes(packed.read_bytes()[: packed.stat().st_size // 2])
     assert first_time(tmp_path / "samples-00000.csv") == 1e9
-    with pytest.raises(EOFError):
-        read(tmp_path, "samples")
+    steps = read(tmp_path, "samples")["step"].tolist()
+    assert steps == [*range(len(steps))]
+    assert 2000 < len(steps) < 3000
+    assert last_row(tmp_path, "samples")["step"] == steps[-1]
+    read(tmp_path, "samples")
+    assert caplog.text.count("samples-00000.csv is damaged: only its first") == 1
+
+
+@pytest.mark.parametrize("damage", [b"\0" * 40, b"\0" * 40 + b"5,1\n1004.0,4,2.0\n", b"half a row\n"])
+def test_a_line_that_a_power_loss_left_ends_what_is_read(
+    tmp_path: Path, damage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    written(tmp_path, "samples", [1, 2])
+    path = left_open(tmp_path)
+    path.write_bytes(path.read_bytes() + damage)
+    assert read(tmp_path, "samples")["step"].tolist() == [1, 2]
+    assert ("is damaged" in caplog.text) == damage.endswith(b"\n")
+    RecordSink(tmp_path)
+    assert read(tmp_path, "samples")["step"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("damage", [b"", bytes(100), b"\x1f\x8b\x08"])
+def test_a_segment_of_which_nothing_is_left_has_no_rows(tmp_path: Path, damage: bytes) -> None:
+    written(tmp_path, "samples", [1, 2])
+    written(tmp_path, "samples", [3])
+    (tmp_path / "samples-00000.csv.gz").write_bytes(damage)
+    assert read(tmp_path, "samples")["step"].tolist() == [3]
+    assert first_time(tmp_path / "samples-00000.csv") is None
+
+
+def test_a_torn_compressed_segment_is_written_again_from_its_plain_file(tmp_path: Path) -> None:
+    written(tmp_path, "samples", [1, 2])
+    packed = tmp_path / "samples-00000.csv.gz"
+    whole = packed.read_bytes()
+    (tmp_path / "samples-00000.csv").write_bytes(gzip.decompress(whole))
+    packed.write_bytes(whole[:-9])
+    assert read(tmp_path, "samples")["step"].tolist() == [1, 2]
+    RecordSink(tmp_path)
+    assert names(tmp_path) == ["samples-00000.csv.gz"]
+    assert packed.read_bytes() == whole
 
 
 def test_a_full_disk_leaves_what_cannot_be_compressed_as_it_is(
@@ -258,6 +296,18 @@ def test_a_full_disk_leaves_what_cannot_be_compressed_as_it_is(
     assert names(tmp_path) == ["samples-00000.csv.gz"]
 
 
+def test_a_row_that_failed_halfway_is_in_the_next_segment(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    sink = RecordSink(tmp_path)
+    sink.write(row("samples", 1))
+    with full_disk((tmp_path / "samples-00000.csv").stat().st_size + 5):
+        sink.write(row("samples", 2))
+    sink.write(row("samples", 3))
+    sink.close()
+    assert read(tmp_path, "samples")["step"].tolist() == [1, 2, 3]
+    assert names(tmp_path) == ["samples-00000.csv", "samples-00001.csv.gz"]  # no room to compress the first
+    assert "trying again after File too large" in caplog.text
+
+
 def test_a_disk_that_was_full_for_a_while_costs_rows_and_leaves_no_torn_line(tmp_path: Path) -> None:
     sink = RecordSink(tmp_path)
     with full_disk(5):
@@ -266,10 +316,11 @@ def test_a_disk_that_was_full_for_a_while_costs_rows_and_leaves_no_torn_line(tmp
                 sink.write(row("samples", step))
         assert names(tmp_path) == []  # a file a row would fill the folder
     sink.write(row("samples", 3))
-    with full_disk((tmp_path / "samples-00000.csv").stat().st_size + 5):
+    with full_disk(5):
         for step in range(4, 1000):
             with pytest.raises(OSError, match="File too large"):
                 sink.write(row("samples", step))
+    assert names(tmp_path) == ["samples-00000.csv"]
     sink.write(row("samples", 1000))
     sink.close()
     table = read(tmp_path, "samples")

@@ -183,3 +183,27 @@ def test_who_waits_for_the_writing_is_not_kept_waiting() -> None:
         assert reporter.flush()
     reporter.close()
     assert time.monotonic() - began < 2  # by GATHER_S it would be 50
+
+
+def test_what_was_waited_for_is_synced() -> None:
+    sink, synced = RecordingSink(), []
+    reporter = Reporter([sink], sync=lambda: synced.append(len(sink.rows)))
+    for step in range(3):
+        reporter.report("samples", step, {})
+    assert reporter.flush()
+    assert synced[-1] == 3
+    reporter.close()
+
+
+def test_a_disk_that_cannot_sync_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    def fails() -> None:
+        raise OSError(5, "Input/output error")
+
+    sink = RecordingSink()
+    reporter = Reporter([sink], sync=fails)
+    for step in range(3):
+        reporter.report("samples", step, {})
+        assert reporter.flush()
+    reporter.close()
+    assert len(sink.rows) == 3
+    assert caplog.text.count("the record cannot be synced: [Errno 5] Input/output error") == 1
