@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from pipeline.errors import Preempted, TenfoldError, TrainingError, words_of
+from pipeline.errors import Preempted, StorageError, TenfoldError, TrainingError, words_of
 from pipeline.rendezvous.gang import Gang
 from pipeline.rendezvous.presence import DONE, SILENT_S, Lookout, Member, Presence, beat_of, present
 from pipeline.servers import Server
@@ -114,7 +114,7 @@ class _Meeting:
 
     def _until(self, found: Callable[[], _Found | None], wait_s: float) -> _Found:
         start = said = time.monotonic()
-        while (value := found()) is None:
+        while (value := self._seen(found)) is None:
             if self._stopping():
                 raise Preempted("asked to stop before the training began")
             now = time.monotonic()
@@ -125,6 +125,14 @@ class _Meeting:
                 _log.info("%s", self._missing())
             time.sleep(beat_of(self._presence.folder) / 2)
         return value
+
+    def _seen(self, found: Callable[[], _Found | None]) -> _Found | None:
+        """What was found; None while the folder cannot be read, which may pass."""
+        try:
+            return found()
+        except (StorageError, OSError) as error:
+            _log.warning("the other servers cannot be seen for now: %s", error)
+            return None
 
     def _missing(self) -> str:
         there = self._free()

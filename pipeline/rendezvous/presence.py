@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import storage
-from pipeline.errors import StorageError
+from pipeline.errors import TenfoldError
+from pipeline.os_errors import retried
 from pipeline.servers import Server
 from pipeline.storage import Place
 
@@ -101,7 +102,7 @@ def beat_of(folder: Place) -> float:
 def present(folder: Place, server: Server) -> Iterator[Presence]:
     """Count until the block ends, and once more behind it."""
     presence, ended = Presence(folder, _member(server)), threading.Event()
-    presence.count()
+    retried(presence.count, folder)
     thread = threading.Thread(target=_keep_counting, args=(presence, ended), name="presence", daemon=True)
     thread.start()
     try:
@@ -120,7 +121,7 @@ def _keep_counting(presence: Presence, ended: threading.Event) -> None:
 def _tried(presence: Presence) -> None:
     try:
         presence.count()
-    except (StorageError, OSError) as error:
+    except (TenfoldError, OSError) as error:  # a refusal, too: without counts, the others take this one for dead
         _log.warning("the other servers do not see this one for now: %s", error)
 
 
@@ -218,4 +219,6 @@ def _read(path: Place) -> Any:
     try:
         return storage.read_json(path)
     except FileNotFoundError:  # not there yet, or swept
+        return None
+    except ValueError:  # torn by a power loss: a process that lives writes its own again with its next count
         return None

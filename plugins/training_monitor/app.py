@@ -4,6 +4,7 @@ Everybody has to be logged in, and may see the runs of those DAGs that Airflow l
 as JSON and is put there as text, so that no name of a file, a label or a run is ever read as markup.
 """
 
+import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -54,9 +55,10 @@ _read_runs = requires_access_dag(method="GET", access_entity=DagAccessEntity.RUN
 
 def may_see_runs(request: Request, user: Annotated[Any, Depends(get_user)]) -> None:
     """Raises 403 without the right to see the runs of the DAG in the address, or any runs where it names none."""
-    # PostgreSQL takes no such text, and Airflow's own look would end in an error. No run has such an id.
-    if "\0" not in request.query_params.get("dag_id", ""):
-        _read_runs(request, user)
+    # PostgreSQL takes no text with a zero byte, and Airflow's check would end in an error. No DAG has such an id.
+    if "\0" in request.query_params.get("dag_id", ""):
+        request = Request({**request.scope, "query_string": b""})
+    _read_runs(request, user)
 
 
 _OF_THE_RUN = [Depends(may_see_runs)]
@@ -117,12 +119,14 @@ def trainings(
     dag_ids: Annotated[set[str], Depends(readable_dags)],
     limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = 100,
     before: Annotated[int | None, Query(ge=0, le=LARGEST_NUMBER)] = None,
+    dag_id: Annotated[str | None, Query()] = None,
 ) -> JSONResponse:
     """The newest trainings of the DAGs that the user may read, or those ``before`` a number that a row has.
 
-    ``more`` says whether there are older ones.
+    With ``dag_id``, only those of this DAG: the right to see runs was checked for it alone. ``more`` says whether there
+    are older ones.
     """
-    found = newest_trainings(dag_ids, limit + 1, before)
+    found = newest_trainings(dag_ids if dag_id is None else dag_ids & {dag_id}, limit + 1, before)
     rows = list(_rows(request.app.state.summaries, found[:limit]))
     return JSONResponse({"rows": rows, "more": len(found) > limit})
 
@@ -261,9 +265,17 @@ def card(dag_id: str, run_id: str) -> Response:
 
 def _document(place: Place | None, what: str) -> Response:
     try:
-        content = place.read_bytes() if place else None
+        content = _content_of(place) if place else None
     except (TenfoldError, OSError):
         content = None
     if content is None:
         raise HTTPException(404, f"this run has no {what}, or none yet")
     return HTMLResponse(content, headers=DOCUMENTS)
+
+
+def _content_of(place: Place) -> bytes:
+    """Read a document. A symbolic link is refused, because it may lead to a file that only the api-server may read."""
+    if not isinstance(place, Path):
+        return place.read_bytes()
+    with open(os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        return file.read()

@@ -110,7 +110,6 @@ def test_one_that_has_not_taken_a_step_is_starting(training: Path) -> None:
         ("run.json", "[1]", "it cannot be read"),
         ("run.json", '{"settings": 7}', "it cannot be read"),
         ("best.json", '{"a": 1}', "it cannot be read"),
-        ("record/batches-00009.csv", "time,step\n1,2,3\n", "it cannot be read"),
     ],
 )
 def test_a_training_that_somebody_spoiled_is_listed_with_words(
@@ -221,6 +220,27 @@ def test_nobody_sees_the_list_without_a_log_in(client: Client, runs: None) -> No
 def test_who_may_see_no_runs_may_see_no_list(client: Client, runs: None) -> None:
     assert client.get("/trainings.json", headers=logged_in(None)).status_code == 403
     assert client.get("/trainings.json?dag_id=ours", headers=logged_in(None)).status_code == 403
+
+
+def test_a_dag_id_that_is_none_opens_no_list(client: Client, runs: None) -> None:
+    assert client.get("/trainings.json?dag_id=%00", headers=logged_in(None)).status_code == 403
+    assert listed(client, logged_in("viewer", "us"), "?dag_id=%00") == {"rows": [], "more": False}
+
+
+def test_of_a_dag_that_is_named_no_others_are_listed(client: Client, runs: None) -> None:
+    rows = listed(client, logged_in("viewer", "us", "them"), "?dag_id=theirs")["rows"]
+    assert [(row["dag_id"], row["run_id"]) for row in rows] == [("theirs", "run 1")]
+
+
+def test_a_document_that_is_a_link_is_refused(client: Client, runs: None, trained: Path) -> None:
+    (trained / "secret").write_text("only the api-server may read it")
+    who = logged_in("viewer", "us")
+    document = trained / "report.html"
+    document.write_text("a report")
+    assert client.get("/report?dag_id=ours&run_id=run+1", headers=who).text == "a report"
+    document.unlink()
+    document.symlink_to(trained / "secret")
+    assert client.get("/report?dag_id=ours&run_id=run+1", headers=who).status_code == 404
 
 
 def test_each_sees_the_trainings_of_the_dags_that_they_may_read(client: Client, runs: None) -> None:

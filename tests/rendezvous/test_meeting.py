@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.errors import DatasetError, Preempted, TenfoldError, TrainingError
+from pipeline.errors import AccessError, DatasetError, Preempted, StorageError, TenfoldError, TrainingError
 from pipeline.rendezvous import Gang, joined, meeting, presence
 from pipeline.servers import Server
 from pipeline.storage import BucketPath
@@ -188,3 +188,24 @@ def test_in_a_bucket(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
     processes[1].end(DatasetError("shard 3 is damaged"))
     assert "shard 3 is damaged" in str(processes[0].gang.loss(within_s=20))
     processes[0].end()
+
+
+@pytest.mark.parametrize("error", [AccessError("403"), StorageError("503"), OSError(116, "Stale file handle")])
+def test_a_count_that_is_refused_once_is_not_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, caplog: pytest.LogCaptureFixture
+):
+    with presence.present(tmp_path, Server()) as there:
+        count, refused = there.count, []
+
+        def refuses_once() -> None:
+            if not refused:
+                refused.append(error)
+                raise error
+            count()
+
+        monkeypatch.setattr(there, "count", refuses_once)
+        lookout = presence.Lookout(tmp_path)
+        until(lambda: bool(refused))
+        before = lookout.look()[there.nonce].count
+        until(lambda: lookout.look()[there.nonce].count > before)
+    assert "the other servers do not see this one for now" in caplog.text
