@@ -18,7 +18,10 @@ DATASETS = Asset("image_dataset")
 def form_defaults() -> Settings:
     """The settings of the TOML or JSON file in TENFOLD_SETTINGS: scheduled and backfilled runs have no form."""
     file = os.environ.get("TENFOLD_SETTINGS")
-    return settings_of_command_line(Path(file) if file else None, [])
+    settings = settings_of_command_line(Path(file) if file else None, [])
+    if "dataset_name" in settings.model_fields_set:
+        return settings
+    return settings.model_copy(update={"dataset_name": ""})  # derived later, from the source that a person enters
 
 
 def task_defaults() -> dict[str, Any]:
@@ -43,6 +46,7 @@ def _rules() -> list[RetryRule]:
         RetryRule("pipeline.errors.Preempted", RetryAction.RETRY, now, reason="goes on at its checkpoint"),
         RetryRule("pipeline.errors.ServerLost", RetryAction.RETRY, now, reason="goes on at its checkpoint, with all"),
         RetryRule("pipeline.errors.OutOfMemory", RetryAction.RETRY, now, reason="takes fewer examples at once"),
+        RetryRule("pipeline.errors.CacheDamaged", RetryAction.RETRY, now, reason="decodes the images again"),
         RetryRule("pipeline.errors.StorageError", RetryAction.RETRY, now, reason="has waited for the bucket already"),
     ]
 

@@ -15,7 +15,7 @@ _ALSO_TRAINING = (
 )
 _OF_BOTH = (
     *("dataset_name", "num_training_servers", "workspace", "publish_uri"),
-    *("on_leak", "max_leaked_fraction"),  # of a version, and of a window of several
+    *("on_leak", "max_leaked_fraction"),  # These apply to a version and to a window.
 )
 
 

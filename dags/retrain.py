@@ -14,6 +14,7 @@ from dags.document import document
 from dags.form import form, settings_of_training
 from dags.notify import deadline
 from pipeline.config import Settings
+from pipeline.errors import SettingsError
 
 MAKER = "image_dataset"
 POLL_S = float(os.environ.get("TENFOLD_RETRAIN_POLL_SECONDS") or 15)
@@ -39,11 +40,10 @@ def choose() -> PokeReturnValue:
     there is one by then, and looks again otherwise: so the last one trains, also where the last date fails. Skips the
     rest, and says so, where that leaves nothing to do, or where the same versions were trained with the same settings.
 
-    *Cost*: none while it waits. *A failure*: no data set of this name (the message names the folder), dates that share
-    images on both sides of the split (the message names some), or `image_dataset` has been busy for two days.
+    *Cost*: none while it waits. *A failure*: no data set of this name (the message names the folder), leaks between
+    dates above `max_leaked_fraction` (the message names some), or `image_dataset` has been busy for two days.
     """
-    settings = stages.settings_of_run()
-    _require_own_event(settings.dataset_name)
+    settings = _with_name(stages.settings_of_run())
     if not _at_rest():
         return PokeReturnValue(is_done=False)
     chosen = _newest(settings)
@@ -52,12 +52,25 @@ def choose() -> PokeReturnValue:
     return PokeReturnValue(is_done=True, xcom_value=chosen["dataset"])
 
 
-def _require_own_event(dataset_name: str) -> None:
-    """Skips where data sets of other names alone are new; a run by hand has no events."""
+def _with_name(settings: Settings) -> Settings:
+    """Return the settings, with the name of the new dataset if they have no dataset name.
+
+    Skips the run if only datasets with other names are new. A run that a person triggers has no events.
+    """
+    from pipeline.workspace import named
+
     events = get_current_context()["triggering_asset_events"].get(DATASETS, [])
-    names = {event.extra.get("dataset_name") for event in events}
-    if names and dataset_name not in names:
-        raise AirflowSkipException(f"new data sets of {sorted(map(str, names))}: this DAG serves {dataset_name!r}")
+    names = sorted({str(event.extra.get("dataset_name")) for event in events})
+    if not names:
+        return named(settings)
+    if not settings.dataset_name and len(names) > 1:
+        raise SettingsError(
+            f"datasets of several names are new, {', '.join(names)}, and one run trains on one dataset: set "
+            "dataset_name in the file that TENFOLD_SETTINGS names, or trigger one run for each name"
+        )
+    if settings.dataset_name not in ("", *names):
+        raise AirflowSkipException(f"new data sets of {names}: this DAG serves {settings.dataset_name!r}")
+    return settings.model_copy(update={"dataset_name": settings.dataset_name or names[0]})
 
 
 def _at_rest() -> bool:
@@ -106,7 +119,8 @@ def retrain() -> None:
     **Cost**: one training for a whole backfill. **Backfill**: that of `image_dataset` is enough; this DAG follows its
     asset. It can also be triggered by hand.
 
-    It serves one data set name with one file of settings (`TENFOLD_SETTINGS`): the values of the form.
+    It trains on the dataset that is new. If the form or the settings file (`TENFOLD_SETTINGS`) sets `dataset_name`, it
+    trains only on the dataset of that name.
     """
     chosen = choose()
     stages.train_and_report(chosen["settings"], chosen["dataset"], chosen["training"])

@@ -113,8 +113,9 @@ def commit(plan_file: str, settings: dict[str, Any]) -> dict[str, Any]:
 
     *Cost*: seconds.
 
-    *A failure* is the data gate (too many images rejected, drift; the message names the threshold), or a count that
-    does not add up or labels that a person released in the meantime (clear `shard.plan` and what follows it).
+    *A failure* is the data gate (too many images rejected, drift; the message names the threshold), a count that
+    does not add up, or labels that a person released in the meantime. For the last two, clear `shard.plan` and what
+    follows it.
     """
     from pipeline.approval import answers
     from pipeline.build import summary

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pipeline.config import Settings, settings_of_command_line
 from pipeline.errors import Preempted, SettingsError, TenfoldError
+from pipeline.os_errors import cause_of
 from pipeline.preflight import require_buckets
 from pipeline.progress import log_words
 from pipeline.runs import EXIT_PREEMPTED
@@ -48,7 +49,8 @@ def main(arguments: Sequence[str]) -> int:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
         return EXIT_BAD
     except OSError as error:  # a full disk, a folder that went away
-        print(f"error: {error}", file=sys.stderr)  # noqa: T201
+        later = ": the same command goes on from here" if cause_of(error) == "transient" else ""
+        print(f"error: {error}{later}", file=sys.stderr)  # noqa: T201
         return EXIT_BAD
     except KeyboardInterrupt as stop:
         print("stopped: the same command goes on from here", file=sys.stderr)  # noqa: T201
@@ -70,14 +72,14 @@ def _shard(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.build import write_shards
     from pipeline.quality.gate import ask_terminal
 
-    return {"plan": str(write_shards(_settings(options), _file(options.snapshot), ask_terminal()))}
+    return {"plan": str(write_shards(_settings(options), _file("snapshot", options.snapshot), ask_terminal()))}
 
 
 def _upload(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.build import publish
     from pipeline.quality.gate import ask_terminal
 
-    return publish(_file(options.plan), _settings(options), ask_terminal())
+    return publish(_file("plan", options.plan), _settings(options), ask_terminal())
 
 
 def _build(options: argparse.Namespace) -> dict[str, Any]:
@@ -107,27 +109,27 @@ def _window(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.quality.gate import ask_terminal
     from pipeline.window import dataset_of
 
-    settings = _settings(options)
-    require_buckets({"publish_uri": settings.datasets_folder})
+    settings = _of_published(options)
     partitions = newest_partitions(settings, settings.window)
     return {"dataset": str(dataset_of(settings, partitions, ask_terminal())), "partitions": partitions}
 
 
 def _partition(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.partitions import move_partition
+    from pipeline.workspace import require_name
 
-    settings = _settings(options)
-    require_buckets({"publish_uri": settings.datasets_folder})
+    settings = _of_published(options)
+    require_name(settings)
     file = move_partition(settings, options.partition, options.version)
     return {"partition": options.partition, "version": options.version, "file": str(file)}
 
 
 def _labels(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.labels import label_uses, release_labels
-    from pipeline.workspace import name_folder
+    from pipeline.workspace import name_folder, require_name
 
-    settings = _settings(options)
-    require_buckets({"publish_uri": settings.datasets_folder})
+    settings = _of_published(options)
+    require_name(settings)
     released = release_labels(settings) if options.release else []
     labels = [asdict(each) for each in label_uses(settings)]
     return {"label_map": str(name_folder(settings) / "labels"), "labels": labels, "released": released}
@@ -242,7 +244,7 @@ def _roll_back(options: argparse.Namespace) -> dict[str, Any]:
 def _pointer(options: argparse.Namespace) -> "Pointer":
     from pipeline.champion import pointer_of
 
-    settings = _settings(options)
+    settings = _of_published(options)
     require_buckets({"workspace": place_of(settings.workspace)})
     return pointer_of(place_of(settings.workspace), settings.dataset_name)
 
@@ -361,21 +363,21 @@ def _add_stages(commands: Any) -> None:
     _add(commands, "upload", _upload, "publish the shards of a plan", plan)
     newest = "make one data set of the newest dates of a name (--set window=7), of shards that stand"
     _add(commands, "window", _window, newest)
-    to = "point a date of a name to another of its versions; the next new listing of the source moves it on"
+    to = "point a date to another version of the dataset; the next new listing of the source moves the date again"
     partition = _add(commands, "partition", _partition, to, ("partition", "a date, such as 2026-01-31, or `latest`"))
-    partition.add_argument("version", help="the folder of the version, without the way to it")
+    partition.add_argument("version", help="the name of the version's folder, without its path")
     _add_labels(commands)
     _add(commands, "train", _train, "train on a published data set (--set dataset=...)")
 
 
 def _add_labels(commands: Any) -> None:
-    ids = "list the labels of a dataset name with their ids: permanent, or reserved, and by which build"
+    ids = "list the labels of a dataset name with their ids; each is permanent, or reserved by the build that is shown"
     labels = _add(commands, "labels", _labels, ids)
     labels.add_argument(
         "--release",
         action="store_true",
-        help="remove the reserved labels, which no committed dataset uses: the next build uses their ids again, and a "
-        "build that holds them now has to be planned again",
+        help="remove the reserved labels, which no committed dataset uses; the next build uses their ids again, and a "
+        "build that holds such labels now must be planned again",
     )
     labels.set_defaults(words=_labels_words)
 
@@ -494,10 +496,20 @@ def _settings(options: argparse.Namespace) -> Settings:
     return settings_of_command_line(options.config, options.set).dated()
 
 
-def _file(path: str) -> Path:
-    if not Path(path).is_file():
-        raise SettingsError(f"{path} is not a file: give the path that the stage before returned")
-    return Path(path)
+def _of_published(options: argparse.Namespace) -> Settings:
+    """Return the settings of a command that works on one published dataset name. A bucket must be reachable."""
+    from pipeline.workspace import named
+
+    settings = _settings(options)
+    require_buckets({"publish_uri": settings.datasets_folder})
+    return named(settings)
+
+
+def _file(what: str, uri: str) -> Place:
+    place = _reachable(what, uri)
+    if not place.is_file():
+        raise SettingsError(f"{what} {uri} is not a file: give the path that the stage before returned")
+    return place
 
 
 def _words(result: dict[str, Any]) -> str:

@@ -15,11 +15,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic.config import JsonDict
 
 from pipeline import data_date as dates
 from pipeline import sources
+from pipeline.dataset_name import PATTERN, name_of_source
 from pipeline.errors import SettingsError
 from pipeline.storage import BucketPath, Place, is_bucket, place_of
 
@@ -87,10 +88,12 @@ class Settings(BaseModel):
     )
 
     dataset_name: str = Field(
-        "images",
-        title="Data set name",
-        pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$",
-        description="Versions of the data set are kept under this name.",
+        "",
+        title="Dataset name",
+        pattern=f"^({PATTERN})?$",
+        description="Versions of the dataset are kept under this name. If it is empty, the dataset gets the name of "
+        "the folder that holds the images, such as flowers for /data/flowers/{date}. The DAG retrain then uses the "
+        "name of the dataset that is new.",
     )
 
     num_training_servers: int = Field(
@@ -167,7 +170,8 @@ class Settings(BaseModel):
         gt=0,
         allow_inf_nan=False,
         json_schema_extra=PLACES,
-        description="How much of the local folder copies of shards may take; those used longest ago make room.",
+        description="How much of the local folder copies of shards may take. Copies used longest ago make room. A "
+        "training that reads more at once (8 shards) is refused.",
     )
 
     read_shards: Literal["cache", "direct"] = Field(
@@ -236,7 +240,7 @@ class Settings(BaseModel):
         title="Encoding of the list",
         examples=["utf-8", "latin-1", "cp1252", "utf-16"],
         json_schema_extra=SOURCE,
-        description="In a CSV or TSV list: how its text is encoded.",
+        description="Text encoding of a CSV or TSV list.",
     )
 
     group_pattern: str = Field(
@@ -297,7 +301,7 @@ class Settings(BaseModel):
         lt=2**31,
         json_schema_extra=SHARDS,
         description="Decides which images are held back for validation, and the order of the examples in the shards. "
-        "Another value makes another version. Keep it for all dates of a data set name.",
+        "Another value makes another version. Use the same value for all dates of a dataset name.",
     )
 
     max_megapixels: float = Field(
@@ -315,7 +319,7 @@ class Settings(BaseModel):
         gt=0,
         le=2000,  # a record holds no more
         json_schema_extra=SHARDS,
-        description="A file of more megabytes is rejected from the listing, and no byte of it is read.",
+        description="Files of more megabytes are rejected without being read.",
     )
 
     check: Literal["strict", "header"] = Field(
@@ -395,8 +399,8 @@ class Settings(BaseModel):
         "fail",
         title="Too many leaks",
         json_schema_extra=GATE,
-        description="What happens when more validation or test images are also in training than the share below, in a "
-        "version or in a window of several dates.",
+        description="What happens if more validation or test images are also in training than the share below allows. "
+        "This applies to a version, and to a window of several dates.",
     )
 
     max_leaked_fraction: float = Field(
@@ -412,7 +416,7 @@ class Settings(BaseModel):
         "continue",
         title="Contradictory labels",
         json_schema_extra=GATE,
-        description="What happens if more images than the share below are equal to one with other labels.",
+        description="What happens if more images than the share below allows are equal to one with different labels.",
     )
 
     max_contradictory_fraction: float = Field(
@@ -421,7 +425,7 @@ class Settings(BaseModel):
         ge=0,
         le=1,
         json_schema_extra=GATE,
-        description="Share of the listed images that may be equal to one with other labels.",
+        description="Share of the listed images that may be equal to an image with different labels.",
     )
 
     on_imbalance: Action = Field(
@@ -491,8 +495,8 @@ class Settings(BaseModel):
         ge=0,
         lt=2**31,
         json_schema_extra=TRAINING,
-        description="Decides the first weights, and the shuffling and augmentation of the training examples. Another "
-        "value makes another training on the same data set.",
+        description="Decides the initial weights, and the shuffling and augmentation of the training examples. Another "
+        "value makes another training on the same dataset.",
     )
 
     weights: str = Field(
@@ -873,6 +877,12 @@ class Settings(BaseModel):
         if unknown := dates.unknown_placeholder(value):
             raise ValueError(f"must hold none but {dates.PLACEHOLDERS}: {unknown} is not known")
         return value
+
+    @field_validator("dataset_name")
+    @classmethod
+    def _named_after_source(cls, value: str, info: ValidationInfo) -> str:
+        source_uri = info.data.get("source_uri")
+        return value or (name_of_source(source_uri) if source_uri else "")
 
     @field_validator("data_date")
     @classmethod

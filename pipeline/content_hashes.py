@@ -1,4 +1,4 @@
-"""Content hashes: XXH3 (128 bits) of the stored bytes of every example. Equal images of two versions have equal ones.
+"""Content hashes: XXH3 (128 bits) of the stored bytes of every example. Equal images have equal hashes in all versions.
 
 `content_hashes.bin` of a version holds them one after another, in the order of the splits in `dataset.json`, of their
 shards, and of the records in a shard. A version of an earlier release has no such file: its shards are read once, and
@@ -24,14 +24,14 @@ __all__ = ["HASHES", "HASH_BYTES", "content_hash", "load_hashes"]
 HASHES = "content_hashes.bin"
 HASH_BYTES = 16
 READERS = 4
-"""Shards of an earlier release that are read at once; those of a bucket are copied first."""
+"""Number of shards of an earlier release that are read at once. Shards in a bucket are copied first."""
 _log = logging.getLogger(__name__)
 
 
 def load_hashes(folder: Place, dataset: Dataset, kept: Place) -> bytes:
-    """The content hashes of the version in `folder`.
+    """Return the content hashes of the version in `folder`.
 
-    `kept` is the folder for those that have to be taken from shards: each shard is read once, whatever is killed.
+    `kept` is the folder for hashes that are computed from shards. A shard is not read again if the task is killed.
 
     Raises DatasetError if the file or a shard is missing or damaged.
     """
@@ -40,18 +40,20 @@ def load_hashes(folder: Place, dataset: Dataset, kept: Place) -> bytes:
 
 def _read(folder: Place, dataset: Dataset) -> bytes:
     path = folder / dataset.hashes["file"]
-    mend = f"bring it back, or remove {folder} and build the dataset again"
+    mend = f"restore the file, or remove {folder} and build the dataset again"
     try:
         content: bytes = path.read_bytes()
     except FileNotFoundError as error:
         raise DatasetError(f"{path} is missing: {mend}") from error
     if f"{google_crc32c.value(content):08x}" != dataset.hashes["crc32c"]:
-        raise DatasetError(f"{path} was committed with CRC32C {dataset.hashes['crc32c']} and has another: {mend}")
+        raise DatasetError(
+            f"{path} was committed with CRC32C {dataset.hashes['crc32c']}, and now has another one: {mend}"
+        )
     return content
 
 
 def _from_shards(folder: Place, dataset: Dataset, kept: Place) -> bytes:
-    _log.info("version %s has no content hashes: they are taken from its shards, once", dataset.version)
+    _log.info("version %s has no content hashes: reading its shards once to compute them", dataset.version)
     storage.sweep(kept)
     shards = [shard for split in dataset.splits.values() for shard in split.shards]
     parts = []
@@ -70,8 +72,8 @@ def _of_shard(folder: Place, dataset: Dataset, kept: Place, shard: Shard) -> byt
     hashes = b"".join(content_hash(read_image(record, dataset.records).encoded) for record in records)
     if len(hashes) != shard.examples * HASH_BYTES:
         raise DatasetError(
-            f"{folder / shard.name} holds {len(hashes) // HASH_BYTES} records, {shard.examples} were committed: bring "
-            f"it back, or remove {folder} and build the dataset again"
+            f"{folder / shard.name} holds {len(hashes) // HASH_BYTES} records, but {shard.examples} were committed: "
+            f"restore the file, or remove {folder} and build the dataset again"
         )
     with storage.write_whole(path) as file:
         file.write(hashes)

@@ -1,7 +1,7 @@
-"""Are the quotes of a CSV or TSV file in order? A stray one makes a parser take the rows behind it for one field.
+"""Check the quotes of a CSV or TSV file. After a stray quote, a parser reads the following rows as one field.
 
-By RFC 4180 a quoted field begins and ends with a quote, and a quote within it is doubled. Such a field may span lines.
-Anything else is refused with the number of its line, instead of losing rows.
+In RFC 4180, a quoted field begins and ends with a quote, and a quote within it is doubled. Such a field may span lines.
+Any other quote is an error that names the line, because rows would be lost.
 """
 
 import re
@@ -9,28 +9,28 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 _LONGEST_ROW = 4 << 20
-"""Characters of a row that is gathered. Behind a stray quote, it could be the rest of a file of gigabytes."""
-_SHOWN = 80  # characters of a line in a sentence
+"""Maximum characters of a row. After a stray quote, a row could be the rest of a file of gigabytes."""
+_SHOWN = 80  # characters of a line in an error message
 
 
 def require_quotes(file: Path, delimiter: str, encoding: str) -> None:
-    """Raise ValueError, naming the line, if a quote in `file` stands where none may."""
-    cell = rf'(?:"(?:[^"]|"")*"|[^"{delimiter}\r\n]*)'
-    whole = re.compile(rf"{cell}(?:{delimiter}{cell})*\r?\n?")
-    # The mark that Excel puts in front would make the quote behind it a stray one.
+    """Raise ValueError with the line number if `file` has a quote in a wrong position."""
+    cell = rf'(?:"[^"]*(?:""[^"]*)*"|[^"{delimiter}\r\n]*)'
+    whole = re.compile(rf"{cell}(?:{delimiter}{cell})*(?:\r\n|\r|\n)?")
+    # The byte order mark that Excel writes would make a quote after it a stray one.
     without_mark = "utf-8-sig" if encoding == "utf-8" else encoding
-    with file.open(encoding=without_mark, errors="surrogateescape", newline="\n") as lines:
+    with file.open(encoding=without_mark, errors="surrogateescape", newline="") as lines:
         for number, row in _rows_with_quotes(lines):
             if not whole.fullmatch(row):
                 shown = row.partition("\n")[0][:_SHOWN]
                 raise ValueError(
                     f"line {number} has a quote that does not belong to a quoted field, {shown!r}: enclose the whole "
-                    "field in quotes, and double those within it"
+                    "field in quotes, and double each quote within it"
                 )
 
 
 def _rows_with_quotes(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """(number of its first line, row) of each row with a quote; a field that is left open takes lines up to a quote."""
+    """Yield (number of the first line, row) for each row with a quote. An open field continues up to the next quote."""
     numbered = enumerate(lines, 1)
     for number, line in numbered:
         if '"' not in line:

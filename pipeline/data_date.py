@@ -29,6 +29,11 @@ def fill(address: str, moment: datetime) -> str:
     return _PLACEHOLDER.sub(lambda found: format(moment, _FORMATS[found[1]]), address)
 
 
+def without_placeholders(address: str) -> str:
+    """Return an address without its placeholders."""
+    return _PLACEHOLDER.sub("", address)
+
+
 def needs_time(address: str) -> bool:
     """Whether a day is not enough to fill an address."""
     return not {"hour", "minute"}.isdisjoint(_PLACEHOLDER.findall(address))

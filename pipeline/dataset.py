@@ -1,6 +1,7 @@
 """What a data set is: a folder of shards with a `dataset.json`, written last. Without that file nothing reads it."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
@@ -10,6 +11,7 @@ from typing import Any
 import google_crc32c
 
 from pipeline import storage, tfrecord
+from pipeline.dataset_name import PATTERN
 from pipeline.errors import ConflictError, DatasetError
 from pipeline.parallel import ordered_map
 from pipeline.records import Recorded, RecordFormat, as_file, read_image
@@ -24,6 +26,13 @@ ASKERS = 32
 _LIST = ("file", "bytes", "crc32c")
 _READ_LATER = {"rejected": ("count", *_LIST), "duplicates": _LIST, "source": ("uri", "listed")}
 """Fields within fields that readers rely on."""
+_PLAIN = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
+_NAME = re.compile(PATTERN)
+_VERSION = re.compile("[A-Za-z0-9][A-Za-z0-9_-]*")
+_FILE = re.compile(_PLAIN)
+# Those of a window lie in the folders of its versions.
+_SHARD = re.compile(rf"(\.\./\.\./{_VERSION.pattern}/)?{_PLAIN}")
+_CRC32C = re.compile("[0-9a-f]{8}")
 
 
 @dataclass(frozen=True)
@@ -35,7 +44,7 @@ class Shard:
     bytes: int
     crc32c: str
     ends: str = ""
-    """What `tfrecord.ends_of` finds in it, in hexadecimal digits; empty if unknown, as in earlier releases."""
+    """The result of `tfrecord.ends_of`, in hexadecimal digits. Empty if unknown, as in earlier releases."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +82,11 @@ class Dataset:
     window: Mapping[str, str] = field(default_factory=dict)
     """The version of each partition, of a data set that is made of several (pipeline/window.py)."""
     hashes: Mapping[str, Any] = field(default_factory=dict)
-    """The file of the content hashes (pipeline/content_hashes.py), with its size and CRC32C. Empty in a window, and in
-    a version of an earlier release."""
+    """The file of the content hashes (pipeline/content_hashes.py), with its size and CRC32C. Empty in a window and in
+    versions of earlier releases."""
 
     files: Sequence[Mapping[str, Any]] = ()
-    """Further files, each with its size and CRC32C: what TensorFlow Datasets reads. Empty in earlier releases."""
+    """Further files, which TensorFlow Datasets reads, each with its size and CRC32C. Empty in earlier releases."""
 
     def class_counts(self, split: str) -> list[int]:
         """Examples of each label in a split, ordered by id: of some there may be none."""
@@ -128,19 +137,19 @@ def save(folder: Place, dataset: Dataset, lists: Mapping[str, bytes]) -> None:
     """
     for name, content in lists.items():
         _write_new(folder / name, content)
+    storage.sync_folder(folder)  # before the name that promises them
     try:
         _write_new(folder / COMMIT, to_json(dataset))
     except ConflictError:
         # Equal images in another place give the same version; whoever came first named its own place.
         if load(folder).splits != dataset.splits:
             raise
-        storage.sync(folder / COMMIT)
+    storage.sync_folder(folder)
 
 
 def _write_new(path: Place, content: bytes) -> None:
-    with storage.write_new(path) as file:
+    with storage.write_new(path, synced=True) as file:
         file.write(content)
-    storage.sync(path)
 
 
 def is_committed(folder: Place) -> bool:
@@ -166,11 +175,13 @@ def load(folder: Place) -> Dataset:
 
 
 def require_shards(folder: Place, dataset: Dataset) -> None:
-    """Refuse a data set of which a file is missing, or is another one than was committed.
+    """Refuse a dataset if one of its files is missing or differs from the committed file.
 
-    In a bucket the CRC32C of every object is compared. Locally it is the size, and of a shard its first and last
-    record: reading all of it would take as long as an epoch, and `verify` does. TensorFlow reads a cut shard as a
-    clean end, and a swapped one as if it belonged there. Raises DatasetError naming the file.
+    In a bucket, the CRC32C of every object is compared. On a disk, the size of every file is compared, and the first
+    and last record of every shard. Reading whole shards would take as long as an epoch; `verify` does that. TensorFlow
+    reads a truncated shard as a clean end, and a swapped shard as if it belonged there.
+
+    Raises DatasetError with the name of the file.
     """
     if isinstance(folder, BucketPath):
         committed_objects(folder, dataset)
@@ -185,7 +196,9 @@ def require_shards(folder: Place, dataset: Dataset) -> None:
     ends = ordered_map(lambda shard: tfrecord.ends_of(folder / shard.name).hex(), known, ASKERS)
     for shard, found_ends in zip(known, ends, strict=True):
         if found_ends != shard.ends:
-            raise _other_file(folder / shard.name, "has the size, but not the first or the last record, of its shard")
+            raise _other_file(
+                folder / shard.name, "has the size, but not the first or the last record, of the committed shard"
+            )
 
 
 def _words_of_size(found: int | None) -> str:
@@ -194,7 +207,7 @@ def _words_of_size(found: int | None) -> str:
 
 def _other_file(path: Place, what: str) -> DatasetError:
     return DatasetError(
-        f"{path} {what}: bring it back, or remove the folder {path.parent} and build the data set again"
+        f"{path} {what}: restore the file, or remove the folder {path.parent} and build the dataset again"
     )
 
 
@@ -310,7 +323,28 @@ def _parse(content: Any) -> Dataset:
             raise ValueError(f"{name} lacks {missing[0]}")
     splits = {name: _parse_split(split) for name, split in content.pop("splits").items()}
     records = RecordFormat(**content.pop("records"))
-    return Dataset(splits=splits, labels=tuple(content.pop("labels")), records=records, **content)
+    dataset = Dataset(splits=splits, labels=tuple(content.pop("labels")), records=records, **content)
+    _require_plain_names(dataset)
+    return dataset
+
+
+def _require_plain_names(dataset: Dataset) -> None:
+    """Refuse what becomes part of a path and leads elsewhere: anybody may have written a foreign `dataset.json`.
+
+    Raises ValueError naming it.
+    """
+    shards = [shard for split in dataset.splits.values() for shard in split.shards]
+    known = {
+        _NAME: [dataset.name],
+        _VERSION: [dataset.version, *dataset.window.values()],
+        _SHARD: [shard.name for shard in shards],
+        _FILE: [listed["file"] for listed in dataset.lists],
+        _CRC32C: [shard.crc32c for shard in shards],
+    }
+    for pattern, values in known.items():
+        for value in values:
+            if not pattern.fullmatch(value):
+                raise ValueError(f"{value!r} is no name that Tenfold gives")
 
 
 def _parse_split(content: dict[str, Any]) -> Split:

@@ -131,8 +131,8 @@ class _Sums:
         if self._missing == self._listed:
             raise SourceError(
                 f"none of the {self._listed} files that {source_uri!r} lists exists under "
-                f"{origin_of(self._settings).root}; the first is {self._first!r}: paths in a list are relative to its "
-                "folder"
+                f"{origin_of(self._settings).root}; the first is {self._first!r}: check the paths, which are "
+                "relative to the folder of the list"
             )
         if len(self._classes) < 2:
             raise SourceError(
@@ -198,7 +198,7 @@ def _rows_of_chunk(origin: Origin, chunk: Sequence[_Pending]) -> list[RawImage]:
 
 
 def _largest(chunk: Sequence[_Pending]) -> int:
-    """Bytes that reading a chunk takes: one image after the other, those that are read at all."""
+    """Return the bytes of memory that reading a chunk takes: those of its largest image that is read."""
     return max(0, *(0 if pending.crc32c else pending.image.size for pending in chunk))
 
 

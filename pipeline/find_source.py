@@ -56,8 +56,11 @@ def find_source(place: Place, kind: str) -> Source:
 
 
 def root_of(place: Place) -> Place:
-    """The folder that keys are relative to: `place`, or its folder where it is a list."""
-    return place.parent if place.is_file() else place
+    """Return the folder that keys are relative to: `place`, or its folder if it is a list.
+
+    A bucket may hold an object of the very name of a folder, which is no list.
+    """
+    return place.parent if place.is_file() and not place.is_dir() else place
 
 
 def _source(kind: str) -> Source:

@@ -1,9 +1,11 @@
-"""A fingerprint of many rows that depends neither on their order nor on how they were divided.
+"""A fingerprint of many rows that depends neither on their order nor on how they are divided into parts.
 
-Each row is hashed alone, and the hashes are added modulo 2^256. So parts of a source can be listed by several tasks, in
-any order, and merged without reading a row again. Unlike an exclusive or, a sum changes when a row is listed twice.
+Each row is hashed separately, and the hashes are added modulo 2^256. So several tasks can list parts of a source in any
+order, and the parts are merged without reading a row again. Unlike an exclusive or, a sum changes if a row is listed
+twice.
 
-It protects against mistakes, not against an attacker who chooses rows to make two sources agree. Source: Clarke et al.:
+The fingerprint detects mistakes. It does not protect against an attacker who chooses rows so that two sources get the
+same fingerprint. Source: Clarke et al.:
 Incremental Multiset Hash Functions and Their Application to Memory Integrity Checking, 2003 (MSet-Add-Hash).
 """
 

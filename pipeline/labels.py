@@ -1,11 +1,12 @@
 """The label map of a dataset name: which id a label has, in all versions, forever.
 
-Each state is a file of its own, `labels/00003.json`. The next state is made under the next number only if nobody made
-it before: compare-and-swap, so that parallel runs of several dates agree, on a bucket as on a disk.
+Each state is a file of its own, `labels/00003.json`. A process writes the next state under the next number, and only if
+no other process has written that file. This compare-and-swap makes parallel runs of several dates agree, in a bucket
+and on a disk.
 
-Planning reserves ids, because the records need them. The commit of a version makes its ids permanent. A reservation
-that no committed dataset uses is removed by a command, and its ids are given again. For that a commit claims its ids
-here before `dataset.json` is written, so that a release and a commit cannot both succeed.
+Planning reserves ids, because the records need them. The commit of a version makes its ids permanent. A command removes
+the reservations that no committed dataset uses, and their ids are used again. A commit claims its ids here before it
+writes `dataset.json`, so that a release and a commit cannot both succeed.
 """
 
 import json
@@ -25,6 +26,7 @@ from pipeline.allowed import require_allowed
 from pipeline.config import Settings
 from pipeline.dataset import ASKERS, is_committed, load
 from pipeline.errors import ConflictError, DatasetError, SettingsError, SourceError
+from pipeline.os_errors import retried
 from pipeline.parallel import ordered_map
 from pipeline.storage import Place
 from pipeline.workspace import name_folder
@@ -32,16 +34,17 @@ from pipeline.workspace import name_folder
 COMMIT_NS = 3_600_000_000_000
 """An hour. A commit writes `dataset.json` seconds after its claim. An older claim without a dataset has failed."""
 _MEND = "bring back a copy of it, or the `labels` that dataset.json of the newest version lists"
+_STATE = re.compile(r"([0-9]{5,})\.json")
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Reservation:
-    """The labels that a build added when it was planned: from `first_id` on, up to the next reservation."""
+    """The labels that a build added when it was planned: from `first_id` up to the next reservation."""
 
     first_id: int
     build: str
-    """Its work folder, which is named after its version."""
+    """The work folder of the build, which is named after its version."""
 
 
 @dataclass(frozen=True)
@@ -58,33 +61,33 @@ class LabelMap:
     """One state of the label map."""
 
     number: int = 0
-    """From 1. 0: nothing was written yet."""
+    """Number of the state, from 1. 0 if no state was written yet."""
     labels: tuple[str, ...] = ()
-    """By id, from 0."""
+    """Labels by id, from 0."""
     reservations: tuple[Reservation, ...] = ()
     claims: tuple[Claim, ...] = ()
 
     def build_of(self, label_id: int) -> str:
-        """The build that added a label; empty if an earlier release did, which kept no record of it."""
+        """Return the build that added a label. Empty if an earlier release added it, which kept no record of builds."""
         return next((each.build for each in reversed(self.reservations) if each.first_id <= label_id), "")
 
 
 @dataclass(frozen=True)
 class LabelUse:
-    """Whether a label has its id for good, and if not, who holds it."""
+    """Whether the id of a label is permanent, and if not, which build or commit holds it."""
 
     id: int
     label: str
     is_permanent: bool
     held_by: str
-    """A build or a commit; empty if the label is permanent."""
+    """The build or the commit that holds the label. Empty if the label is permanent."""
 
 
 def proposed_labels(folder: Place, needed: Sequence[str]) -> list[str]:
-    """Labels by id, up to the last one that is `needed`, with the missing ones in their order. Nothing is written.
+    """Return the labels by id, up to the last one that is `needed`. Missing labels are appended in their order.
 
-    `folder` is that of the dataset name. What other versions added behind is left out, so that the same images keep
-    their version whatever came since.
+    Nothing is written. `folder` is the folder of the dataset name. Labels that other versions added after the last
+    needed one are left out, so that the same images keep their version.
 
     Raises DatasetError if the newest state is damaged.
     """
@@ -94,10 +97,10 @@ def proposed_labels(folder: Place, needed: Sequence[str]) -> list[str]:
 
 
 def reserve_labels(folder: Place, labels: Sequence[str], build: str) -> bool:
-    """Give `labels` the ids that `proposed_labels` saw for them; `build` is the work folder that holds the new ones.
+    """Reserve the ids that `proposed_labels` returned for `labels`. `build` is the work folder of the build.
 
     Returns:
-        False if the map changed in between, so that they cannot have these ids: propose again.
+        False if the label map has changed, so that the labels cannot have these ids. Call `proposed_labels` again.
 
     Raises:
         DatasetError: The newest state is damaged.
@@ -116,17 +119,18 @@ def reserve_labels(folder: Place, labels: Sequence[str], build: str) -> bool:
 
 
 def claim_labels(folder: Place, labels: Sequence[str], version: str) -> None:
-    """Keep a release from removing the labels of a version that is about to be committed.
+    """Prevent a release from removing the labels of a version that is about to be committed.
 
-    A claim is written unless a committed version has as many labels: those are permanent already.
+    Writes a claim, unless a committed version has at least as many labels, which are then permanent already.
 
-    Raises DatasetError if the map does not give the labels these ids any more.
+    Raises DatasetError if the labels no longer have these ids in the label map.
     """
     while True:
         state = _latest(folder)
         _require_ids(folder, state, labels, version)
         enough = (each for each in state.claims if each.labels >= len(labels))
         if any(is_committed(folder / each.version) for each in enough):
+            storage.sync_folder(folder / "labels")  # another process may have written it just now
             return
         claim = Claim(version, len(labels), time.time_ns())
         others = [each for each in state.claims if _is_recent(each) or each.labels > len(labels)]
@@ -137,7 +141,7 @@ def claim_labels(folder: Place, labels: Sequence[str], version: str) -> None:
 
 
 def label_uses(settings: Settings) -> list[LabelUse]:
-    """Every label of a dataset name, by id. Raises what `release_labels` does."""
+    """Return every label of a dataset name, by id. Raises the same errors as `release_labels`."""
     require_allowed(settings)
     folder = name_folder(settings)
     state = _latest(folder)
@@ -149,12 +153,13 @@ def label_uses(settings: Settings) -> list[LabelUse]:
 
 
 def release_labels(settings: Settings) -> list[str]:
-    """Remove the labels that no committed dataset uses, and no commit that is under way; return them.
+    """Remove the labels that neither a committed dataset nor a commit in progress uses, and return them.
 
-    A build that was planned with them and is not committed has to be planned again: its commit says so.
+    A build that was planned with these labels and is not committed must be planned again. Its commit fails with an
+    error that says so.
 
-    Raises DatasetError if the map or a committed dataset cannot be read, SettingsError if the administrator does not
-    allow a place.
+    Raises DatasetError if the label map or a committed dataset cannot be read, and SettingsError if the administrator
+    does not allow a folder of the settings.
     """
     require_allowed(settings)
     folder = name_folder(settings)
@@ -178,15 +183,15 @@ def _require_ids(folder: Place, state: LabelMap, labels: Sequence[str], version:
     now = f"belongs to {state.labels[wrong]!r}" if wrong < len(state.labels) else "belongs to no label"
     mend = "run its `shard` stage again (in Airflow: clear `shard.plan` and what follows it)"
     if is_committed(folder / version):
-        mend = f"remove the folder {folder / version}, which was committed in the same moment, and {mend}"
+        mend = f"remove the folder {folder / version}, which was committed at the same moment, and {mend}"
     raise DatasetError(
         f"version {version} was built with id {wrong} for the label {labels[wrong]!r}, and this id now {now} in the "
-        f"label map {_path(folder, state.number)}: the labels were released while the version was built; {mend}"
+        f"label map {_path(folder, state.number)}, because the labels were released while the version was built: {mend}"
     )
 
 
 def _committed(folder: Place, state: LabelMap) -> int:
-    """How many labels, from id 0, committed datasets use."""
+    """Return how many labels, from id 0, committed datasets use."""
     if not folder.is_dir():
         return 0
     versions = ordered_map(partial(_labels_in, folder), _names(folder), ASKERS)
@@ -202,7 +207,7 @@ def _labels_in(folder: Place, name: str) -> Sequence[str]:
 
 
 def _common(some: Sequence[str], others: Sequence[str]) -> int:
-    """How many labels two lists have in common at their beginning. A user's own `label_map` may differ early."""
+    """Return how many labels at the beginning of two lists are equal. A user's own `label_map` may differ early."""
     pairs = zip(some, others, strict=False)
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
@@ -210,7 +215,7 @@ def _common(some: Sequence[str], others: Sequence[str]) -> int:
 def _holder(state: LabelMap, label_id: int) -> str:
     claims = (each for each in state.claims if each.labels > label_id and _is_recent(each))
     if claim := next(claims, None):
-        return f"the commit of version {claim.version}, which is under way or was stopped less than an hour ago"
+        return f"the commit of version {claim.version}, which is in progress or was stopped less than an hour ago"
     return state.build_of(label_id) or "a build of an earlier release"
 
 
@@ -232,7 +237,7 @@ def given_labels(path: Path, needed: Sequence[str]) -> list[str]:
 
 def _read_given(path: Path) -> list[str]:
     try:
-        lines = path.read_bytes().decode("utf-8-sig", "surrogateescape").split("\n")
+        lines = retried(path.read_bytes, path).decode("utf-8-sig", "surrogateescape").split("\n")
     except OSError as error:
         raise SettingsError(f"label_map must be a file of labels, got {str(path)!r}: {error.strerror}") from error
     labels = [label for line in lines if (label := line.strip("\r"))]
@@ -243,14 +248,16 @@ def _read_given(path: Path) -> list[str]:
 
 
 def _latest(folder: Place) -> LabelMap:
+    states = folder / "labels"
+    # `glob` would treat a folder that it may not read as empty, and known labels would get other ids.
+    paths = states.iterdir() if states.is_dir() else ()
     # Not "00001 (copy).json", nor anything else that a person put beside them.
-    names = (path.stem for path in (folder / "labels").glob("*.json"))
-    number = max((int(name) for name in names if re.fullmatch("[0-9]{5,}", name)), default=0)
+    number = max((int(match[1]) for path in paths if (match := _STATE.fullmatch(path.name))), default=0)
     return _read_state(_path(folder, number), number) if number else LabelMap()
 
 
 def _read_state(path: Place, number: int) -> LabelMap:
-    """Read a state. Going on from a damaged one would give known labels other ids."""
+    """Read a state. If a damaged state were used, known labels would get other ids."""
     try:
         state = _parse(storage.read_json(path), number)
     except ValueError as error:
@@ -281,12 +288,12 @@ def _path(folder: Place, number: int) -> Place:
 
 
 def _write_next(folder: Place, state: LabelMap) -> None:
-    """Write the state after the one that `state.number` names. Raises ConflictError if another one is there."""
+    """Write the state that follows `state.number`. Raises ConflictError if that file exists with other content."""
     content = asdict(state)
     del content["number"]
-    with storage.write_new(_path(folder, state.number + 1)) as file:
+    with storage.write_new(_path(folder, state.number + 1), synced=True) as file:
         file.write(json.dumps(content, indent=0).encode("ascii"))
-    storage.sync(_path(folder, state.number + 1))  # a dataset that relies on these ids must not outlive them
+    storage.sync_folder(folder / "labels")  # After a crash, no dataset may exist whose ids are lost.
 
 
 def _up_to_last(labels: Sequence[str], needed: Sequence[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Work on a stream with several threads."""
+"""Process a stream with several threads."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -10,13 +10,13 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 HELD_BYTES = 512_000_000
-"""Bytes of images that the threads of one reader hold together, with the results that were not used yet."""
+"""Maximum bytes of images that the threads of one reader hold together, including results that wait to be used."""
 
 
 class _UnderWay(NamedTuple):
     future: Future[Any]
     size: int
-    """Bytes that the item's work and its result take, until the result was used."""
+    """Bytes that the item takes in memory until its result is used."""
 
 
 def ordered_map(
@@ -29,8 +29,8 @@ def ordered_map(
     """Results of `work` in the order of `items`.
 
     Unlike `Executor.map`, which submits all items at once, never more than `under_way` are (four a thread, unless it
-    is said): a listing of ten million stays a stream. Nor are items that take more than HELD_BYTES together, by
-    `size_of` (bytes); one that takes more than that is alone.
+    is said): a listing of ten million stays a stream. The submitted items together never take more than HELD_BYTES.
+    `size_of` returns the bytes of an item. An item that is larger than HELD_BYTES is processed alone.
     """
     most = under_way or 4 * threads
     waiting: deque[_UnderWay] = deque()
@@ -39,7 +39,7 @@ def ordered_map(
     try:
         for item in items:
             size = size_of(item)
-            # Room is made here, in the order of the items. Threads that waited for it could starve the first of them.
+            # Wait for memory here, in the order of the items. If the threads waited, the first item could starve.
             while waiting and (len(waiting) >= most or held + size > HELD_BYTES):
                 yield waiting[0].future.result()
                 held -= waiting.popleft().size

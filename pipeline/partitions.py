@@ -4,8 +4,8 @@
     partitions/2026-01-31T07:00.json    an hour or minute of one
     partitions/latest.json              a source without dates
 
-A partition that is built again points to its new version; the old one stays where it is. Which of two versions is newer
-is decided by when their source was listed: a commit of an old listing never takes a partition back. A person can.
+A partition that is built again points to its new version; the old one stays where it is. The newer of two versions is
+the one whose source was listed later. A commit of an older listing never moves a partition back. A person can move it.
 """
 
 import json
@@ -27,6 +27,7 @@ from pipeline.storage import Place
 from pipeline.workspace import name_folder, work_folder
 
 LATEST = "latest"
+_SHOWN = 10  # partitions in a sentence
 _VERSION = re.compile("[0-9a-f]{16}")
 _log = logging.getLogger(__name__)
 _DATED = re.compile(r"(\d{4}-\d\d-\d\d(T\d\d:\d\d)?)\.json")
@@ -44,28 +45,39 @@ class Partition:
     partition: str
     version: str
     listed_ns: int
-    """When the listing of the source began that moved the partition, in Unix nanoseconds; or when a person did."""
+    """When the listing of the source began, or when a person moved the partition, in Unix nanoseconds."""
 
 
 def save_listed(settings: Settings, version: str, listed_ns: int) -> None:
-    """Keep when the source of these settings was found to hold a version: of each date, since several may hold one."""
-    with storage.write_whole(_listed(settings, version)) as file:
-        file.write(json.dumps({"listed_ns": listed_ns}).encode())
+    """Store when the source of these settings was last found to hold a version. Each date has its own file."""
+    newest = max(listed_ns, last_listed(settings, version))  # an old snapshot can be planned again
+    with storage.write_whole(_listed(settings, version), synced=True) as file:
+        file.write(json.dumps({"listed_ns": newest}).encode())
 
 
 def last_listed(settings: Settings, version: str) -> int:
-    """When the listing began that found the source of these settings to hold a version; 0 if that is not known."""
+    """Return when the newest listing began that found a version in the source of these settings; 0 if unknown."""
     content = _content(_listed(settings, version))
-    return int(json.loads(content)["listed_ns"]) if content is not None else 0
+    try:
+        return int(json.loads(content)["listed_ns"]) if content is not None else 0
+    except (ValueError, KeyError, TypeError) as error:
+        _log.warning("%s is damaged (%r): it is written again", _listed(settings, version), error)
+        return 0
 
 
 def save_partition(folder: Place, made: Partition, last_listed: Callable[[str], int]) -> None:
-    """Point a partition to its version, in the `folder` of the dataset name, unless it has one of a newer listing.
+    """Point a partition to a version, unless it already points to a version of a newer listing.
 
-    Of several commits at once the newest listing wins, in whatever order they come. `last_listed` returns when the
-    source was last found to hold a version, 0 if that is not known: a run that finds all complete writes nothing here.
+    If several commits run at once, the newest listing wins, in whatever order they write. A run that finds its version
+    complete writes nothing here, so `last_listed` says when its source was listed.
 
-    Raises DatasetError if the file of the partition is damaged.
+    Args:
+        folder: The folder of the dataset name.
+        made: The partition and its version.
+        last_listed: Returns when the source was last found to hold a version; 0 if unknown.
+
+    Raises:
+        DatasetError: The file of the partition is damaged.
     """
     path = _path(folder, made.partition)
     while True:
@@ -82,17 +94,21 @@ def save_partition(folder: Place, made: Partition, last_listed: Callable[[str], 
 
 
 def move_partition(settings: Settings, name: str, version: str) -> Place:
-    """Point a partition to a version because a person says so; return its file. A later listing moves it again.
+    """Point a partition to the version that a person chose, and return its file. A later listing moves it again.
 
-    Raises DatasetError if there is no such partition or version, ConflictError if the partition moved meanwhile,
-    SettingsError if the administrator does not allow a place.
+    Raises SettingsError if there is no such partition or the administrator does not allow a folder of the settings,
+    DatasetError if there is no such version, and ConflictError if another process moved the partition at the same time.
     """
     require_allowed(settings)
     folder = name_folder(settings)
-    if name not in (LATEST, *_dated(folder)):
-        raise SettingsError(f"partition must be one of {folder / 'partitions'}, such as 2026-01-31, got {name!r}")
+    known = [*_dated(folder), *([LATEST] if _path(folder, LATEST).exists() else [])]
+    if name not in known:
+        shown = ", ".join(known[:_SHOWN]) + (" ..." if len(known) > _SHOWN else "")
+        raise SettingsError(f"{folder} has no partition {name!r}, but {shown or 'none at all'}: name one of them")
     if not _VERSION.fullmatch(version) or not is_committed(folder / version):
-        raise DatasetError(f"version {version!r} holds no dataset in {folder}: name the folder of a version there")
+        raise DatasetError(
+            f"version {version!r} is not a committed dataset in {folder}: give the name of a version's folder there"
+        )
     path = _path(folder, name)
     _swap(path, _content(path), Partition(name, version, time.time_ns()))
     return path
@@ -142,7 +158,7 @@ def _parse(path: Place, content: bytes) -> Partition:
     version = _version(path, content)
     try:
         listed_ns = json.loads(content).get("listed_ns")
-        # A file of an earlier release does not say it: what was listed after the file was written is newer.
+        # A file of an earlier release has no time: any listing after the file was written is newer.
         return Partition(path.stem, version, path.stat().st_mtime_ns if listed_ns is None else int(listed_ns))
     except (ValueError, TypeError) as error:
         raise _damaged(path, error) from error
@@ -161,9 +177,9 @@ def _damaged(path: Place, error: Exception) -> DatasetError:
 
 def _stays(held: Partition, made: Partition) -> str:
     return (
-        f"partition {made.partition} stays at version {held.version}, of {_at(held.listed_ns)}: version {made.version} "
-        f"comes from a listing of the source that is not newer, of {_at(made.listed_ns)}; to use it all the same, run "
-        f"`python -m pipeline partition {made.partition} {made.version}` with the settings of this run"
+        f"partition {made.partition} stays at version {held.version}, listed at {_at(held.listed_ns)}: version "
+        f"{made.version} comes from a listing of the source that is not newer, at {_at(made.listed_ns)}; to use it "
+        f"anyway, run `python -m pipeline partition {made.partition} {made.version}` with the settings of this run"
     )
 
 

@@ -7,8 +7,9 @@ snapshot in the very order in which the shards hold them, so that a task streams
 import hashlib
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +26,14 @@ from pipeline.partitions import save_listed
 from pipeline.plan import Arranged
 from pipeline.quality.codecs import codec_versions
 from pipeline.quality.examine import Rules
-from pipeline.quality.facts import DUPLICATES, planned_facts
+from pipeline.quality.facts import DUPLICATES, planned_facts, skipped_by_name
 from pipeline.quality.gate import Ask, decide, findings, notices
-from pipeline.ranges import RangePlan
+from pipeline.ranges import WRITER_VERSION, RangePlan
 from pipeline.records import RecordFormat
 from pipeline.snapshot import Snapshot, SnapshotRows, load_columns, load_snapshot
 from pipeline.storage import Place
 from pipeline.workspace import dataset_folder, name_folder, shards_folder, work_folder
 
-WRITER_VERSION = 3
-"""Goes up when the same images with the same codecs would give other bytes. All datasets then get new versions."""
 LONGEST_NUMBER = 100
 _SETTINGS_OF_BYTES = (
     "split_seed",
@@ -71,8 +70,8 @@ class Plan:
     ranges: list[str]
     """Plan files, one a task."""
     in_label_map: bool = False
-    """Whether the labels have the ids of the label map of the name, and not those of a user's file. Not said in plans
-    of earlier releases."""
+    """Whether the ids of the labels come from the label map of the dataset name, and not from a user's file. Plans of
+    earlier releases do not have this field."""
 
 
 def make_plan(settings: Settings, snapshot_path: Place, ask: Ask | None = None) -> Place:
@@ -82,6 +81,9 @@ def make_plan(settings: Settings, snapshot_path: Place, ask: Ask | None = None) 
     Raises SourceError where no image is left for training, GateError where the images are over a threshold,
     DatasetError where the version stands but lost a shard.
     """
+    ask = (
+        cache(ask) if ask else None
+    )  # A person is asked only once, even if another run adds labels and the plan is made again.
     snapshot = load_snapshot(snapshot_path)
     arranged = _arrange(load_columns(snapshot), settings)
     labels = _labels(settings, _needed_labels(snapshot))
@@ -89,11 +91,12 @@ def make_plan(settings: Settings, snapshot_path: Place, ask: Ask | None = None) 
     save_listed(settings, version, snapshot.started_ns)
     made = _plan(settings, snapshot, snapshot_path, version, labels)
     if _is_complete(settings, version):
+        _warn({"skipped_by_name": skipped_by_name(snapshot)})  # files that are skipped change no version
         return _save_plan(settings, made)
     quality = _pass_gate(settings, snapshot, arranged, made, ask)
     build = str(work_folder(settings, version))
     if made.in_label_map and not reserve_labels(name_folder(settings), labels, build):
-        return make_plan(settings, snapshot_path, ask)  # another run added labels in between
+        return make_plan(settings, snapshot_path, ask)
     _say(snapshot, arranged, version, settings)
     ranges = list(_write_plan_files(settings, snapshot, version, labels, arranged))
     return _save_plan(settings, replace(made, complete=False, quality=quality, ranges=ranges))
@@ -102,7 +105,8 @@ def make_plan(settings: Settings, snapshot_path: Place, ask: Ask | None = None) 
 def _needed_labels(snapshot: Snapshot) -> list[str]:
     """Return the labels in the order in which new ones get their ids, whatever the order of the rows.
 
-    Labels that the source states come first, in its order. The others are sorted, and labels of boxes alone come last.
+    Labels whose order the source states come first, in that order. The others follow in sorted order. Labels that only
+    boxes have come last.
     """
     stated = snapshot.stated_labels
     others = set(snapshot.labels) - set(stated)
@@ -112,7 +116,7 @@ def _needed_labels(snapshot: Snapshot) -> list[str]:
 
 
 def _number(label: str) -> tuple[int, str]:
-    """The label as a number. The text decides between "1" and "01"."""
+    """Return the sort key of a label that is a number. The text decides between "1" and "01"."""
     return int(label), label
 
 
@@ -124,8 +128,8 @@ def _labels(settings: Settings, needed: list[str]) -> list[str]:
 
 def _is_complete(settings: Settings, version: str) -> bool:
     folder = dataset_folder(settings, version)
-    storage.sweep(work_folder(settings, version))
-    storage.sweep(folder)
+    for used in (work_folder(settings, version), folder, folder.parent / "labels", folder.parent / "partitions"):
+        storage.sweep(used)
     if not is_committed(folder):
         return False
     require_shards(folder, load(folder))
@@ -139,12 +143,16 @@ def _pass_gate(
     """What is known of the images, if it lets the run go on; before a label or a shard is written."""
     before = last_version(name_folder(settings), but=made.version)
     quality, duplicates = planned_facts(snapshot, arranged, labels=made.labels, before=before)
-    with storage.write_whole(work_folder(settings, made.version) / DUPLICATES) as file:
+    with storage.write_whole(work_folder(settings, made.version) / DUPLICATES, synced=True) as file:
         file.write(duplicates)
-    for notice in notices(quality):
-        _log.warning(notice)
+    _warn(quality)
     decide(findings(quality, settings), ask)
     return quality
+
+
+def _warn(quality: Mapping[str, Any]) -> None:
+    for notice in notices(quality):
+        _log.warning(notice)
 
 
 def _plan(settings: Settings, snapshot: Snapshot, snapshot_path: Place, version: str, labels: list[str]) -> Plan:
@@ -167,8 +175,9 @@ def _plan(settings: Settings, snapshot: Snapshot, snapshot_path: Place, version:
 
 def _save_plan(settings: Settings, made: Plan) -> Place:
     path = work_folder(settings, made.version) / "plan.json"
-    with storage.write_whole(path) as file:
+    with storage.write_whole(path, synced=True) as file:
         file.write(json.dumps(asdict(made), indent=1).encode())
+    storage.sync_folder(path.parent)
     return path
 
 
@@ -187,7 +196,7 @@ def load_plan(path: Place) -> Plan:
 def version_of(snapshot: Snapshot, settings: Settings, labels: list[str], shard_counts: dict[str, int]) -> str:
     """Fingerprint of everything that decides the bytes of a data set, as 16 hexadecimal digits.
 
-    The codecs are part of it: they decide which images are rejected, and encode those that do not keep their bytes.
+    The codecs are part of it, because they decide which images are rejected, and encode the images that are converted.
     """
     content = {
         "snapshot": snapshot.fingerprint,
@@ -253,6 +262,7 @@ def _write_plan_files(
         for specs in plan.shard_ranges(specs_of_all, settings.shards_per_task):
             header = RangePlan(
                 version=version,
+                writer=WRITER_VERSION,
                 origin=snapshot.origin,
                 labels=labels,
                 texts=snapshot.texts,
@@ -264,11 +274,12 @@ def _write_plan_files(
             )
             end = start + header.images
             path = work_folder(settings, version) / "plans" / f"{specs[0].name}--{specs[-1].name}.jsonl"
-            with storage.write_whole(path) as file:
+            with storage.write_whole(path, synced=True) as file:
                 file.write(json.dumps(asdict(header)).encode() + b"\n")
                 file.writelines(rows.lines(arranged.order[start:end]))
             yield str(path)
             start = end
+    storage.sync_folder(work_folder(settings, version) / "plans")
 
 
 def rules_of(settings: Settings) -> Rules:

@@ -8,10 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import IO
 
+from pipeline.errors import SettingsError
 from pipeline.quality.examine import Rules
 from pipeline.raw import Origin
 from pipeline.records import RecordFormat
 from pipeline.storage import Place
+
+WRITER_VERSION = 3
+"""Increase this if the same images with the same codecs would give other bytes. All datasets then get new versions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +32,8 @@ class RangePlan:
     """The first line of a plan file."""
 
     version: str
+    writer: int
+    """The WRITER_VERSION of the release that wrote the plan."""
     origin: Origin
     labels: list[str]
     texts: dict[str, str]
@@ -52,8 +58,13 @@ def load_range(path: Place) -> RangePlan:
 
 
 def read_range(file: IO[bytes]) -> RangePlan:
-    """The first line of a plan file; the rows follow."""
+    """The first line of a plan file; the rows follow. Raises SettingsError if another release planned it."""
     content = json.loads(file.readline())
+    if content.get("writer") != WRITER_VERSION:  # The version stands for the bytes that the other release would write.
+        raise SettingsError(
+            f"version {content['version']} was planned by another release of Tenfold: run the `shard` stage again, "
+            "starting with its plan (in Airflow: clear `shard.plan` and what follows it)"
+        )
     content["shards"] = [ShardSpec(**spec) for spec in content["shards"]]
     content["records"], content["rules"] = RecordFormat(**content["records"]), Rules(**content["rules"])
     content["origin"] = Origin(**content["origin"])

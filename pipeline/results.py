@@ -1,14 +1,17 @@
 """What was written of each shard. The file of a result marks its shard as finished.
 
-The content hashes of a shard are in a file of their own beside it, 16 bytes an example: as text in the result they
-would take twice the room, and be read whenever it is.
+The content hashes of a shard are in a separate file beside the result, with 16 bytes per example. As text in the
+result, they would take twice the space, and every reader of the result would read them.
 """
 
 import json
 from dataclasses import dataclass, field
 from typing import Any
 
+import google_crc32c
+
 from pipeline import storage
+from pipeline.content_hashes import HASH_BYTES
 from pipeline.errors import DatasetError
 from pipeline.storage import Place
 
@@ -24,6 +27,8 @@ class ShardResult:
     crc32c: str
     ends: str
     """See `Shard.ends`."""
+    hashes_crc32c: str
+    """CRC32C of the file of content hashes, as eight hexadecimal digits."""
     classes: dict[str, int]
     rejected: list[dict[str, str]]
     misnamed: int
@@ -32,7 +37,7 @@ class ShardResult:
     perceptual_hashes: list[tuple[str, int]] = field(default_factory=list)
     """Key and hash of each image, where near-duplicates are looked for."""
     profiles: dict[str, int] = field(default_factory=dict)
-    """Images by what became of an ICC profile that is not sRGB: converted or ignored."""
+    """Number of images whose ICC profile is not sRGB, by how the profile was used: converted or ignored."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +46,7 @@ class WrittenShard:
 
     result: ShardResult
     hashes: bytes
-    """Content hash of each example (pipeline/content_hashes.py), in the order of the records."""
+    """The content hash of each example (pipeline/content_hashes.py), in the order of the records."""
 
 
 def results_folder(plan_path: Place) -> Place:
@@ -50,30 +55,42 @@ def results_folder(plan_path: Place) -> Place:
 
 
 def load_result(plan_path: Place, shard: str) -> ShardResult | None:
-    """What was written of a shard, if it was finished; a file that is damaged says nothing of it."""
+    """Return the result of a finished shard; None if it is not finished, or if a file is damaged or truncated."""
     try:
-        return ShardResult(**storage.read_json(results_folder(plan_path) / f"{shard}.json"))
+        result = ShardResult(**storage.read_json(results_folder(plan_path) / f"{shard}.json"))
+        hashed = hashes_path(plan_path, shard).stat().st_size
     except (FileNotFoundError, ValueError, TypeError):
         return None
+    return result if hashed == result.examples * HASH_BYTES else None
 
 
 def save_result(plan_path: Place, written: WrittenShard) -> None:
-    """Keep what is known of a shard; the result comes last, and says that the shard is finished."""
-    with storage.write_whole(hashes_path(plan_path, written.result.name)) as file:
+    """Store the hashes, then the result of a shard. The result is last, because it marks the shard as finished."""
+    hashes = hashes_path(plan_path, written.result.name)
+    with storage.write_whole(hashes) as file:
         file.write(written.hashes)
     with storage.write_whole(results_folder(plan_path) / f"{written.result.name}.json") as file:
         file.write(json.dumps(vars(written.result)).encode())
 
 
-def load_hashes(plan_path: Place, shard: str) -> bytes:
-    """The content hashes of a finished shard. Raises DatasetError if they are missing."""
-    path = hashes_path(plan_path, shard)
-    try:
-        return path.read_bytes()
-    except FileNotFoundError as error:
-        raise DatasetError(f"{path} is missing: run the shard stage again") from error
+def forget_result(plan_path: Place, shard: str) -> None:
+    """Remove the result of a shard, so that the shard counts as unfinished."""
+    (results_folder(plan_path) / f"{shard}.json").unlink(missing_ok=True)
+
+
+def load_hashes(plan_path: Place, result: ShardResult) -> bytes:
+    """Return the content hashes of a finished shard.
+
+    Raises DatasetError if a power loss tore their file. The shard then counts as unfinished.
+    """
+    path = hashes_path(plan_path, result.name)
+    hashes: bytes = path.read_bytes()
+    if f"{google_crc32c.value(hashes):08x}" != result.hashes_crc32c:
+        forget_result(plan_path, result.name)
+        raise DatasetError(f"{path} is damaged: run the shard stage again")
+    return hashes
 
 
 def hashes_path(plan_path: Place, shard: str) -> Place:
-    """The file of the content hashes of a shard."""
+    """Return the file of the content hashes of a shard."""
     return results_folder(plan_path) / f"{shard}.hashes"

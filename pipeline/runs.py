@@ -34,6 +34,7 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import is_zipfile
 
 from pipeline import storage
 from pipeline.advice import advised
@@ -194,6 +195,8 @@ class Best:
     epoch: int
     model: str
     metrics: dict[str, float]
+    crc32c: str = ""
+    """Of the file of the model. Empty if an earlier release wrote it."""
 
 
 def save_best(run: Run, best: Best) -> None:
@@ -206,9 +209,14 @@ def save_best(run: Run, best: Best) -> None:
 
 
 def forget_bests(run: Run, epochs_done: int) -> None:
-    """Go back to the best of so many epochs: those after them are done again, and may not come out the same."""
+    """Go back to the best of so many epochs: those after them are done again, and may not come out the same.
+
+    If the model of the best epoch is missing or damaged, the best epoch before it takes its place.
+    """
     bests = _bests(run)
     left = [best for best in bests if best.epoch <= epochs_done]
+    while left and not _has_model(run, left[-1]):
+        left.pop()
     if left != bests:
         _save_bests(run, left)
 
@@ -230,12 +238,14 @@ def _bests(run: Run) -> list[Best]:
         return [Best(**content) for content in storage.read_json(run.folder / "best.json")]
     except FileNotFoundError:
         return []
+    except (ValueError, TypeError) as error:
+        _log.warning("%s is damaged (%s): the best epochs so far are not known", run.folder / "best.json", error)
+        return []
 
 
 def best_model(run: Run) -> Path:
     """The file of the best model, once all epochs are done. Raises TrainingError where none is known."""
-    named = run.folder / _required_best(run).model
-    return named if named.exists() else run.model_path  # a try that was killed in `save_result` gave it its name
+    return _model_of(run, _required_best(run))
 
 
 def exported_model(place: Place) -> Place:
@@ -244,6 +254,19 @@ def exported_model(place: Place) -> Place:
         if (folder / ABOUT).is_file():
             return folder
     raise SourceError(f"{place} holds no exported model: give the folder of a complete run, or its {EXPORT}/")
+
+
+def _has_model(run: Run, best: Best) -> bool:
+    path = _model_of(run, best)
+    is_whole = path.exists() and (f"{crc32c_of(path):08x}" == best.crc32c if best.crc32c else is_zipfile(path))
+    if not is_whole:
+        _log.warning("%s, the best model at epoch %d, is damaged: the one before takes its place", path, best.epoch)
+    return is_whole
+
+
+def _model_of(run: Run, best: Best) -> Path:
+    named = run.folder / best.model
+    return named if named.exists() else run.model_path  # a try that was killed in `save_result` gave it its name
 
 
 def _required_best(run: Run) -> Best:
@@ -257,6 +280,7 @@ def save_result(run: Run, comet: str) -> None:
     """Give the best model its name and write `result.json`: the training is complete from then on."""
     best = _required_best(run)
     best_model(run).replace(run.model_path)
+    storage.sync_folder(run.folder)  # before `result.json` promises the model
     _remove_models(run, but=set())
     metrics = {**best.metrics, **metrics_of(run.folder)}
     verdict = diagnose_run(run.folder, os.cpu_count())
@@ -372,5 +396,6 @@ def _locked(descriptor: int) -> bool:
 
 
 def _write(path: Path, content: Any) -> None:
-    with storage.write_whole(path) as file:
+    with storage.write_whole(path, synced=True) as file:
         file.write(json.dumps(content, indent=1).encode())
+    storage.sync_folder(path.parent)

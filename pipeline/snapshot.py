@@ -54,7 +54,7 @@ class Snapshot:
     listed: int
     bytes: int
     labels: list[str]
-    """Labels as the columns number them. Their order decides nothing else."""
+    """Labels in the order of their numbers in the columns. The order has no other effect."""
     stated_labels: list[str]
     """Labels whose order the source states, in that order. The others get their ids in sorted order."""
     texts: dict[str, str]
@@ -68,7 +68,7 @@ class Snapshot:
     skipped: dict[str, int]
     """Files that are no images of a class, by reason."""
     skipped_suffixes: dict[str, int]
-    """Files that are no images by their names, by suffix, the most frequent first."""
+    """Number of files that were skipped because of their suffix, by suffix, the most frequent first."""
 
 
 def hash_text(text: str) -> int:
@@ -79,7 +79,9 @@ def hash_text(text: str) -> int:
 
 def to_columns(row: RawImage, offset: int, label: int) -> bytes:
     """A row as one element of COLUMNS."""
-    group = hash_text(row.group) if row.group else content_hash(row.size, row.crc32c)
+    # Files that are not read have no CRC32C. Those of one size would else be one group, on one side of the split.
+    own = content_hash(row.size, row.crc32c) if row.crc32c else hash_text(row.key)
+    group = hash_text(row.group) if row.group else own
     split = SPLITS.index(row.split) if row.split else -1
     return _COLUMN_FORMAT.pack(offset, hash_text(row.key), group, row.size, row.crc32c, split, label)
 
@@ -92,8 +94,9 @@ def content_hash(size: int, crc32c: int) -> int:
 def save_snapshot(snapshot: Snapshot) -> Place:
     """Write what stands beside the rows, as a .json file beside theirs."""
     path = place_of(snapshot.rows).with_suffix(".json")
-    with storage.write_whole(path) as file:
+    with storage.write_whole(path, synced=True) as file:
         file.write(json.dumps(asdict(snapshot), indent=1).encode())
+    storage.sync_folder(path.parent)  # Later tasks may run on other machines, which did not lose their power.
     return path
 
 
@@ -106,11 +109,14 @@ def load_snapshot(path: Place) -> Snapshot:
         content = storage.read_json(path)
         return Snapshot(**{**content, "origin": Origin(**content["origin"])})
     except (ValueError, TypeError, KeyError) as error:
-        raise SettingsError(f"{path} holds no snapshot: give the path that `extract` returned") from error
+        raise SettingsError(
+            f"{path} holds no snapshot of this release: give the path that `extract` returned; after an upgrade, run "
+            "`extract` again (in Airflow: clear `extract` and what follows it)"
+        ) from error
 
 
 def started_ns(path: Place) -> int:
-    """When the listing of a snapshot began, in nanoseconds since 1970; also of a snapshot of an earlier release."""
+    """Return when the listing of a snapshot began, in Unix nanoseconds. Also reads snapshots of earlier releases."""
     return int(storage.read_json(path)["started_ns"])
 
 
@@ -126,7 +132,7 @@ def columns_path(rows: Place) -> Place:
 
 
 def skipped_path(rows: Place) -> Place:
-    """Where the names of files that were skipped lie, a line of JSON each."""
+    """Return the file that lists the skipped files, one line of JSON for each."""
     return rows.with_suffix(".skipped")
 
 

@@ -20,7 +20,7 @@ Json = dict[str, Any]
 
 
 def tfds_files(dataset: Dataset) -> dict[str, bytes]:
-    """Return TFDS's files by name; none if the shards are compressed, which TFDS does not read."""
+    """Return the files for TFDS by name; none if the shards are compressed, because TFDS cannot read those."""
     if dataset.records.compression != "none":
         return {}
     names = class_names(dataset)

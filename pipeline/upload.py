@@ -3,7 +3,7 @@
 import io
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -13,7 +13,7 @@ from typing import Any
 
 from pipeline import storage
 from pipeline.config import Settings
-from pipeline.content_hashes import HASH_BYTES, HASHES
+from pipeline.content_hashes import HASHES
 from pipeline.dataset import ASKERS, REJECTED, Dataset, Shard, Split, file_facts, is_committed, last_version, load, save
 from pipeline.errors import ConflictError, DatasetError, SourceError
 from pipeline.labels import claim_labels
@@ -27,7 +27,7 @@ from pipeline.quality.facts import DUPLICATES, Quality, from_lines, to_lines, wr
 from pipeline.quality.gate import Ask, decide, findings, notices
 from pipeline.ranges import RangePlan, load_range
 from pipeline.report import CARD, write_card
-from pipeline.results import ShardResult, load_hashes, load_result
+from pipeline.results import ShardResult, forget_result, load_hashes, load_result
 from pipeline.skipped import SKIPPED
 from pipeline.snapshot import load_snapshot, skipped_path, started_ns
 from pipeline.storage import Place, place_of
@@ -46,17 +46,58 @@ def copy_range(plan_path: Place, advance: Advance) -> None:
     Raises DatasetError where a shard is missing or damaged, ConflictError where another file stands at its name.
     """
     range_plan, results = _finished_shards(plan_path)
-    for result in ordered_map(partial(_bring, range_plan), results, COPIERS):
+    torn = set()
+    are_sound = ordered_map(partial(_bring, range_plan), results, COPIERS)
+    for result, is_sound in zip(results, are_sound, strict=True):
+        if is_sound:
+            advance(1, result.bytes)
+        else:
+            torn.add(result.name)
+    if torn:
+        _write_again(plan_path, torn, advance)
+    storage.sync_folder(place_of(range_plan.published))
+
+
+def _write_again(plan_path: Place, torn: Collection[str], advance: Advance) -> None:
+    """Write and bring shards whose file does not hold what was written, as after a power loss."""
+    from pipeline.shard import write_range  # with the decoders: nearly always, there is nothing to write
+
+    for name in torn:
+        forget_result(plan_path, name)
+    write_range(plan_path, lambda *_: None)
+    range_plan, results = _finished_shards(plan_path)
+    for result in (result for result in results if result.name in torn):
+        if not _bring(range_plan, result):
+            raise DatasetError(f"{result.name} of {plan_path} was damaged twice: look at the disk, and run again")
         advance(1, result.bytes)
 
 
-def _bring(range_plan: RangePlan, result: ShardResult) -> ShardResult:
-    target = place_of(range_plan.published) / result.name
+def _bring(range_plan: RangePlan, result: ShardResult) -> bool:
+    """Bring a shard unless it is there. Returns whether its file was whole; a torn one is removed."""
+    written, target = place_of(range_plan.written) / result.name, place_of(range_plan.published) / result.name
     if not target.exists():
-        _copy(place_of(range_plan.written) / result.name, target)
-    _verify(target, result)
-    storage.sync(target)
-    return result
+        if written.exists() and _crc32c(written) != result.crc32c:  # before it is published
+            return _remove_torn(written, result)
+        _copy(written, target)
+    if _crc32c(target) == result.crc32c:
+        return True
+    # Only a local disk can tear a file, and what is committed is left to `verify`.
+    if written == target and isinstance(target, Path) and not is_committed(target.parent):
+        return _remove_torn(target, result)
+    raise ConflictError(
+        f"{target} has CRC32C {_crc32c(target)}, {result.crc32c} was written: it was left untouched; move it away, run "
+        "again"
+    )
+
+
+def _crc32c(place: Place) -> str:
+    return f"{storage.crc32c_of(place):08x}"
+
+
+def _remove_torn(path: Place, result: ShardResult) -> bool:
+    _log.warning("%s has CRC32C %s, but %s was written: the shard is written again", path, _crc32c(path), result.crc32c)
+    path.unlink(missing_ok=True)
+    return False
 
 
 def copy_size(plan_path: Place) -> tuple[int, int]:
@@ -101,13 +142,13 @@ def _commit(plan: Plan, plan_path: Place, settings: Settings, ask: Ask | None) -
     metadata = tfds_files(dataset)
     dataset = replace(dataset, files=[file_facts(name, content) for name, content in metadata.items()])
     _keep_rejected(plan_path.parent / REJECTED, lists[REJECTED])
-    _require_examples(dataset)
+    _require_examples(dataset, (row["reason"] for result in results for row in result.rejected))
     _pass_gate(plan, quality, settings, ask)
     _claim_labels(plan)
     skipped = _copy_skipped(plan, folder / SKIPPED)
     write_card(folder, dataset, from_lines(lists[REJECTED]), from_lines(lists[DUPLICATES]), skipped)
     save(folder, dataset, {**lists, **metadata})
-    _claim_labels(plan)  # again: this process may have been suspended for hours before `dataset.json` was written
+    _claim_labels(plan)  # Again, because this process may have been suspended for hours before it wrote `dataset.json`.
     storage.sweep(folder)
     _log.info("data set %s: %s, %d rejected", folder, _count_words(dataset), dataset.rejected["count"])
     _log.info("what it holds, on one page: %s", folder / CARD)
@@ -119,9 +160,9 @@ def _claim_labels(plan: Plan) -> None:
 
 
 def _copy_skipped(plan: Plan, path: Place) -> list[dict[str, Any]]:
-    """Write the names of the files that were skipped beside the data set; return the rows.
+    """Write the list of skipped files into the folder of the dataset, and return its rows.
 
-    Like the card it may be replaced: what lies beside the images is no part of a version.
+    Like the card, it may be replaced, because other files in the source are not part of a version.
     """
     lines = skipped_path(place_of(load_snapshot(place_of(plan.snapshot)).rows)).read_bytes()
     with storage.write_whole(path) as file:
@@ -130,7 +171,7 @@ def _copy_skipped(plan: Plan, path: Place) -> list[dict[str, Any]]:
 
 
 def _listed_ns(plan: Plan, settings: Settings) -> int:
-    """When the source was listed. Nothing says it of a plan of an earlier release, but its snapshot does."""
+    """Return when the source was listed. For a plan of an earlier release, only its snapshot has this time."""
     return last_listed(settings, plan.version) or started_ns(place_of(plan.snapshot))
 
 
@@ -146,13 +187,9 @@ def _results_of(plan: Plan) -> list[ShardResult]:
 
 
 def _hashes(plan: Plan, results: Sequence[ShardResult]) -> bytes:
-    """The content hashes of all shards in their order: 16 MB a million examples, a sixth of what planning takes."""
-    shards = (result.name for result in results)
-    joined = io.BytesIO()  # b"".join would hold them twice
-    joined.writelines(ordered_map(partial(load_hashes, place_of(plan.ranges[0])), shards, ASKERS))
-    examples = sum(result.examples for result in results)
-    if joined.tell() != examples * HASH_BYTES:  # a power loss may have cut one, and windows would mix up the others
-        raise DatasetError(f"the content hashes of {plan.version} are not whole: run the shard stage again")
+    """Return the content hashes of all shards in order: 16 MB per million examples, a sixth of what planning needs."""
+    joined = io.BytesIO()  # b"".join would hold the hashes in memory twice.
+    joined.writelines(ordered_map(partial(load_hashes, place_of(plan.ranges[0])), results, ASKERS))
     return joined.getvalue()
 
 
@@ -205,14 +242,6 @@ def _copy(written: Place, target: Place) -> None:
             raise DatasetError(
                 f"{written} is missing, and {target} was not published: run the shard stage again"
             ) from error
-
-
-def _verify(path: Place, result: ShardResult) -> None:
-    crc32c = f"{storage.crc32c_of(path):08x}"
-    if crc32c != result.crc32c:
-        raise ConflictError(
-            f"{path} has CRC32C {crc32c}, {result.crc32c} was written: it was left untouched; move it away, run again"
-        )
 
 
 def _describe(
@@ -269,13 +298,20 @@ def _split(split: str, results: Iterable[ShardResult]) -> Split:
     )
 
 
-def _require_examples(dataset: Dataset) -> None:
+def _require_examples(dataset: Dataset, reasons: Iterable[str]) -> None:
     for split in (TRAIN, VALIDATION):
         if not dataset.splits[split].examples:
+            rejected, listed = dataset.rejected["count"], dataset.source["listed"]
+            advice = "mend or replace them" if rejected == listed else "add images or set validation_fraction"
             raise SourceError(
-                f"no usable {split} image in {dataset.source['uri']!r}: {dataset.rejected['count']} of "
-                f"{dataset.source['listed']} images were rejected; add images or set validation_fraction"
+                f"no usable {split} image in {dataset.source['uri']!r}: {rejected} of {listed} images were rejected"
+                f"{_most_frequent(reasons)}; {advice}"
             )
+
+
+def _most_frequent(reasons: Iterable[str]) -> str:
+    most = Counter(reasons).most_common(1)
+    return f", {most[0][1]} of them because {most[0][0]!r}" if most else ""
 
 
 def _remove_copied(plan: Plan) -> None:

@@ -4,8 +4,8 @@ A window is a folder `windows/<id>/` beside the versions, with a `dataset.json`,
 shards are named from there on, `../../<version>/train-00003-of-00010.tfrecord`, so that whatever joins folder and name
 finds them. The id is a hash of the versions: the same ones are the same window, which is written once.
 
-Each version has passed the data gate by itself. Here it looks at all of them together: an image may be in training in
-one and in validation in another, and is found by its content hash.
+Each version has passed the data gate by itself. Here the gate checks all versions together: an image may be in training
+in one version and in validation in another. Content hashes find such images.
 """
 
 import hashlib
@@ -50,7 +50,7 @@ from pipeline.workspace import hashes_folder, name_folder
 LISTS = (REJECTED, DUPLICATES)
 ID_LENGTH = 16
 _CHECKED = 2
-"""Part of the id: windows of before were not looked at for leaks, and are left behind."""
+"""Part of the id, so that windows of earlier releases, which were not checked for leaks, are not used again."""
 _log = logging.getLogger(__name__)
 
 
@@ -66,8 +66,8 @@ def dataset_of(settings: Settings, partitions: Mapping[str, str], ask: Ask | Non
     """The folder of the data set that some partitions are together: that of a version, or of a window of several.
 
     `partitions` are versions by partition. Raises DatasetError where there is none, a version is gone or incomplete,
-    or two of them cannot be one data set; GateError if too many images of a window are on both sides of the split for
-    `settings`. `ask` asks a person where they say so.
+    or two of them cannot be one data set; GateError if a window has more leaks than `settings` allow. `ask` asks a
+    person if `settings` say so.
     """
     folder = name_folder(settings)
     if not partitions:
@@ -130,14 +130,18 @@ def _difference(one: Dataset, other: Dataset) -> str:
 
 
 def _decisive(dataset: Dataset) -> list[tuple[str, Any]]:
-    """What has to be the same, or one reader cannot read both.
+    """Return the values that must be equal in two versions of a window.
 
-    And what decided the sides: equal images on both sides are found by their content, but not different images of one
-    group (a person, a scene), which only the same seed and share keep on one side in all dates.
+    With other record formats or labels, one reader could not read both versions. With another seed or share of the
+    split, different images of one group (a person, a scene) could be on both sides. Content hashes find only equal
+    images.
     """
     settings = dataset.settings
     sides = [
-        ("split_seed", settings.get("split_seed", settings.get("seed"))),  # `seed` was both until there were two
+        (
+            "split_seed",
+            settings.get("split_seed", settings.get("seed")),
+        ),  # In earlier releases, `seed` was also the seed of the split.
         ("validation_fraction", settings.get("validation_fraction")),
     ]
     labels = [(f"label {number}", label) for number, label in enumerate(dataset.labels)]
@@ -167,7 +171,7 @@ def _write(
     lists = {name: b"".join((folder / each.version / name).read_bytes() for each in versions) for name in LISTS}
     dataset = replace(_joined(versions, lists, str(folder), partitions), quality=quality)
     if isinstance(window, Path):
-        window.mkdir(parents=True, exist_ok=True)  # from here the card finds the shards
+        window.mkdir(parents=True, exist_ok=True)  # The card reads shards relative to this folder.
     write_card(window, dataset, *(from_lines(lists[name]) for name in LISTS))
     save(window, dataset, lists)
     storage.sweep(window)
@@ -177,7 +181,7 @@ def _write(
 
 
 def _facts(folder: Place, versions: Sequence[Dataset], partitions: Mapping[str, str], settings: Settings) -> Quality:
-    """What the data gate decides on, of all versions together."""
+    """Return the facts about all versions together on which the data gate decides."""
     parts = [(number, split) for number, each in enumerate(versions) for split in each.splits]
     counts = [versions[number].splits[split].examples for number, split in parts]
     ends = np.cumsum(counts)
@@ -198,7 +202,7 @@ def _facts(folder: Place, versions: Sequence[Dataset], partitions: Mapping[str, 
 
 
 def _hashes(folder: Place, versions: Sequence[Dataset], settings: Settings) -> NDArray[np.uint64]:
-    """The content hashes of all examples, in the order of the versions, as two numbers each."""
+    """Return the content hashes of all examples, in the order of the versions, each as two numbers."""
     total = sum(split.examples for each in versions for split in each.splits.values())
     hashes = np.empty((total, 2), "<u8")
     start = 0
@@ -232,7 +236,7 @@ def _joined(
             "fingerprint": fingerprint,
         },
         quality={},
-        # Each version says of itself what decided its bytes.
+        # Each version has its own settings and software, which decided its bytes.
         settings={},
         software={},
         window=dict(partitions),

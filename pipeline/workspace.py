@@ -1,19 +1,24 @@
 """Where things lie in the workspace. Nothing else knows the folders."""
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+from pipeline import storage
+from pipeline.allowed import require_allowed
 from pipeline.config import Settings
-from pipeline.errors import SourceError
+from pipeline.errors import SettingsError, SourceError
 from pipeline.find_source import root_of
 from pipeline.raw import Origin
 from pipeline.storage import Place, lies_in, place_of
 
+_SHOWN = 10  # dataset names in an error message
+
 
 def snapshots_folder(settings: Settings) -> Place:
     """Snapshots of a data set's sources."""
-    return place_of(settings.workspace) / "work" / settings.dataset_name / "snapshots"
+    return _work_of_name(settings) / "snapshots"
 
 
 def origin_of(settings: Settings) -> Origin:
@@ -30,17 +35,64 @@ def origin_of(settings: Settings) -> Origin:
 def work_folder(settings: Settings, version: str) -> Place:
     """Plans and the results of shards of one version, from one source and for one place to publish it in."""
     place = place_hash(f"{settings.source_uri}\0{settings.datasets_folder}")
-    return place_of(settings.workspace) / "work" / settings.dataset_name / f"{version}-{place}"
+    return _work_of_name(settings) / f"{version}-{place}"
 
 
 def hashes_folder(settings: Settings, version: str) -> Place:
-    """Content hashes of a version of an earlier release, which has none of its own."""
-    return place_of(settings.workspace) / "work" / settings.dataset_name / "hashes" / version
+    """Return the folder for content hashes of a version of an earlier release, which has no file of them."""
+    return _work_of_name(settings) / "hashes" / version
+
+
+def _work_of_name(settings: Settings) -> Place:
+    return place_of(settings.workspace) / "work" / _name(settings)
+
+
+def named(settings: Settings) -> Settings:
+    """Return settings with a dataset name. If the settings have none, the name is that of the only published dataset.
+
+    Raises SettingsError if no dataset or several datasets are published.
+    """
+    if settings.dataset_name:
+        return settings
+    require_allowed(settings)
+    folder = settings.datasets_folder
+    names = _published_names(folder)
+    if len(names) != 1:
+        raise SettingsError(
+            f"dataset_name is empty, and {folder} holds {_few(names)}: choose a dataset with --set dataset_name=NAME"
+        )
+    return settings.model_copy(update={"dataset_name": names[0]})
+
+
+def require_name(settings: Settings) -> None:
+    """Refuse a dataset name that was never built: it is most likely mistyped. Raises SettingsError."""
+    if not name_folder(settings).is_dir():
+        folder = settings.datasets_folder
+        raise SettingsError(
+            f"{folder} holds no dataset {settings.dataset_name!r}, but {_few(_published_names(folder))}: set "
+            "dataset_name to one of them"
+        )
+
+
+def _published_names(folder: Place) -> list[str]:
+    """Names that have a partition. Of other names, no version was ever committed."""
+    found = storage.folders(folder) if folder.is_dir() else ()
+    return sorted(each.name for each in found if (each / "partitions").is_dir())
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (" ..." if len(names) > _SHOWN else "") or "no dataset"
 
 
 def name_folder(settings: Settings) -> Place:
     """Where all versions of a data set are published, and its label map."""
-    return settings.datasets_folder / settings.dataset_name
+    return settings.datasets_folder / _name(settings)
+
+
+def _name(settings: Settings) -> str:
+    if not settings.dataset_name:
+        raise SettingsError("dataset_name is empty: set dataset_name or source_uri")
+    return settings.dataset_name
 
 
 def dataset_folder(settings: Settings, version: str) -> Place:

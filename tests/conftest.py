@@ -50,7 +50,8 @@ def hash_of(name: str) -> int:
 def settings(make_images: MakeImages, tmp_path: Path) -> Settings:
     """Settings of a source of 24 images in three classes, and an empty workspace."""
     source = make_images({"cats": 8, "dogs": 8, "eels": 8})
-    return settings_from({"source_uri": str(source), "workspace": str(tmp_path / "workspace")}).dated()
+    places = {"source_uri": str(source), "workspace": str(tmp_path / "workspace")}
+    return settings_from({**places, "dataset_name": "images"}).dated()
 
 
 @pytest.fixture

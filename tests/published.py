@@ -98,7 +98,8 @@ def make_list(folder: Path, images: Sequence[SourceImage]) -> Path:
 
 def publish(source: Path, workspace: Path | str, **values: object) -> Place:
     """Build a data set as `pipeline.build` does, in this process: a pool would take a second to start."""
-    settings = settings_from({"source_uri": str(source), "workspace": str(workspace), **values}).dated()
+    places = {"source_uri": str(source), "workspace": str(workspace)}
+    settings = settings_from({**places, "dataset_name": "images", **values}).dated()
     plan_path = make_plan(settings, take_snapshot(settings))
     plan = load_plan(plan_path)
     for path in map(place_of, plan.ranges):

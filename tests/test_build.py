@@ -22,7 +22,10 @@ from pipeline.dataset import checksum, load, require_shards
 from pipeline.errors import ConflictError, DatasetError, SettingsError, SourceError
 from pipeline.extract import take_snapshot
 from pipeline.plan_files import load_plan, make_plan
+from pipeline.results import hashes_path
 from pipeline.shard import write_range
+from pipeline.storage import place_of
+from pipeline.storage.local import this_host
 from pipeline.upload import commit, copy_range
 from pipeline.verify import verify
 from tests.conftest import MakeImages, jpeg
@@ -51,6 +54,13 @@ def file_names(folder: Path, split: str) -> set[bytes]:
 
 def temporary_files(settings: Settings) -> list[Path]:
     return list(Path(settings.workspace).rglob("*.tmp"))
+
+
+def build_command(settings: Settings) -> list[str]:
+    """The command that builds what `build(settings)` builds."""
+    places = ("source_uri", "workspace", "dataset_name")
+    values = [word for name in places for word in ("--set", f"{name}={getattr(settings, name)}")]
+    return [sys.executable, "-m", "pipeline", "build", *values]
 
 
 def planned(settings: Settings) -> list[Path]:
@@ -190,8 +200,7 @@ def test_publishing_elsewhere_copies_and_leaves_no_second_copy(settings: Setting
 def test_killed_at_any_moment_it_converges_to_the_same_bytes(settings: Settings, tmp_path: Path):
     """SIGKILL, again and again, each time a little later, until a run comes through."""
     expected = Path(build(changed(settings, workspace=str(tmp_path / "unbroken")))["dataset"])
-    command = [sys.executable, "-m", "pipeline", "build", "--set", f"source_uri={settings.source_uri}"]
-    command += ["--set", f"workspace={settings.workspace}"]
+    command = build_command(settings)
     killed, delay = 0, 0.1
     while (code := _run_for(command, delay)) == -signal.SIGKILL:
         killed, delay = killed + 1, delay * 1.15 + 0.02
@@ -209,6 +218,17 @@ def _run_for(command: list[str], seconds: float) -> int:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         return process.wait()
+
+
+@pytest.mark.parametrize("folder", ["labels", "partitions"])
+def test_a_temporary_file_of_a_killed_build_is_removed(settings: Settings, folder: str):
+    dead = subprocess.Popen([sys.executable, "-c", ""])
+    dead.wait()
+    name_folder = Path(build(settings)["dataset"]).parent
+    left = name_folder / folder / f".00002.json.{this_host()}.{dead.pid}.0123abcd.tmp"
+    left.write_bytes(b"{")
+    build(settings)
+    assert temporary_files(settings) == []
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"name": 1}'])
@@ -250,8 +270,7 @@ def test_two_runs_at_once_make_one_data_set(settings: Settings, tmp_path: Path, 
 def test_a_killed_build_leaves_no_process_behind(settings: Settings):
     for number in range(2000):  # enough work for a while
         (Path(settings.source_uri) / "cats" / f"more{number}.jpg").write_bytes(jpeg(number, (400, 300)))
-    command = [sys.executable, "-m", "pipeline", "build", "--set", f"source_uri={settings.source_uri}"]
-    command += ["--set", f"workspace={settings.workspace}"]
+    command = build_command(settings)
     parent = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     workers: list[psutil.Process] = []
     while not workers and parent.poll() is None:
@@ -330,15 +349,48 @@ def _plan_of(ranges: list[Path]) -> Path:
     return ranges[0].parent.parent / "plan.json"
 
 
-def test_a_shard_that_was_changed_before_the_commit_is_refused(settings: Settings):
+def torn(path: Path) -> bytes:
+    """Make of a file what a power loss may leave, a name and a size without the content; return what it was."""
+    content = path.read_bytes()
+    path.write_bytes(bytes(len(content)))
+    return content
+
+
+@pytest.mark.parametrize("publish_uri", ["", "published"])
+def test_a_shard_that_a_power_loss_tore_is_written_again(
+    settings: Settings, publish_uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    settings = changed(settings, publish_uri=publish_uri and str(tmp_path / publish_uri))
     plan_path = write_shards(settings, take_snapshot(settings))
-    shard = Path(load_plan(plan_path).dataset) / "train-00001-of-00010.tfrecord"
-    damaged = bytearray(shard.read_bytes())
-    damaged[20] ^= 1
-    shard.write_bytes(damaged)
-    with pytest.raises(ConflictError, match=shard.name):
+    plan = load_plan(plan_path)
+    damaged = [Path(plan.written) / f"train-0000{number}-of-00010.tfrecord" for number in (1, 3)]
+    contents = [torn(path) for path in damaged]
+    publish(plan_path, settings)
+    assert [(Path(plan.dataset) / path.name).read_bytes() for path in damaged] == contents
+    assert verify(Path(plan.dataset))["ok"]
+    assert caplog.text.count("the shard is written again") == 2
+
+
+def test_a_published_shard_that_is_not_ours_is_left_untouched(settings: Settings, tmp_path: Path):
+    settings = changed(settings, publish_uri=str(tmp_path / "published"))
+    plan_path = write_shards(settings, take_snapshot(settings))
+    foreign = Path(load_plan(plan_path).dataset) / "train-00001-of-00010.tfrecord"
+    foreign.parent.mkdir(parents=True)
+    foreign.write_bytes(b"mine")
+    with pytest.raises(ConflictError, match=rf"{foreign.name} has CRC32C .*left untouched"):
         publish(plan_path, settings)
-    assert not shard.with_name("dataset.json").exists()
+    assert foreign.read_bytes() == b"mine"
+    assert not foreign.with_name("dataset.json").exists()
+
+
+def test_content_hashes_that_a_power_loss_tore_are_written_again(settings: Settings):
+    plan_path = write_shards(settings, take_snapshot(settings))
+    path = hashes_path(place_of(load_plan(plan_path).ranges[0]), "train-00001-of-00010.tfrecord")
+    content = torn(path)
+    with pytest.raises(DatasetError, match=rf"{path.name} is damaged: run the shard stage again"):
+        publish(plan_path, settings)
+    build(settings)
+    assert path.read_bytes() == content
 
 
 def test_no_commit_before_all_shards_are_written(settings: Settings):
@@ -527,8 +579,10 @@ def test_a_source_without_classes_is_refused(make_images: MakeImages, tmp_path: 
 def test_a_source_of_broken_images_makes_no_data_set(make_images: MakeImages, tmp_path: Path):
     source = make_images({"a": 3, "b": 3})
     for path in source.rglob("*.jpg"):
-        path.write_bytes(b"broken" + str(path).encode())
-    with pytest.raises(SourceError, match=r"no usable train image .* 6 of 6 images were rejected"):
+        path.write_bytes(b"broken  " + str(path).encode())
+    with pytest.raises(
+        SourceError, match=r"no usable train image .* 6 of 6 images were rejected, 6 of them because .not an image"
+    ):
         build(settings_from({"source_uri": str(source), "workspace": str(tmp_path / "w")}))
     assert not list((tmp_path / "w").rglob("dataset.json"))
 

@@ -95,7 +95,10 @@ def test_hashes_of_finished_shards_outlive_a_kill(make_images: MakeImages, tmp_p
     assert (folder / "content_hashes.bin").read_bytes() == of_records(folder)
 
 
-def test_a_shard_without_its_hashes_is_not_finished(make_images: MakeImages, tmp_path: Path):
+@pytest.mark.parametrize("kept_bytes", [None, 0, 8])
+def test_a_shard_without_all_its_hashes_is_not_finished(
+    make_images: MakeImages, tmp_path: Path, kept_bytes: int | None
+):
     settings = settings_from({"source_uri": str(make_images({"a": 8, "b": 8})), "workspace": str(tmp_path / "w")})
     plan_path = make_plan(settings, take_snapshot(settings))
     ranges = list(map(place_of, load_plan(plan_path).ranges))
@@ -104,7 +107,9 @@ def test_a_shard_without_its_hashes_is_not_finished(make_images: MakeImages, tmp
     lost = hashes_path(ranges[0], "train-00000-of-00010.tfrecord")
     hashes = lost.read_bytes()
     lost.unlink()
-    with pytest.raises(DatasetError, match=r"train-00000-of-00010\.tfrecord\.hashes is missing: run the shard stage"):
+    if kept_bytes is not None:
+        lost.write_bytes(hashes[:kept_bytes])
+    with pytest.raises(DatasetError, match=r"train-00000-of-00010\.tfrecord was not written: run the shard stage"):
         commit(plan_path, settings)
     write_range(ranges[0], lambda *_: None)
     assert lost.read_bytes() == hashes

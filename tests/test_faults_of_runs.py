@@ -139,7 +139,7 @@ def test_after_an_outage_only_what_is_missing_is_written(
     with pytest.raises(StorageError, match=r"gs://bucket/work/.*train-00002-of-00004\.tfrecord.* run again"):
         staged(settings_of())
     assert outage.fired > 2
-    plan_path = next(iter((place_of(WORKSPACE) / "work" / "images").glob("*/plan.json")))
+    plan_path = next(iter((place_of(WORKSPACE) / "work" / settings_of().dataset_name).glob("*/plan.json")))
     with pytest.raises(DatasetError, match=r"train-00002-of-00004\.tfrecord was not written"):
         commit(plan_path, settings_of())
     assert commits(gcs) == []
@@ -210,7 +210,9 @@ def test_two_runs_at_once_make_one_data_set(gcs: FakeGcs, expected: dict[str, by
     assert [run.returncode for run in runs] == [0, 0]
     assert results[0]["dataset"] == results[1]["dataset"]
     assert content(place_of(results[0]["dataset"])) == expected
-    others = [name for name in below(gcs, "work/datasets/images/") if "/labels/" not in f"/{name}"]
+    others = [
+        name for name in below(gcs, f"work/datasets/{settings_of().dataset_name}/") if "/labels/" not in f"/{name}"
+    ]
     assert len(others) == len(expected) + 1  # and what the partition points to
     assert gcs.requests["insert"] > len(below(gcs, "work/"))  # of both
 
@@ -313,6 +315,7 @@ def test_a_full_disk_is_named_and_leaves_no_partial_copy(gcs: FakeGcs, expected:
         command(str(tmp_path / "work")),
         stderr=subprocess.PIPE,
         text=True,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},  # Python would keep a compiled module that is cut off.
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (smallest - 1, smallest - 1)),
     )
     assert run.returncode == 1

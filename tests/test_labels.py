@@ -1,4 +1,5 @@
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -104,6 +105,22 @@ def test_other_files_beside_the_map_are_left_alone(tmp_path: Path):
     assert label_map(tmp_path, ["ant"]) == ["cat", "dog", "ant"]
 
 
+def test_a_folder_of_states_that_may_not_be_read_is_not_taken_for_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Root may read every folder, so that the calls have to fail by themselves."""
+    label_map(tmp_path, ["cat", "dog"])
+
+    def refused(path: str) -> None:
+        raise PermissionError(13, "Permission denied", path)
+
+    with monkeypatch.context() as without_rights:
+        for name in ("listdir", "scandir"):
+            without_rights.setattr(os, name, refused)
+        with pytest.raises(PermissionError):
+            proposed_labels(tmp_path, ["ant"])
+
+
 def test_names_with_newlines_and_not_utf_8_survive(tmp_path: Path):
     labels = ["new\nline", "caf\udce9", "花"]
     assert label_map(tmp_path, labels) == label_map(tmp_path, labels) == labels
@@ -138,7 +155,8 @@ def test_a_file_that_does_not_do_is_refused(tmp_path: Path, content: str | None,
 @pytest.fixture
 def failed(make_images: MakeImages, tmp_path: Path) -> Settings:
     """Settings of a name with a build that was planned and never committed: its classes are `notes` and `src`."""
-    settings = settings_from({"source_uri": str(make_images({"notes": 6, "src": 6})), "workspace": str(tmp_path / "w")})
+    places = {"source_uri": str(make_images({"notes": 6, "src": 6})), "workspace": str(tmp_path / "w")}
+    settings = settings_from({**places, "dataset_name": "images"})
     make_plan(settings, take_snapshot(settings))
     shutil.rmtree(settings.source_uri)
     return settings
@@ -251,7 +269,7 @@ def test_a_commit_that_was_suspended_until_its_claim_expired_says_so(
 
 
 def test_a_claim_between_the_look_and_the_write_of_a_release_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    settings = settings_from({"workspace": str(tmp_path)})
+    settings = settings_from({"workspace": str(tmp_path), "dataset_name": "images"})
     folder = name_folder(settings)
     label_map(folder, ["cat", "dog"])
     write, claims = label_maps._write_next, iter([("1" * 16,)])
@@ -310,8 +328,8 @@ def test_the_command_lists_all_labels_with_who_holds_them_and_releases(
         ],
         "released": ["tulip"],
     }
-    assert main(["labels", "--json", *place, "--set", "dataset_name=none"]) == 0
-    assert json.loads(capsys.readouterr().out)["labels"] == []
+    assert main(["labels", "--json", *place, "--set", "dataset_name=flower"]) == 1
+    assert "holds no dataset 'flower', but images: set dataset_name" in capsys.readouterr().err
 
 
 def test_a_damaged_data_set_stops_a_release(failed: Settings, make_images: MakeImages):
@@ -325,9 +343,9 @@ def test_labels_of_the_map_without_an_image_are_named_once(
     failed: Settings, make_images: MakeImages, caplog: pytest.LogCaptureFixture
 ):
     flowers(failed, make_images, "daisy", "rose")
-    told = [each.getMessage() for each in caplog.records if "of the label map without an image" in each.getMessage()]
+    told = [each.getMessage() for each in caplog.records if "in the label map without an image" in each.getMessage()]
     assert len(told) == 1
-    assert "2 classes of the label map without an image in this version: 'notes', 'src'; if" in told[0]
+    assert "2 classes in the label map without an image in this version: 'notes', 'src'; if" in told[0]
     assert "`python -m pipeline labels --release`" in told[0]
     shutil.rmtree(Path(failed.source_uri) / "rose")
     second = load(Path(flowers(failed, make_images, "ants")["dataset"])).quality

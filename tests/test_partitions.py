@@ -15,7 +15,7 @@ from pipeline.__main__ import main
 from pipeline.config import Settings, settings_from
 from pipeline.errors import DatasetError, GateError
 from pipeline.extract import take_snapshot
-from pipeline.partitions import Partition, newest_partitions, save_partition
+from pipeline.partitions import Partition, last_listed, newest_partitions, save_listed, save_partition
 from pipeline.plan_files import load_plan, make_plan
 from pipeline.shard import write_range
 from pipeline.storage import Place
@@ -109,7 +109,7 @@ def pointer(settings: Settings, name: str) -> Place:
     "name", ["2026-01-03 (copy).json", "2026-01-03.json.bak", ".2026-01-03.json.h.1.0.tmp", "x.json"]
 )
 def test_what_others_put_there_is_no_partition(tmp_path: Path, name: str):
-    settings = settings_from({"workspace": str(tmp_path)})
+    settings = settings_from({"workspace": str(tmp_path), "dataset_name": "images"})
     save(settings, "2026-01-02", A, 1)
     (tmp_path / "datasets" / "images" / "partitions" / name).write_bytes(b"{}")
     assert newest_partitions(settings, 1) == {"2026-01-02": A}
@@ -117,7 +117,7 @@ def test_what_others_put_there_is_no_partition(tmp_path: Path, name: str):
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"1", b"\xff"])
 def test_a_damaged_one_is_named(tmp_path: Path, content: bytes):
-    settings = settings_from({"workspace": str(tmp_path)})
+    settings = settings_from({"workspace": str(tmp_path), "dataset_name": "images"})
     save(settings, "2026-01-02", A, 1)
     (tmp_path / "datasets" / "images" / "partitions" / "2026-01-02.json").write_bytes(content)
     told = r"partitions/2026-01-02\.json names no version .*build its partition again"
@@ -168,7 +168,7 @@ def test_a_commit_of_an_old_run_does_not_take_its_date_back(
 
 def test_a_plan_of_an_earlier_release_counts_as_its_snapshot_does(make_images: MakeImages, tmp_path: Path):
     source = make_images({"a": 4, "b": 4})
-    settings = settings_from({"source_uri": str(source), "workspace": str(tmp_path / "w")})
+    settings = settings_from({"source_uri": str(source), "workspace": str(tmp_path / "w"), "dataset_name": "images"})
     first = publish(source, tmp_path / "w").name
     old_plan = make_plan(settings, take_snapshot(settings))
     shutil.rmtree(old_plan.parent / "listed")
@@ -179,10 +179,16 @@ def test_a_plan_of_an_earlier_release_counts_as_its_snapshot_does(make_images: M
     assert newest_partitions(settings, 1) == {"latest": first}
 
 
+def test_of_two_runs_that_find_a_version_at_once_the_newer_listing_counts(settings: Settings):
+    for listed_ns in (1, 5, 3):
+        save_listed(settings, A, listed_ns)
+    assert last_listed(settings, A) == 5
+
+
 def test_a_listing_of_another_date_with_the_same_images_moves_nothing(make_images: MakeImages, tmp_path: Path):
     source, settings = (
         make_images({"2026-01-01/cats": 4, "2026-01-01/dogs": 4}),
-        settings_from({"workspace": str(tmp_path)}),
+        settings_from({"workspace": str(tmp_path), "dataset_name": "images"}),
     )
     shutil.copytree(source / "2026-01-01", source / "2026-01-02")
     told = {"source_uri": str(source / "{date}"), "data_date": "2026-01-01"}
@@ -219,7 +225,10 @@ def test_a_run_that_finds_its_version_complete_writes_nothing_and_counts_as_a_ne
 def test_a_person_moves_a_partition_by_a_command(
     make_images: MakeImages, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    source, settings = make_images({"a": 4, "b": 4}), settings_from({"workspace": str(tmp_path / "w")})
+    source, settings = (
+        make_images({"a": 4, "b": 4}),
+        settings_from({"workspace": str(tmp_path / "w"), "dataset_name": "images"}),
+    )
     first = publish(source, tmp_path / "w").name
     (source / "a" / "new.jpg").write_bytes(jpeg(1))
     second = publish(source, tmp_path / "w").name
@@ -233,9 +242,9 @@ def test_a_person_moves_a_partition_by_a_command(
     assert publish(source, tmp_path / "w").name == second  # a new listing
     assert newest_partitions(settings, 1) == {"latest": second}
     for partition, version, told in (
-        ("latest", "f" * 16, "version 'ffffffffffffffff' holds no dataset"),
-        ("latest", "../images", "version '../images' holds no dataset"),
-        ("2026-01-32", first, "got '2026-01-32'"),
+        ("latest", "f" * 16, "version 'ffffffffffffffff' is not a committed dataset"),
+        ("latest", "../images", "version '../images' is not a committed dataset"),
+        ("2026-01-31", first, "has no partition '2026-01-31', but latest: name one of them"),
     ):
         assert main(["partition", partition, version, *place]) == 1
         assert told in capsys.readouterr().err
@@ -245,7 +254,7 @@ def test_a_person_moves_a_partition_by_a_command(
 def test_what_the_gate_stops_is_no_partition(make_images: MakeImages, tmp_path: Path):
     source = make_images({"cats": 6, "dogs": 6})
     (source / "cats" / "broken.jpg").write_bytes(b"no image")
-    settings = settings_from({"workspace": str(tmp_path / "w")})
+    settings = settings_from({"workspace": str(tmp_path / "w"), "dataset_name": "images"})
     for gate, partitions in (("fail", 0), ("continue", 1), ("fail", 0)):
         with pytest.raises(GateError) if gate == "fail" else nullcontext():
             publish(source, tmp_path / "w", max_rejected_fraction=0.0, on_rejected=gate)

@@ -1,18 +1,24 @@
 """Planning as a whole: what it holds in memory, and that a task reads its own range alone."""
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from pipeline import plan_files
 from pipeline.config import Settings, settings_from
+from pipeline.errors import SettingsError
 from pipeline.extract import take_snapshot
+from pipeline.labels import proposed_labels
 from pipeline.plan_files import Plan, load_plan, make_plan
-from pipeline.ranges import load_range
+from pipeline.ranges import WRITER_VERSION, load_range
+from pipeline.shard import write_range
 from pipeline.snapshot import COLUMNS, columns_path, load_snapshot, save_snapshot
-from pipeline.storage import place_of
+from pipeline.storage import Place, place_of
 
 IMAGES = 200_000
 PLAN = f"""
@@ -79,6 +85,37 @@ def test_neither_the_order_of_labels_in_a_snapshot_nor_the_number_of_plan_files_
         # Another name has no label ids yet.
         other = changed(settings, dataset_name=f"other{shards_per_task}", shards_per_task=shards_per_task)
         assert_alike(first, load_plan(make_plan(other, taken)))
+
+
+def test_a_plan_of_another_release_is_not_written(settings: Settings):
+    """Its version promises other bytes than this release writes."""
+    path = Path(load_plan(make_plan(settings, take_snapshot(settings))).ranges[0])
+    header, _, rows = path.read_bytes().partition(b"\n")
+    for writer in ({"writer": WRITER_VERSION - 1}, {}):
+        content = {name: value for name, value in json.loads(header).items() if name != "writer"}
+        path.write_bytes(json.dumps(content | writer).encode() + b"\n" + rows)
+        with pytest.raises(SettingsError, match=r"planned by another release .*clear `shard\.plan`"):
+            write_range(path, lambda *_: None)
+
+
+def test_a_person_is_asked_once_even_if_another_run_adds_labels_in_between(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+):
+    contradictory = changed(settings, on_imbalance="ask", max_imbalance=1.0)
+    (Path(settings.source_uri) / "cats" / "000.jpg").unlink()
+    reserve, others = plan_files.reserve_labels, iter([["ant"], ["bee"]])
+
+    def reserve_late(folder: Place, labels: list[str], build: str) -> bool:
+        for names in others:
+            assert reserve(folder, proposed_labels(folder, names), "of another run")
+            break
+        return reserve(folder, labels, build)
+
+    asked: list[str] = []
+    monkeypatch.setattr(plan_files, "reserve_labels", reserve_late)
+    made = load_plan(make_plan(contradictory, take_snapshot(settings), lambda sentence: not asked.append(sentence)))
+    assert made.labels == ["ant", "bee", "cats", "dogs", "eels"]
+    assert len(asked) == 1
 
 
 def assert_alike(one: Plan, other: Plan) -> None:

@@ -66,7 +66,9 @@ def settings(request: pytest.FixtureRequest, on_disk: Path, tmp_path: Path) -> S
         shutil.copytree(on_disk / "datasets", tmp_path / "w" / "datasets")
     else:
         request.getfixturevalue("gcs").put_folder("bucket", "w/datasets/", on_disk / "datasets")
-    return settings_from({"workspace": place, "local_folder": str(tmp_path / "local"), "window": 3})
+    return settings_from(
+        {"workspace": place, "dataset_name": "images", "local_folder": str(tmp_path / "local"), "window": 3}
+    )
 
 
 def changed(settings: Settings, **values: Any) -> Settings:
@@ -144,7 +146,7 @@ def test_the_same_versions_are_the_same_window_and_nothing_is_written(settings: 
 
 def test_a_window_that_stands_is_looked_at_and_no_more(gcs: FakeGcs, on_disk: Path):
     gcs.put_folder("bucket", "w/datasets/", on_disk / "datasets")
-    settings = settings_from({"workspace": "gs://bucket/w", "window": 3})
+    settings = settings_from({"workspace": "gs://bucket/w", "dataset_name": "images", "window": 3})
     newest_dataset(settings)
     before = Counter(gcs.requests)
     newest_dataset(settings)
@@ -292,7 +294,7 @@ def built(workspace: str, source: Path, kind: str) -> Settings:
         keep_two_of_training(first, source / "2026-01-02")
     grouped = {"group_pattern": r"^(\d+)_"} if kind == "groups" else {}
     publish(source / "{date}", workspace, data_date="2026-01-02", num_shards=2, **grouped)
-    return settings_from({"workspace": workspace, "window": 2})
+    return settings_from({"workspace": workspace, "dataset_name": "images", "window": 2})
 
 
 def content(settings: Settings) -> list[tuple[str, bool, bytes]]:
@@ -394,7 +396,11 @@ def test_a_window_of_before_is_made_again(tmp_path: Path):
 
 
 def test_the_command_line_makes_one_and_verifies_it(settings: Settings, capsys: pytest.CaptureFixture[str]):
-    options = [option for name in ("workspace", "window") for option in ("--set", f"{name}={getattr(settings, name)}")]
+    options = [
+        option
+        for name in ("workspace", "dataset_name", "window")
+        for option in ("--set", f"{name}={getattr(settings, name)}")
+    ]
     assert main(["window", *options, "--json"]) == 0
     made = json.loads(capsys.readouterr().out)
     assert made == {"dataset": str(newest_dataset(settings)), "partitions": load(newest_dataset(settings)).window}

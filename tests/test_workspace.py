@@ -34,8 +34,9 @@ def test_a_folder_name_is_one_visible_folder(run_id: str):
 
 
 def test_shards_are_written_in_place_where_the_published_place_lies_in_the_workspace(tmp_path: Path):
-    inside = settings_from({"workspace": str(tmp_path)})
-    outside = settings_from({"workspace": str(tmp_path / "work"), "publish_uri": str(tmp_path / "published")})
+    elsewhere = {"workspace": str(tmp_path / "work"), "publish_uri": str(tmp_path / "published")}
+    inside = settings_from({"workspace": str(tmp_path), "dataset_name": "images"})
+    outside = settings_from({**elsewhere, "dataset_name": "images"})
     assert workspace.shards_folder(inside, "1") == workspace.dataset_folder(inside, "1")
     assert workspace.shards_folder(outside, "1").is_relative_to(tmp_path / "work")
     assert workspace.dataset_folder(outside, "1") == tmp_path / "published" / "images" / "1"
@@ -43,5 +44,6 @@ def test_shards_are_written_in_place_where_the_published_place_lies_in_the_works
 
 def test_two_published_places_share_no_plans(tmp_path: Path):
     places = [{"publish_uri": str(tmp_path / name)} for name in "ab"]
-    folders = {workspace.work_folder(settings_from({"workspace": str(tmp_path), **place}), "1") for place in places}
+    known = {"workspace": str(tmp_path), "dataset_name": "images"}
+    folders = {workspace.work_folder(settings_from({**known, **place}), "1") for place in places}
     assert len(folders) == 2

@@ -156,7 +156,7 @@ def _shard_sizes(shards: Iterable[Mapping[str, Any]]) -> str:
 
 
 def dates(dataset: Mapping[str, Any]) -> Table | None:
-    """The dates of a window, each with its version and the examples of that; None if it is no window."""
+    """Return the dates of a window, each with its version and the examples of that version; None if it is no window."""
     if not dataset.get("window"):
         return None
     examples: Counter[tuple[str, str]] = Counter()
@@ -290,19 +290,19 @@ def rejected_rows(rejected: Sequence[Mapping[str, str]]) -> Table:
 
 
 def skipped_rows(skipped: Sequence[Mapping[str, str]]) -> Table:
-    """The first files that were skipped, with the reason."""
+    """Return the first skipped files, each with the reason."""
     rows = [(row["path"], row["reason"]) for row in skipped[:MOST_ROWS]]
     return Table(("file", "reason"), rows, _more(len(skipped), "skipped.jsonl lists them"))
 
 
 def skipped_suffixes(quality: Mapping[str, Any]) -> Bars | None:
-    """Files that are no images by their names, by suffix; None if there are none."""
+    """Return the number of files that were skipped because of their suffix, by suffix; None if there are none."""
     suffixes = (quality.get("skipped_by_name") or {}).get("suffixes")
     return _bars(("suffix", "files"), list(suffixes), [list(suffixes.values())]) if suffixes else None
 
 
 def duplicate_tables(duplicates: Sequence[Mapping[str, Any]]) -> list[tuple[str, Table]]:
-    """(caption, the first groups by name) of images whose labels contradict, of equal ones, and of similar ones."""
+    """Return (caption, first groups) for equal images with different labels, for equal and for similar images."""
     equal, alike = ([row["images"] for row in duplicates if row["kind"] == kind] for kind in ("equal", "alike"))
     tables = (
         ("Equal images with different labels", [group for group in equal if _differ_in_labels(group)], "equal to it"),
@@ -313,7 +313,7 @@ def duplicate_tables(duplicates: Sequence[Mapping[str, Any]]) -> list[tuple[str,
 
 
 def _differ_in_labels(group: Sequence[Mapping[str, Any]]) -> bool:
-    # Datasets from before list no labels here.
+    # Datasets of earlier releases list no labels here.
     return len({frozenset(image.get("labels") or ()) for image in group}) > 1
 
 
@@ -323,7 +323,7 @@ def _group_table(groups: Sequence[Sequence[Mapping[str, str]]], words: str) -> T
 
 
 def _named(image: Mapping[str, Any]) -> str:
-    """The path of an image, with its labels if they are known."""
+    """Return the path of an image, with its labels if they are known."""
     labels = image.get("labels")
     return f"{image['path']} ({', '.join(labels)})" if labels else image["path"]
 

@@ -85,6 +85,17 @@ def test_a_file_of_settings_gives_the_forms_defaults(tmp_path: Path):
     assert next(iter(params)) == "epochs"
 
 
+@pytest.mark.parametrize(("lines", "name"), [([], ""), (['dataset_name = "cars"'], "cars")])
+def test_the_form_leaves_the_dataset_name_to_the_source_that_is_entered(
+    lines: list[str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "settings.toml").write_text("\n".join(['source_uri = "/data/flowers"', *lines]))
+    monkeypatch.setenv("TENFOLD_SETTINGS", str(tmp_path / "settings.toml"))
+    from dags.defaults import form_defaults
+
+    assert form_defaults().dataset_name == name
+
+
 @pytest.mark.parametrize("dag_id", DATED)
 def test_tasks_share_the_words_of_the_form_and_not_its_values(dags: dict[str, Any], dag_id: str):
     of_dag, of_task = (each.params.get_param("split_seed") for each in (dags[dag_id], dags[dag_id].get_task("extract")))
@@ -139,7 +150,13 @@ def test_every_task_is_retried_by_the_kind_of_its_error(dags: dict[str, Any], da
         assert task.retries == (20 if task.task_id == "train" else 2)
         for hopeless in (errors.SettingsError(), errors.GateError(), errors.AccessError()):
             assert task.retry_policy.evaluate(hopeless, 1, 2).action == RetryAction.FAIL
-        for passing in (errors.Preempted(), errors.OutOfMemory(), errors.StorageError(), errors.ServerLost()):
+        for passing in (
+            errors.Preempted(),
+            errors.OutOfMemory(),
+            errors.CacheDamaged(),
+            errors.StorageError(),
+            errors.ServerLost(),
+        ):
             decision = task.retry_policy.evaluate(passing, 1, 2)
             assert (decision.action, decision.retry_delay) == (RetryAction.RETRY, timedelta(0))
         for unknown in (OSError(), errors.TrainingError(), errors.FileSystemError()):  # after a delay

@@ -55,7 +55,7 @@ def test_the_whole_chain_and_then_nothing_twice(run_dag: RunDag, source: Path):
     for path in (trained["model"], *archives, first.returned("report")["report"]):
         assert Path(path).stat().st_size > 1000
     promoted = first.returned("promote")
-    assert (promoted["verdict"], promoted["champion"]) == ("promoted: the first model of 'images'", trained["run"])
+    assert (promoted["verdict"], promoted["champion"]) == ("promoted: the first model of 'source'", trained["run"])
     assert "the first model of" in Path(first.returned("report")["report"]).read_text()
     of_run = f"?dag_id=image_training&run_id={quote_plus(first.run_id)}"
     assert first.left("report", "_link_ReportLink") == f"tenfold/report{of_run}"
@@ -75,6 +75,7 @@ def test_the_whole_chain_and_then_nothing_twice(run_dag: RunDag, source: Path):
     assert "validation images, difference +0.0 points (+0.0 to +0.0)" in gated["verdict"]
 
 
+@pytest.mark.long
 def test_two_servers_train_together(run_dag: RunDag, source: Path, tmp_path: Path):
     """`dag.test` runs a task after another: what another worker does meanwhile is done here, as its operator does."""
 

@@ -109,9 +109,13 @@ def _clear(airflow: Embedded, run_id: str, task_id: str) -> None:
         "only_failed": False,
         "dry_run": False,
     }
-    with _http(airflow) as http:
-        cleared = http.post("/api/v2/dags/image_dataset/clearTaskInstances", json=body).raise_for_status().json()
-    assert cleared["total_entries"] > 0
+
+    def clear() -> bool:
+        with _http(airflow) as http:
+            cleared = http.post("/api/v2/dags/image_dataset/clearTaskInstances", json=body).raise_for_status().json()
+        return bool(cleared["total_entries"] > 0)
+
+    until(lambda: _looked(clear), seconds=180)
 
 
 def _ended(client: Client, run_id: str) -> str:
@@ -139,7 +143,7 @@ def test_a_run_waits_for_the_answer_and_goes_on_with_it(airflow: Embedded, clien
     assert "max_leaked_fraction=0.01" in question["body"]
     assert question["options"] == ["Approve", "Reject"]
     assert _committed(leaking) == []
-    assert question["subject"] == "Publish this data set of 'images'?"
+    assert question["subject"] == "Publish this data set of 'source'?"
     assert leaking["source_uri"] in question["body"]
     assert f"notify {run_id}\n" in notes.read_text()  # somebody is told that there is a question
     until(lambda: f"async_notify {run_id}\n" in notes.read_text())  # and that the run is late

@@ -1,12 +1,16 @@
 """From dates to data sets to one training."""
 
 import shutil
+from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from pipeline.config import settings_from
 from pipeline.dataset import load
+from pipeline.errors import SettingsError
 from tests.conftest import MakeImages, jpeg
 from tests.dags.conftest import RunDag
 from tests.published import publish
@@ -32,7 +36,34 @@ def _build(run_dag: RunDag, photos: Path, day: str) -> dict:
 def test_without_a_data_set_there_is_nothing_to_train_on(run_dag: RunDag, capfd: pytest.CaptureFixture):
     ran = run_dag("retrain", {})
     assert (ran.tasks["choose"], ran.tries["choose"]) == ("failed", 1)
-    assert "no partition of 'images' is published" in "".join(capfd.readouterr())
+    assert "dataset_name is empty, and " in "".join(capfd.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("given", "new", "trained"),
+    [
+        ("", ["flowers"], "flowers"),
+        ("", ["flowers", "flowers"], "flowers"),  # dates of a backfill
+        ("flowers", ["cars", "flowers"], "flowers"),
+        ("", ["cars", "flowers"], "refused"),
+        ("flowers", ["cars"], "skipped"),
+    ],
+)
+def test_the_name_is_that_of_the_dataset_that_is_new(
+    given: str, new: list[str], trained: str, monkeypatch: pytest.MonkeyPatch
+):
+    """With a context of its own: a run of `dag.test` has no asset events. The long tests have real ones."""
+    from airflow.sdk.exceptions import AirflowSkipException
+
+    from dags import retrain
+
+    events = [SimpleNamespace(extra={"dataset_name": name}) for name in new]
+    context = {"triggering_asset_events": {retrain.DATASETS: events}}
+    monkeypatch.setattr(retrain, "get_current_context", lambda: context)
+    settings = settings_from({"dataset_name": given})
+    errors = {"skipped": AirflowSkipException, "refused": SettingsError}
+    with pytest.raises(errors[trained], match="cars") if trained in errors else nullcontext():
+        assert retrain._with_name(settings).dataset_name == trained
 
 
 def test_a_setting_of_the_other_dag_is_refused(run_dag: RunDag, capfd: pytest.CaptureFixture):
@@ -89,5 +120,5 @@ def test_the_asset_learns_what_was_published(run_dag: RunDag, photos: Path):
         event = session.scalars(select(AssetEvent).order_by(AssetEvent.id.desc())).first()
         assert event is not None
         assert event.source_dag_id == "image_dataset"
-        assert event.extra == {"dataset_name": "images", "data_date": DAYS[0], **made}
+        assert event.extra == {"dataset_name": "source", "data_date": DAYS[0], **made}
     assert (sum(made["examples"].values()), made["labels"]["count"]) == (20, 2)

@@ -81,10 +81,10 @@ def test_a_date_that_fails_is_named_and_alone_run_again(up: Up) -> None:
 
 
 def test_an_interrupted_backfill_leaves_nothing_that_goes_on(up: Up) -> None:
-    source, other_name = up.folder / "others", ("--reprocess", "all", "--params", '{"dataset_name": "others"}')
+    source, again = up.folder / "others", ("--reprocess", "all")
     for day in (1, 2, 3):
         up.add_date(source, day)
-    with up.start(*_three_dates(source), *other_name) as process:
+    with up.start(*_three_dates(source), *again) as process:
         assert process.stdout is not None
         assert any("2026-01-01     running" in line for line in process.stdout)
         os.killpg(process.pid, signal.SIGINT)
@@ -92,8 +92,9 @@ def test_an_interrupted_backfill_leaves_nothing_that_goes_on(up: Up) -> None:
     assert process.returncode == 130, output
     assert "The backfill is cancelled" in output
     # Another one may start at once, and finds no run under way.
-    code, output = up.backfill(source, *other_name)
+    code, output = up.backfill(source, *again)
     assert code == 0, output
     assert "3 of 3 dates run" in output
-    assert "No training: new data sets of ['others']: this DAG serves 'images'" in output
+    assert "Model:" in output
+    assert "/models/others" in output or "others" in output.partition("Model:")[2]
     assert "under way" not in output

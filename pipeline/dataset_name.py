@@ -1,0 +1,31 @@
+"""The default dataset name of a source: the name of the folder that holds the images or the list of images."""
+
+import re
+import unicodedata
+
+from pipeline.data_date import without_placeholders
+from pipeline.sources import LIST_SUFFIXES
+
+PATTERN = "[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+_LENGTH = 100
+_FOREIGN = re.compile("[^A-Za-z0-9._-]+")
+_NAMELESS = "images"
+
+
+def name_of_source(source_uri: str) -> str:
+    """Return the default dataset name of a source, such as "flowers" for `/data/flowers/{date}`.
+
+    Accents are removed from letters. A hyphen replaces characters that a name cannot hold. If no folder gives a name,
+    the name is "images".
+    """
+    parts = source_uri.partition("://")[2] or source_uri
+    folders = [part for part in parts.split("/") if part]
+    if folders and folders[-1].lower().endswith(LIST_SUFFIXES):
+        folders.pop()
+    names = (_valid(without_placeholders(folder)) for folder in reversed(folders))
+    return next(filter(None, names), _NAMELESS)
+
+
+def _valid(text: str) -> str:
+    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
+    return _FOREIGN.sub("-", plain).lstrip("._-")[:_LENGTH].rstrip("._-")

@@ -1,0 +1,74 @@
+"""Power loss: from whatever it leaves, the next run comes to the same bytes."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from pipeline.build import build
+from pipeline.config import Settings, settings_from
+from pipeline.monitor import read
+from pipeline.monitor.record import KINDS, RecordSink
+from pipeline.monitor.reporter import Reporter
+from pipeline.verify import verify
+from tests.conftest import MakeImages
+from tests.crashes import recorded, restore, sampled, states
+from tests.test_build import content, temporary_files
+
+LOST_S = 2.0
+"""How much of a record a power loss may cost."""
+
+
+@pytest.fixture
+def settings(make_images: MakeImages, tmp_path: Path) -> Settings:
+    source = make_images({"cats": 9, "dogs": 8})
+    values = {"source_uri": str(source), "workspace": str(tmp_path / "workspace"), "num_shards": 3}
+    return settings_from({**values, "dataset_name": "pets"})
+
+
+@pytest.mark.long
+def test_a_build_converges_from_any_state(settings: Settings):
+    workspace = Path(settings.workspace)
+    with recorded(workspace) as recording:
+        folder = Path(build(settings)["dataset"])
+    expected = content(folder)
+    found = states(recording)
+    replayed = sampled(found, 80)
+    for state in replayed:
+        restore(state, workspace)
+        assert build(settings)["version"] == folder.name
+        assert content(folder) == expected, state.ops
+        assert verify(folder)["ok"]
+        assert temporary_files(settings) == []
+    print(f"build: {len(recording.ops)} operations, {len(replayed)} of {len(found)} states converge")
+    assert len(found) > 80
+
+
+@pytest.mark.long
+def test_a_record_loses_two_seconds_at_most(tmp_path: Path):
+    folder = tmp_path / "record"
+    with recorded(tmp_path) as recording:
+        sink = RecordSink(folder, segment_bytes=2000)
+        reporter = Reporter([sink], sync=sink.sync)
+        for step in range(250):
+            for kind in KINDS:
+                reporter.report(kind, step, {"x": step / 2, "y": 1.0})
+            time.sleep(0.02)
+        reporter.close()
+        sink.close()
+    whole = {kind: read(folder, kind) for kind in KINDS}
+    assert [len(whole[kind]) for kind in KINDS] == [250] * 3
+    found = states(recording)
+    replayed = sampled(found, 200)
+    for state in replayed:
+        restore(state, tmp_path)
+        lost_at = recording.ops[state.ops - 1].time
+        for kind in KINDS:
+            left = read(folder, kind)
+            assert left["step"].is_monotonic_increasing
+            assert left["step"].is_unique
+            certain = whole[kind].query(f"time < {lost_at - LOST_S}")
+            assert set(certain["step"]) <= set(left["step"]), (state.ops, kind)
+            RecordSink(folder)  # the next process compresses what was left open
+            assert read(folder, kind).equals(left)
+    print(f"record: {len(recording.ops)} operations, {len(replayed)} of {len(found)} states are readable")
