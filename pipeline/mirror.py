@@ -21,6 +21,7 @@ from pipeline.errors import ConflictError, TenfoldError, TrainingError
 from pipeline.parallel import ordered_map
 from pipeline.servers import CLUSTER, SERVERS
 from pipeline.storage import CHUNK_BYTES, BucketPath, ObjectStat, Place, crc32c_of, temporary_beside
+from pipeline.storage.local import sync_tree
 
 EVERY_S = 10.0
 IDLE_SHARE = 9
@@ -81,6 +82,7 @@ class Mirror:
             self._replace(name, content)
             there[name] = version
         for name in newer:
+            self._require_ours()  # Uploads may have taken minutes, and the next worker writes under the same names.
             with suppress(FileNotFoundError):  # removed meanwhile, for one that the next time brings
                 self._bring(name, files[name])
         for name in replaced:
@@ -168,8 +170,10 @@ def claim(folder: Path, place: BucketPath) -> None:
     theirs = _owner(place)
     if theirs and theirs == _owner(folder):
         return
+    folder.mkdir(parents=True, exist_ok=True)
     (folder / OWNER).unlink(missing_ok=True)
     _fetch_all(folder, place)
+    sync_tree(folder)  # Else a power loss could keep the name of the owner, and tear what was fetched before it.
     token = uuid.uuid4().hex.encode()
     _write(place / OWNER, token)
     _write(folder / OWNER, token)

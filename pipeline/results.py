@@ -5,15 +5,20 @@ result, they would take twice the space, and every reader of the result would re
 """
 
 import json
+import logging
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import google_crc32c
 
 from pipeline import storage
 from pipeline.content_hashes import HASH_BYTES
+from pipeline.dataset import is_committed
 from pipeline.errors import DatasetError
-from pipeline.storage import Place
+from pipeline.storage import Place, local
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -71,6 +76,18 @@ def save_result(plan_path: Place, written: WrittenShard) -> None:
         file.write(written.hashes)
     with storage.write_whole(results_folder(plan_path) / f"{written.result.name}.json") as file:
         file.write(json.dumps(vars(written.result)).encode())
+
+
+def remove_torn(path: Place, result: ShardResult) -> bool:
+    """Remove the file of a shard if it does not hold what was written, as after a power loss.
+
+    Returns whether it was removed. Only a local disk can tear a file. A file of a committed dataset stays, because
+    `verify` judges it.
+    """
+    if not isinstance(path, Path) or is_committed(path.parent) or not local.remove_torn(path, int(result.crc32c, 16)):
+        return False
+    _log.warning("%s does not have the CRC32C %s that was written: the shard is written again", path, result.crc32c)
+    return True
 
 
 def forget_result(plan_path: Place, shard: str) -> None:

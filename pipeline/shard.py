@@ -18,7 +18,7 @@ from pipeline.ranges import RangePlan, ShardSpec, read_range
 from pipeline.raw import RawImage, from_lines, key_bytes, place_of_key, why_unread
 from pipeline.raw_reader import RawReader, ReadImage
 from pipeline.records import ImageEncoder
-from pipeline.results import ShardResult, WrittenShard, load_result, results_folder, save_result
+from pipeline.results import ShardResult, WrittenShard, load_result, remove_torn, results_folder, save_result
 from pipeline.sources import Box
 from pipeline.storage import Place, place_of
 from pipeline.tfrecord import Writer, writer_of
@@ -40,6 +40,7 @@ def write_range(plan_path: Place, advance: Advance) -> None:
         writer = _ShardWriter(range_plan)
         for spec in range_plan.shards:
             if spec not in finished:
+                _remove_torn(plan_path, range_plan, spec)
                 save_result(plan_path, writer.write(spec, islice(images, spec.images), advance))
 
 
@@ -49,6 +50,13 @@ def _is_finished(plan_path: Place, range_plan: RangePlan, spec: ShardSpec) -> bo
         return False
     places = (place_of(folder) / spec.name for folder in (range_plan.written, range_plan.published))
     return any(_holds(place, result.bytes) for place in places)
+
+
+def _remove_torn(plan_path: Place, range_plan: RangePlan, spec: ShardSpec) -> None:
+    """Remove a shard that was written whole, and whose file has another content since."""
+    result, path = load_result(plan_path, spec.name), place_of(range_plan.written) / spec.name
+    if result is not None and path.exists():
+        remove_torn(path, result)
 
 
 def _holds(place: Place, size: int) -> bool:

@@ -27,7 +27,7 @@ from pipeline.quality.facts import DUPLICATES, Quality, from_lines, to_lines, wr
 from pipeline.quality.gate import Ask, decide, findings, notices
 from pipeline.ranges import RangePlan, load_range
 from pipeline.report import CARD, write_card
-from pipeline.results import ShardResult, forget_result, load_hashes, load_result
+from pipeline.results import ShardResult, load_hashes, load_result, remove_torn
 from pipeline.skipped import SKIPPED
 from pipeline.snapshot import load_snapshot, skipped_path, started_ns
 from pipeline.storage import Place, place_of
@@ -62,8 +62,6 @@ def _write_again(plan_path: Place, torn: Collection[str], advance: Advance) -> N
     """Write and bring shards whose file does not hold what was written, as after a power loss."""
     from pipeline.shard import write_range  # with the decoders: nearly always, there is nothing to write
 
-    for name in torn:
-        forget_result(plan_path, name)
     write_range(plan_path, lambda *_: None)
     range_plan, results = _finished_shards(plan_path)
     for result in (result for result in results if result.name in torn):
@@ -76,28 +74,26 @@ def _bring(range_plan: RangePlan, result: ShardResult) -> bool:
     """Bring a shard unless it is there. Returns whether its file was whole; a torn one is removed."""
     written, target = place_of(range_plan.written) / result.name, place_of(range_plan.published) / result.name
     if not target.exists():
-        if written.exists() and _crc32c(written) != result.crc32c:  # before it is published
-            return _remove_torn(written, result)
+        if _crc32c(written) not in (None, result.crc32c) and remove_torn(written, result):  # before it is published
+            return False
         _copy(written, target)
-    if _crc32c(target) == result.crc32c:
+    found = _crc32c(target)
+    if found == result.crc32c:
         return True
-    # Only a local disk can tear a file, and what is committed is left to `verify`.
-    if written == target and isinstance(target, Path) and not is_committed(target.parent):
-        return _remove_torn(target, result)
+    if found is None:  # Another attempt found it torn, and writes it again.
+        return False
+    if written == target and remove_torn(target, result):
+        return False
     raise ConflictError(
-        f"{target} has CRC32C {_crc32c(target)}, {result.crc32c} was written: it was left untouched; move it away, run "
-        "again"
+        f"{target} has CRC32C {found}, {result.crc32c} was written: it was left untouched; move it away, run again"
     )
 
 
-def _crc32c(place: Place) -> str:
-    return f"{storage.crc32c_of(place):08x}"
-
-
-def _remove_torn(path: Place, result: ShardResult) -> bool:
-    _log.warning("%s has CRC32C %s, but %s was written: the shard is written again", path, _crc32c(path), result.crc32c)
-    path.unlink(missing_ok=True)
-    return False
+def _crc32c(place: Place) -> str | None:
+    try:
+        return f"{storage.crc32c_of(place):08x}"
+    except FileNotFoundError:
+        return None
 
 
 def copy_size(plan_path: Place) -> tuple[int, int]:

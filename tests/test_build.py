@@ -371,6 +371,30 @@ def test_a_shard_that_a_power_loss_tore_is_written_again(
     assert caplog.text.count("the shard is written again") == 2
 
 
+@pytest.mark.parametrize("publish_uri", ["", "published"])
+@pytest.mark.parametrize("size", [0, 100])
+def test_a_shard_that_a_power_loss_cut_is_written_again(
+    settings: Settings, publish_uri: str, size: int, tmp_path: Path
+):
+    settings = changed(settings, publish_uri=publish_uri and str(tmp_path / publish_uri))
+    plan = load_plan(write_shards(settings, take_snapshot(settings)))
+    cut = Path(plan.written) / "train-00001-of-00010.tfrecord"
+    content = cut.read_bytes()
+    cut.write_bytes(content[:size])
+    build(settings)
+    assert (Path(plan.dataset) / cut.name).read_bytes() == content
+    assert verify(Path(plan.dataset))["ok"]
+
+
+def test_a_shard_that_is_cut_after_its_commit_is_left_as_it_is(settings: Settings):
+    folder = Path(build(settings)["dataset"])
+    shard = folder / "train-00001-of-00010.tfrecord"
+    shard.write_bytes(b"")
+    with pytest.raises(DatasetError, match=f"{shard.name} should hold .* and holds 0: restore the file"):
+        build(settings)
+    assert shard.read_bytes() == b""
+
+
 def test_a_published_shard_that_is_not_ours_is_left_untouched(settings: Settings, tmp_path: Path):
     settings = changed(settings, publish_uri=str(tmp_path / "published"))
     plan_path = write_shards(settings, take_snapshot(settings))

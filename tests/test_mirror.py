@@ -121,6 +121,26 @@ def test_the_newest_checkpoint_is_brought_first_and_one_that_is_gone_by_then_is_
     assert list(there(gcs)) == ["checkpoints/checkpoint-2.npz"]
 
 
+def test_no_checkpoint_is_brought_once_another_worker_took_over(
+    gcs: FakeGcs, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    names = [f"checkpoints/checkpoint-{number}.npz" for number in (1, 2)]
+    write(folder, dict.fromkeys(names, "late"))
+    upload = mirror._upload
+
+    def taken_over_meanwhile(path: Path, place: BucketPath) -> None:
+        monkeypatch.setattr(mirror, "_upload", upload)
+        upload(path, place)
+        claim(tmp_path / "other", PLACE)
+        write(tmp_path / "other", dict.fromkeys(names, "theirs"))
+        Mirror(tmp_path / "other", PLACE).sync()
+
+    monkeypatch.setattr(mirror, "_upload", taken_over_meanwhile)
+    with pytest.raises(TrainingError, match="another worker"):
+        Mirror(folder, PLACE).sync()
+    assert there(gcs) == dict.fromkeys(names, b"theirs")
+
+
 def test_checkpoints_and_models_that_were_replaced_go_but_a_report_stays(gcs: FakeGcs, folder: Path):
     ours = Mirror(folder, PLACE)
     write(folder, {"checkpoints/checkpoint-1.npz": "x", "model-00001.keras": "x"})
@@ -367,6 +387,21 @@ def test_an_object_whose_name_leads_elsewhere_becomes_no_file(
     with pytest.raises(AccessError, match=rf"the object '{re.escape(name)}' cannot become a file below .*: remove"):
         fetching(folder, PLACE)
     assert not list(tmp_path.rglob("out.txt"))
+
+
+def test_a_worker_owns_a_run_only_if_what_it_fetched_is_on_its_disk(
+    gcs: FakeGcs, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    claim(folder, PLACE)
+    Mirror(folder, PLACE).sync()
+    other = tmp_path / "other"
+    other.mkdir()
+    seen: list[list[str]] = []
+    monkeypatch.setattr(mirror, "sync_tree", lambda at: seen.append(sorted(path.name for path in at.rglob("*"))))
+    claim(other, PLACE)
+    assert len(seen) == 1
+    assert "mirror.json" not in seen[0]
+    assert {path.name for path in other.rglob("*")} == {*seen[0], "mirror.json"}
 
 
 def test_an_empty_object_that_a_console_made_for_a_folder_stops_nothing(gcs: FakeGcs, tmp_path: Path):

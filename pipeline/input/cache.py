@@ -17,6 +17,7 @@ import tensorflow as tf
 from pipeline.dataset import Dataset
 from pipeline.errors import BadInput, CacheDamaged
 from pipeline.input.damage import DAMAGE
+from pipeline.input.exhaustion import is_out_of_files, is_out_of_memory
 from pipeline.input.options import CENTRE, BatchOptions
 from pipeline.memory import available_memory
 from pipeline.servers import Server
@@ -111,6 +112,8 @@ def _on_disk(folder: Path, dataset: Dataset, options: BatchOptions, server: Serv
 
 def _remove_damaged(own: Path, error: tf.errors.OpError) -> None:
     """Raise CacheDamaged if what is kept is the reason for an error, after its removal."""
+    if is_out_of_memory(error) or is_out_of_files(error):
+        return
     for split in SPLITS_KEPT:
         if (own / f"images-{split}.index").exists() and not _is_whole(f"{own}/images-{split}"):
             _remove(own, split)
@@ -126,7 +129,9 @@ def _is_whole(prefix: str) -> bool:
         kept = tf.train.load_checkpoint(prefix)
         for name in kept.get_variable_to_shape_map():
             kept.get_tensor(name)
-    except (tf.errors.OpError, ValueError, IndexError, RuntimeError):
+    except tf.errors.OpError as error:
+        return is_out_of_memory(error) or is_out_of_files(error)  # Neither says anything about the content.
+    except (ValueError, IndexError, RuntimeError):
         return False
     return True
 

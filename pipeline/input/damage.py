@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from pipeline import dataset as datasets
 from pipeline.errors import DatasetError
+from pipeline.input.exhaustion import is_out_of_files, is_out_of_memory
 from pipeline.storage import Place, place_of
 from pipeline.verify import first_damage
 
@@ -28,6 +29,9 @@ def damage_named(dataset: Place | str) -> Iterator[None]:
     try:
         yield
     except DAMAGE as error:
+        # First: to look for damage, all shards are read, which may take hours.
+        if is_out_of_memory(error) or is_out_of_files(error):
+            raise
         folder = place_of(dataset) if isinstance(dataset, str) else dataset
         what = _what_is_damaged(folder)
         if not what:

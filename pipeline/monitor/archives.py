@@ -19,6 +19,7 @@ import shutil
 import sys
 import time
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -156,9 +157,16 @@ def _pack(opened: Path) -> Path | None:
 def _source(opened: Path) -> Path | zipfile.Path | None:
     """What Comet packed, or the folder of messages that it did not come to pack; None where there are no messages."""
     for packed in map(zipfile.Path, filter(zipfile.is_zipfile, opened.glob("*.zip"))):
-        if (packed / _MESSAGES).exists() and packed.root.testzip() is None:
+        if (packed / _MESSAGES).exists() and _is_sound(packed.root):
             return packed
     return next((path.parent for path in opened.glob(f"*/{_MESSAGES}") if path.stat().st_size), None)
+
+
+def _is_sound(packed: zipfile.ZipFile) -> bool:
+    try:
+        return packed.testzip() is None
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError):  # as a power loss leaves it
+        return False
 
 
 def _write(archive: Path, source: Path | zipfile.Path, about: dict[str, Any]) -> None:

@@ -135,7 +135,9 @@ class _Meeting:
             return None
 
     def _missing(self) -> str:
-        there = self._free()
+        there = self._seen(self._free)
+        if there is None:
+            return f"the {self._server.count} training servers cannot be seen"
         missing = [str(index) for index in range(self._server.count) if index not in there]
         who = f"without a sign of {', '.join(missing)}" if missing else "and not all know yet that they train together"
         return f"{len(there)} of {self._server.count} training servers are there, {who}"

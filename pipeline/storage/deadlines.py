@@ -8,11 +8,12 @@ This reaches into urllib3 2.8 in two ways, which tests/storage/test_deadlines.py
 their attribute `ConnectionCls`, and a connection keeps its socket in `sock`.
 """
 
+import logging
 import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,6 +26,7 @@ TICK_S = 1.0
 """How often the requests under way are looked at."""
 IDLE_S = 5.0
 """How long the thread waits for a request before it ends. The next request starts another one."""
+_log = logging.getLogger(__name__)
 
 
 class TooSlow(TimeoutError):
@@ -78,7 +80,9 @@ class Watch:
 
     def sends_on(self, connection: HTTPConnection) -> None:
         """Say which connection this thread uses from now on."""
-        if watched := self._watched():
+        watched = self._watched()
+        connection.used_by = watched  # type: ignore[attr-defined]
+        if watched:
             watched.connection = connection
 
     def _watched(self) -> _Watched | None:
@@ -99,20 +103,30 @@ class Watch:
                     self._thread = None  # else a thread of each client that there ever was would stay
                     return
                 now = time.monotonic()
-                late = {watched for watched in self._under_way if watched.deadline <= now}
-                self._under_way -= late
-                for watched in late:  # under the lock: a request that is done is not in the set
-                    _hang_up(watched)
+                # Under the lock: a request that is done is not in the set. A late one stays there, because the client
+                # may go on with a request on another connection.
+                for watched in self._under_way:
+                    if watched.deadline <= now:
+                        _hang_up(watched)
             time.sleep(TICK_S)
 
 
 def _hang_up(watched: _Watched) -> None:
     watched.is_over = True
-    sock = getattr(watched.connection, "sock", None)
-    if sock is not None:
-        with suppress(OSError):  # the server was quicker
+    connection = watched.connection
+    # A connection goes back to its pool after an answer, and another thread may use it since then.
+    sock = getattr(connection, "sock", None) if getattr(connection, "used_by", None) is watched else None
+    try:
+        # TLS to a proxy wraps the socket of TLS to the server in an object that is no socket.
+        while sock is not None and not isinstance(sock, socket.socket):
+            sock = getattr(sock, "socket", None)
+        if sock is not None:
             # Not the method of a TLS socket: it would take the encryption away below whoever reads.
             socket.socket.shutdown(sock, socket.SHUT_RDWR)
+    except OSError:
+        pass  # The server was quicker.
+    except Exception:  # noqa: BLE001 - an error here would end the thread that watches all requests
+        _log.exception("a request over its deadline cannot be stopped")
 
 
 class _Adapter(HTTPAdapter):

@@ -41,17 +41,18 @@ def why_unsafe(folder: Path) -> str:
         return NO_HARD_LINKS
     if _MOUNTS.exists():
         mount = mount_of(str(folder.resolve()), _MOUNTS.read_text(errors="surrogateescape"))
-        if local := mount.options & _LOCAL_LOCKS.get(mount.kind, set()):
+        if mount and (local := mount.options & _LOCAL_LOCKS.get(mount.kind, set())):
             return f"locks hold for one host alone ({mount.point} is mounted with {', '.join(sorted(local))})"
     return ""
 
 
-def mount_of(folder: str, mountinfo: str) -> Mount:
-    """Return the mount that a folder lies in, by the content of /proc/self/mountinfo."""
-    mounts = [_parse(line) for line in mountinfo.splitlines()]
+def mount_of(folder: str, mountinfo: str) -> Mount | None:
+    """Return the mount that a folder lies in, by the content of /proc/self/mountinfo; None if no line tells."""
+    # Not `splitlines`: a path may hold characters that end a line for it.
+    mounts = [_parse(line) for line in mountinfo.split("\n") if line]
     holding = [mount for mount in mounts if f"{folder}/".startswith(f"{mount.point.rstrip('/')}/")]
     # Of several at one point, the last one lies on top.
-    return max(enumerate(holding), key=lambda item: (len(item[1].point), item[0]))[1]
+    return max(enumerate(holding), key=lambda item: (len(item[1].point), item[0]), default=(0, None))[1]
 
 
 def _parse(line: str) -> Mount:

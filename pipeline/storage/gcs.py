@@ -265,13 +265,13 @@ class Gcs:
 
         The rights themselves cannot be asked for: those that hold for a prefix only are not those of the bucket.
         """
-        blob = self._blob(path / _PROBE)
+        blob, retry = self._blob(path / _PROBE), _first_retry(path)
         # 412: another run's, or what was left by one that was killed here.
         with suppress(PreconditionFailed), self._explained(path, is_first=True):
-            retry = _first_retry(path)
             put = retry(blob.upload_from_string)
             within(FIRST_ANSWER_S, lambda: put(b"", if_generation_match=0, retry=retry))
-        (path / _PROBE).unlink(missing_ok=True)
+        with suppress(FileNotFoundError), self._explained(path, is_first=True):
+            within(FIRST_ANSWER_S, lambda: blob.delete(timeout=TIMEOUT_S, retry=retry))
 
     def _folders(self, path: BucketPath, listing: Any) -> Iterator[BucketPath]:
         for prefix in sorted(listing.prefixes):

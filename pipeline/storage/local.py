@@ -76,6 +76,23 @@ def write_whole(path: Path, synced: bool = False) -> Iterator[IO[bytes]]:
         temporary.replace(path)
 
 
+def remove_torn(path: Path, crc32c: int) -> bool:
+    """Remove a file whose content does not have this checksum. Return False if the file is sound.
+
+    The file is renamed before it is read: another process that removes the same torn file may have put a sound one in
+    its place, and nobody may remove that one.
+    """
+    with temporary_beside(path) as aside:
+        try:
+            path.rename(aside)
+        except FileNotFoundError:  # The other process is about to write it.
+            return True
+        if crc32c_of_file(aside) != crc32c:
+            return True
+        _link(aside, path)
+        return False
+
+
 @contextmanager
 def write_new(path: Path, synced: bool = False) -> Iterator[IO[bytes]]:
     """Like `write_whole`, but never replaces: what already stands at `path` must have the same content.

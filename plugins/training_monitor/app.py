@@ -5,6 +5,7 @@ as JSON and is put there as text, so that no name of a file, a label or a run is
 """
 
 import os
+import stat
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -31,6 +32,8 @@ ASSETS = ("monitor.css", "axes.js", "monitor.js", "run.js", "trainings.js", "ico
 MOST_ROWS = 1000
 LARGEST_NUMBER = 2**31 - 1
 """Of a run in Airflow's database: a larger one is an error there."""
+MAX_DOCUMENT_BYTES = 64 << 20
+"""A report is far smaller. The api-server must not read a file of gigabytes into its memory."""
 PAGES = {
     # Bokeh puts its style sheets into the page as elements; everything else has to be a file of ours.
     "Content-Security-Policy": (
@@ -277,5 +280,12 @@ def _content_of(place: Place) -> bytes:
     """Read a document. A symbolic link is refused, because it may lead to a file that only the api-server may read."""
     if not isinstance(place, Path):
         return place.read_bytes()
-    with open(os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-        return file.read()
+    descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        about = os.fstat(descriptor)
+        if not stat.S_ISREG(about.st_mode) or about.st_size > MAX_DOCUMENT_BYTES:
+            raise OSError(f"{place} is no document of a run")
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(MAX_DOCUMENT_BYTES)
+    finally:
+        os.close(descriptor)

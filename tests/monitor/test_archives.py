@@ -26,9 +26,9 @@ def killed(folder: Path, messages: bytes = LINES) -> Path:
     return attempt.open
 
 
-def packed(parts: dict[str, bytes]) -> bytes:
+def packed(parts: dict[str, bytes], compression: int = zipfile.ZIP_STORED) -> bytes:
     file = io.BytesIO()
-    with zipfile.ZipFile(file, "w") as archive:
+    with zipfile.ZipFile(file, "w", compression) as archive:
         for name, content in parts.items():
             archive.writestr(name, content)
     return file.getvalue()
@@ -85,6 +85,15 @@ def test_what_comet_packed_itself_is_taken_and_described_anew(tmp_path: Path):
 def test_what_comet_did_not_pack_to_the_end_is_not_taken(tmp_path: Path):
     opened = killed(tmp_path)
     (opened / f"{KEY}-torn.zip").write_bytes(packed({"messages.json": LINES * 9})[:-30])
+    [archive] = recover(tmp_path)
+    assert content(archive)["messages.json"] == LINES
+
+
+def test_what_comet_packed_and_a_power_loss_tore_is_not_taken(tmp_path: Path):
+    opened = killed(tmp_path)
+    torn = bytearray(packed({"messages.json": LINES * 9}, zipfile.ZIP_DEFLATED))
+    torn[30 + len("messages.json")] = 0xFF  # after the header, a block of a type that zlib does not know
+    (opened / f"{KEY}-torn.zip").write_bytes(torn)
     [archive] = recover(tmp_path)
     assert content(archive)["messages.json"] == LINES
 

@@ -243,6 +243,22 @@ def test_a_document_that_is_a_link_is_refused(client: Client, runs: None, traine
     assert client.get("/report?dag_id=ours&run_id=run+1", headers=who).status_code == 404
 
 
+def test_a_folder_or_a_huge_file_is_no_document(
+    client: Client, runs: None, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    open_files = len(list(Path("/proc/self/fd").iterdir()))
+    document = trained / "report.html"
+    document.unlink(missing_ok=True)
+    document.mkdir()
+    for _ in range(5):
+        assert client.get("/report?dag_id=ours&run_id=run+1", headers=logged_in("viewer", "us")).status_code == 404
+    assert len(list(Path("/proc/self/fd").iterdir())) < open_files + 5
+    document.rmdir()
+    document.write_text("x" * 100)
+    monkeypatch.setattr("plugins.training_monitor.app.MAX_DOCUMENT_BYTES", 99)
+    assert client.get("/report?dag_id=ours&run_id=run+1", headers=logged_in("viewer", "us")).status_code == 404
+
+
 def test_each_sees_the_trainings_of_the_dags_that_they_may_read(client: Client, runs: None) -> None:
     def seen(*teams: str) -> list[tuple[str, str]]:
         rows = listed(client, logged_in("viewer", *teams))["rows"]

@@ -1,10 +1,12 @@
 """A server that sends a byte now and then keeps no request waiting for ever."""
 
+import socket
 import threading
 import time
 from collections.abc import Callable
 
 import pytest
+from urllib3.connection import HTTPConnection
 
 from pipeline import storage
 from pipeline.errors import StorageError
@@ -133,3 +135,62 @@ def test_the_thread_ends_when_nothing_is_under_way_and_begins_again(monkeypatch:
         until(lambda: not is_watched())
     with pytest.raises(TooSlow), watch.within(0.05):
         fail_after(0.2)
+
+
+def plain_connection() -> tuple[HTTPConnection, socket.socket]:
+    """A connection of a client, and the socket of its server."""
+    connection, (near, far) = HTTPConnection("localhost"), socket.socketpair()
+    connection.sock = near
+    far.settimeout(0.2)
+    return connection, far
+
+
+def is_hung_up(far: socket.socket) -> bool:
+    try:
+        return far.recv(1) == b""
+    except TimeoutError:
+        return False
+
+
+def test_a_connection_that_another_thread_uses_since_then_stays_open():
+    watch, (connection, far) = Watch(), plain_connection()
+    with watch.within(0.05):
+        watch.sends_on(connection)
+        other = threading.Thread(target=watch.sends_on, args=(connection,))
+        other.start()
+        other.join()
+        until(watch.is_over)
+        assert not is_hung_up(far)
+    connection.close()
+    far.close()
+
+
+def test_a_second_request_of_what_is_late_is_ended_as_well():
+    watch, first, second = Watch(), plain_connection(), plain_connection()
+    with watch.within(0.05):
+        for connection, far in (first, second):
+            watch.sends_on(connection)
+            until(lambda far=far: is_hung_up(far))
+    for connection, far in (first, second):
+        connection.close()
+        far.close()
+
+
+@pytest.mark.parametrize("odd", [None, 3], ids=["socket in an object", "no socket at all"])
+def test_connections_through_a_proxy_are_ended_and_no_error_ends_the_watch(odd: int | None):
+    class InTls:
+        """As the SSLTransport of urllib3: it holds a socket, and is none."""
+
+        def __init__(self, inner: object) -> None:
+            self.socket = inner
+
+    watch, wrapped, plain = Watch(), plain_connection(), plain_connection()
+    inner = wrapped[0].sock
+    wrapped[0].sock = InTls(odd or inner)
+    for connection, far in (wrapped, plain):
+        with watch.within(0.05):
+            watch.sends_on(connection)
+            until(watch.is_over)
+            assert is_hung_up(far) == (connection is plain[0] or odd is None)
+    for each in (inner, plain[0].sock, wrapped[1], plain[1]):
+        each.close()

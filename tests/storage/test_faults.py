@@ -184,6 +184,16 @@ def test_an_answer_that_is_cut_is_no_error_of_the_first_requests(gcs: FakeGcs, o
     assert gcs.names("bucket") == []
 
 
+def test_the_first_requests_give_up_soon_if_nothing_can_be_removed(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
+    """Not after the minutes that a run in progress waits for a bucket."""
+    monkeypatch.setattr(requests_of, "FIRST_TRIES_S", 0.5)
+    gcs.fail("status", on="delete", code=503, times=None)
+    begun = time.monotonic()
+    with pytest.raises(StorageError, match="503"):
+        PLACE.parent.require_writable()
+    assert time.monotonic() - begun < 10
+
+
 def test_a_download_that_breaks_off_is_gone_on_with(gcs: FakeGcs):
     gcs.put("bucket", PLACE.key, LARGE)
     for read in (read_whole, fetch):

@@ -50,6 +50,17 @@ def test_locks_of_one_host_are_found_by_the_options_of_the_mount(
     assert reason.partition(" is ")[2] in found
 
 
+def test_odd_lines_of_the_mounts_are_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    assert mount_of("/data", "22 1 8:1 / /other rw - ext4 /dev/sda1 rw\n") is None
+    odd = "/mnt/a\x85b"  # for `splitlines`, the character in the middle ends a line
+    found = mount_of(odd, f"22 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 22 0:40 / {odd} rw - nfs4 server:/ rw\n")
+    assert found
+    assert found.kind == "nfs4"
+    (tmp_path / "mounts").write_text("")
+    monkeypatch.setattr(file_system, "_MOUNTS", tmp_path / "mounts")
+    assert why_unsafe(tmp_path) == ""
+
+
 def test_the_disk_of_this_machine_is_safe(tmp_path: Path):
     assert why_unsafe(tmp_path) == ""
     assert list(tmp_path.iterdir()) == []

@@ -10,6 +10,7 @@ import pytest
 
 from pipeline import storage
 from pipeline.errors import ConflictError
+from pipeline.storage import local
 from pipeline.storage.local import this_host
 
 
@@ -122,3 +123,33 @@ def test_a_temporary_file_of_another_container_is_no_orphan(tmp_path: Path):
         (tmp_path / f".a.{host}.{dead}.00000000.tmp").touch()
     assert storage.sweep(tmp_path) == 1
     assert [path.name for path in tmp_path.iterdir()] == [f".a.{theirs}.{dead}.00000000.tmp"]
+
+
+def test_a_torn_file_is_removed_and_a_sound_one_stays(tmp_path: Path):
+    path = tmp_path / "shard"
+    assert local.remove_torn(path, 0)  # another process removed it, and writes it now
+    path.write_bytes(b"content")
+    sound = local.crc32c_of_file(path)
+    assert not local.remove_torn(path, sound)
+    assert path.read_bytes() == b"content"
+    path.write_bytes(b"contemt")
+    assert local.remove_torn(path, sound)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sound_file_that_took_the_place_of_a_torn_one_is_not_lost(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Two processes find the same torn file. The slower one finds the file that the faster one has written since."""
+    path = tmp_path / "shard"
+    path.write_bytes(b"contemt")
+    crc32c_of_file = local.crc32c_of_file
+
+    def written_meanwhile(aside: Path) -> int:
+        with local.write_new(path) as file:
+            file.write(b"content")
+        return crc32c_of_file(aside)
+
+    monkeypatch.setattr(local, "crc32c_of_file", written_meanwhile)
+    assert local.remove_torn(path, 1)
+    monkeypatch.undo()
+    assert not local.remove_torn(path, local.crc32c_of_file(path))
+    assert path.read_bytes() == b"content"

@@ -1,0 +1,22 @@
+"""Errors of TensorFlow that say that memory, room on a disk, or open files are used up."""
+
+import re
+
+import tensorflow as tf
+
+_WORDS = re.compile(r"out of memory|OOM when|ALLOC_FAILED|failed to allocate", re.IGNORECASE)
+"""Of cuBLAS and cuDNN, too, which tell of it as of any failure of theirs."""
+_OF_FILES = re.compile(r"No space left|Disk quota exceeded|Too many open files", re.IGNORECASE)
+"""TensorFlow raises the same error for a full disk, a full quota and too many open files as for a full memory."""
+
+
+def is_out_of_memory(error: tf.errors.OpError) -> bool:
+    """Whether a device, or the machine, had no memory left."""
+    if is_out_of_files(error):
+        return False
+    return isinstance(error, tf.errors.ResourceExhaustedError) or bool(_WORDS.search(str(error.message)))
+
+
+def is_out_of_files(error: tf.errors.OpError) -> bool:
+    """Whether a disk or a quota is full, or the process may open no more files."""
+    return isinstance(error, tf.errors.ResourceExhaustedError) and bool(_OF_FILES.search(str(error.message)))
