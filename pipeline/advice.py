@@ -1,25 +1,35 @@
-"""What to change where something else than the accelerator limits a training: in the names of the settings."""
+"""What to change if something else than the accelerator limits a training: in the names of the settings."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from pipeline.config import Settings
-from pipeline.monitor.verdict import Limit, Verdict
+from pipeline.monitor.limits import IDLE_GPU, Limit
+from pipeline.monitor.verdict import Verdict
 
 PREPARED = 8 / 7
 """Side of an image that is prepared over that of the window which training crops from it (pipeline/input)."""
-IDLE_GPU = 60.0
-"""Percent below which a GPU that computes all the time is given too little at once."""
+_OF_THE_DATASET = ("prepare", "prepare_size")
+"""Settings that the dataset decides: a training may use one that was prepared with others."""
 
 
-def advice(verdict: Verdict, settings: Settings) -> str:
-    """The next thing to do, in a sentence; empty where there is nothing to say."""
-    words = _ADVICE[verdict.limit](verdict, settings)
-    return f"Next: {words}." if words else ""
+def advice(verdict: Verdict, settings: Settings, dataset: Mapping[str, Any]) -> str:
+    """Return the next thing to do, in a sentence; empty if there is nothing to say.
+
+    ``dataset`` are the settings in the `dataset.json` that the training reads. If the verdict names several limits, so
+    does the advice.
+    """
+    prepared = {name: dataset[name] for name in _OF_THE_DATASET if name in dataset}
+    real = settings.model_copy(update=prepared)
+    advices = dict.fromkeys(words for limit in verdict.limits if (words := _ADVICE[limit](verdict, real)))
+    return f"Next: {'; or '.join(advices)}." if advices else ""
 
 
-def advised(verdict: Verdict, settings: Settings) -> str:
-    """The verdict, and the next thing to do."""
-    return f"{verdict.sentence} {advice(verdict, settings)}".strip()
+def advised(verdict: Verdict, settings: Settings, dataset: Mapping[str, Any]) -> str:
+    """Return the verdict and the next thing to do."""
+    return f"{verdict.sentence} {advice(verdict, settings, dataset)}".strip()
 
 
 def _decoding(verdict: Verdict, settings: Settings) -> str:
@@ -73,6 +83,38 @@ def _compute(verdict: Verdict, settings: Settings) -> str:
     return ""
 
 
+def _checkpoints(verdict: Verdict, settings: Settings) -> str:
+    return "fewer checkpoints (checkpoint_minutes, checkpoint_steps), or local_folder on a faster disk"
+
+
+def _validation(verdict: Verdict, settings: Settings) -> str:
+    return "fewer validation images (validation_fraction), or a larger batch_size"
+
+
+def _callbacks(verdict: Verdict, settings: Settings) -> str:
+    if settings.callbacks:
+        return "let your callbacks do less after each epoch"
+    return "put local_folder, where the best model is saved, on a faster disk"
+
+
+def _other_programs(verdict: Verdict, settings: Settings) -> str:
+    return "stop the other programs, or give this training cores of its own; judge the rest after that"
+
+
+def _cpu_quota(verdict: Verdict, settings: Settings) -> str:
+    return "raise the CPU limit of the container"
+
+
+def _memory(verdict: Verdict, settings: Settings) -> str:
+    if settings.cache == "memory":
+        return "give the container more memory, or keep decoded images on a disk (cache=disk)"
+    return "give the container more memory, or use less (shuffle_megabytes, prefetch_batches)"
+
+
+def _python(verdict: Verdict, settings: Settings) -> str:
+    return "replace the Python code in the model (tf.py_function, tf.numpy_function) by TensorFlow operations"
+
+
 def _unknown(verdict: Verdict, settings: Settings) -> str:
     return ""
 
@@ -85,4 +127,11 @@ _ADVICE = {
     Limit.READING: _reading,
     Limit.BUFFER: _buffer,
     Limit.HOST: _host,
+    Limit.CHECKPOINTS: _checkpoints,
+    Limit.VALIDATION: _validation,
+    Limit.CALLBACKS: _callbacks,
+    Limit.OTHER_PROGRAMS: _other_programs,
+    Limit.CPU_QUOTA: _cpu_quota,
+    Limit.MEMORY: _memory,
+    Limit.PYTHON: _python,
 }

@@ -37,13 +37,13 @@ from typing import Any
 from zipfile import is_zipfile
 
 from pipeline import storage
-from pipeline.advice import advised
 from pipeline.config import Settings, settings_from
 from pipeline.errors import DatasetError, Preempted, SourceError, TenfoldError, TrainingError, error_of, words_of
 from pipeline.evaluation import metrics_of
 from pipeline.monitor import last_row, read
 from pipeline.monitor.archives import archives
-from pipeline.monitor.verdict import Limit, diagnose_run
+from pipeline.monitor.limits import Limit
+from pipeline.monitor.verdict import Verdict, diagnose_run
 from pipeline.servers import SERVERS, Server
 from pipeline.storage import Place, crc32c_of
 from pipeline.workspace import place_hash, run_folder
@@ -276,8 +276,11 @@ def _required_best(run: Run) -> Best:
     return best
 
 
-def save_result(run: Run, comet: str) -> None:
-    """Give the best model its name and write `result.json`: the training is complete from then on."""
+def save_result(run: Run, comet: str, advised: Callable[[Verdict], str]) -> None:
+    """Give the best model its name and write `result.json`: the training is complete from then on.
+
+    `advised` puts the verdict into words, with the next thing to do.
+    """
     best = _required_best(run)
     best_model(run).replace(run.model_path)
     storage.sync_folder(run.folder)  # before `result.json` promises the model
@@ -290,10 +293,11 @@ def save_result(run: Run, comet: str) -> None:
         "model": str(run.place / run.model_path.name),
         "export": str(run.place / run.export_folder.name),
         "comet": _archives(run, comet).replace(str(run.folder), str(run.place)),
-        "verdict": advised(verdict, run.settings),
+        "verdict": advised(verdict),
         "limit": verdict.limit.value,
         "wait_fraction": None if verdict.limit is Limit.UNKNOWN else round(verdict.wait_fraction, 4),
         "step_ms": None if verdict.limit is Limit.UNKNOWN else round(verdict.step_ms, 3),
+        "examples_per_s": None if verdict.limit is Limit.UNKNOWN else round(verdict.examples_per_s, 3),
         "epochs": len(read(run.folder / "record", "epochs")),
     }
     _write(run.folder / "result.json", result)

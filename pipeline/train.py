@@ -17,7 +17,16 @@ from pipeline import dataset as datasets
 from pipeline.allowed import require_allowed
 from pipeline.config import Settings
 from pipeline.dataset import Dataset
-from pipeline.errors import CacheDamaged, OutOfMemory, Preempted, SettingsError, TenfoldError, TrainingError, words_of
+from pipeline.errors import (
+    CacheDamaged,
+    FileSystemError,
+    OutOfMemory,
+    Preempted,
+    SettingsError,
+    TenfoldError,
+    TrainingError,
+    words_of,
+)
 from pipeline.mirror import Mirror, claim
 from pipeline.preflight import require_buckets, require_weights
 from pipeline.process import environment_of_tensorflow
@@ -39,6 +48,8 @@ from pipeline.snapshot import load_snapshot
 from pipeline.storage import BucketPath, Place, place_of
 
 GRACE_S = 30.0
+MAX_DAMAGED = 3
+"""How often decoded images on a disk may be damaged in one command. From then on, the disk itself is suspect."""
 _log = logging.getLogger(__name__)
 _SOFTWARE = ("tensorflow", "keras", "numpy", "pillow", "comet-ml")
 
@@ -52,10 +63,19 @@ def train(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
     Returns {"run", "metrics", "model", "export", "comet", "verdict", "limit", "wait_fraction", "step_ms", "epochs"}.
     Raises what `TrainingProcess.wait` does.
     """
+    damaged = 0
     while True:
         try:
             return _tried(settings, dataset, run_id)
-        except (OutOfMemory, CacheDamaged) as error:
+        except OutOfMemory as error:
+            _log.warning("%s", error)
+        except CacheDamaged as error:
+            damaged += 1
+            if damaged >= MAX_DAMAGED:
+                raise FileSystemError(
+                    f"the decoded images were damaged {damaged} times: look at the disk of local_folder, or set "
+                    "cache=off, and run again; training goes on from its last checkpoint"
+                ) from error
             _log.warning("%s", error)
 
 

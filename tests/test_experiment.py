@@ -58,7 +58,7 @@ def run(tmp_path: Path) -> Run:
     validation = load(Path(run.dataset)).splits["validation"].examples
     answers = predictions([(n % 2, int(n > 2), 0.6 + n / 100) for n in range(validation)])
     save(run.folder, answers, evaluation_of(answers, ["a", "b"], seed=0))
-    save_result(run, "")
+    save_result(run, "", lambda verdict: verdict.sentence)
     return load_run(run.folder)
 
 
@@ -70,7 +70,7 @@ def test_a_result_has_the_share_of_waiting_where_enough_steps_tell(run: Run):
         for step in range(3, 30):
             times = {"input/wait_ms": 1.0, "step/compute_ms": 3.0, "step/time_ms": 4.0}
             sink.write(Row("batches", 100.0 + step, step, {**dict.fromkeys(OF_A_BATCH, 1.0), **times, "first": 0.0}))
-    save_result(run, "")
+    save_result(run, "", lambda verdict: verdict.sentence)
     told = load_result(run.folder)
     assert told is not None
     assert (told["wait_fraction"], told["step_ms"]) == (0.25, 4.0)

@@ -18,6 +18,7 @@ from pipeline.cores import usable_cores
 from pipeline.dataset import Dataset
 from pipeline.input import decode
 from pipeline.input.balance import balanced, require_one_label
+from pipeline.input.batch_counter import BatchCounter
 from pipeline.input.examples import Numbers, Shards, shuffle_elements
 from pipeline.input.options import BatchOptions
 from pipeline.input.shares import Share, epoch_order, repeated, share_of
@@ -63,17 +64,21 @@ def numbered_batches(
     start: int = 0,
     server: Server = ONLY,
     reader: ShardReader | None = None,
+    counter: BatchCounter | None = None,
 ) -> tf.data.Dataset:
     """The same for a step that mirrors images itself: (images, labels, weights, mirrored, numbers).
 
     The images come as they are; `mirrored` (bool, (batch,)) says for which of them left and right are to be exchanged,
     as `flipped` of `pipeline/input/flip.py` does. `numbers` are those of the examples, int64 of (batch,): their places
-    in all training shards, from 0. Parameters and errors are those of `training_batches`.
+    in all training shards, from 0. Parameters and errors are those of `training_batches`; `counter` counts the batches.
     """
-    return _training(_open(dataset, options, "train", server, reader), epochs, start, lambda *row: row)
+    split = _open(dataset, options, "train", server, reader)
+    return _training(split, epochs, start, lambda *row: row, counter)
 
 
-def _training(split: "_ServerSplit", epochs: int, start: int, finished: Callable[..., _Row]) -> tf.data.Dataset:
+def _training(
+    split: "_ServerSplit", epochs: int, start: int, finished: Callable[..., _Row], counter: BatchCounter | None = None
+) -> tf.data.Dataset:
     """The batches of what `finished` makes of each example: image, label, weight, whether mirrored, and number.
 
     One dataset for all epochs: one an epoch would begin each of them with empty buffers and new threads.
@@ -94,6 +99,7 @@ def _training(split: "_ServerSplit", epochs: int, start: int, finished: Callable
         )
         # Whole ones only: an epoch is padded to full batches, so that none is left over.
         .batch(options.batch_size, drop_remainder=True)
+        .apply(counter.counted if counter else lambda batches: batches)
         # Said, so that `len` and Keras know it.
         .apply(tf.data.experimental.assert_cardinality(max(epochs * split.share.steps - start, 0)))
         # Last: the next batches are made while the accelerator works on this one.

@@ -58,9 +58,26 @@ class Monitor:
         """The first error of each sink that failed, by the name of its class."""
         return self._reporter.errors
 
-    def batch(self, *, step: int, epoch: int, times: StepTimes, examples: int) -> None:
-        """Report one training step: its number over all epochs, its epoch (from 1), where its time went, and how many
-        examples it had. The first one of this process is marked: it traces and compiles.
+    def batch(
+        self,
+        *,
+        step: int,
+        epoch: int,
+        times: StepTimes,
+        examples: int,
+        ready_pct: float | None = None,
+        python_calls: int = 0,
+    ) -> None:
+        """Report one training step. The first one of this process is marked: it traces and compiles.
+
+        Args:
+            step: Its number over all epochs, from 1.
+            epoch: Its epoch, from 1.
+            times: Where its time went.
+            examples: How many it had.
+            ready_pct: How many batches were ready when it asked for one, in percent of those that may be; None if
+                unknown.
+            python_calls: How many operations of the step call Python code.
         """
         parts = {
             "input/wait_ms": 1000 * times.wait_s,
@@ -69,7 +86,8 @@ class Monitor:
             "step/checkpoint_ms": 1000 * times.checkpoint_s,
         }
         whole = {"step/time_ms": sum(parts.values()), "input/examples": examples, "epoch": epoch}
-        values = {**parts, **whole, "first": float(self._first)}
+        known = {} if ready_pct is None else {"input/ready_pct": ready_pct}
+        values = {**parts, **whole, **known, "step/python_calls": python_calls, "first": float(self._first)}
         self._step, self._first = step, False
         self._reporter.report("batches", step, values)
 

@@ -18,8 +18,9 @@ from typing import Any
 
 import psutil
 
-from pipeline.monitor import Row, gpu, open_monitor, processes, system  # noqa: F401 - before the command, not beside it
-from pipeline.monitor.sampler import require_rate
+from pipeline.monitor import Row, gpu, open_monitor, processes, read, system  # noqa: F401 - before the command, not beside it
+from pipeline.monitor.sampler import Source, require_rate
+from pipeline.monitor.threads import Threads
 from pipeline.progress import log_words
 
 EXIT_BAD, EXIT_NOT_RUN, EXIT_NOT_FOUND, EXIT_SIGNAL = 2, 126, 127, 128  # as a shell has them
@@ -57,6 +58,7 @@ def main(arguments: Sequence[str]) -> int:
     log_words()
     try:
         found = _sampled(options, command)
+        found |= _judged(Path(found["record"])) if command else {}
         _draw(found)
     except NotStarted as error:
         print(f"error: {error}", file=sys.stderr)  # noqa: T201
@@ -108,7 +110,7 @@ def _sampled(options: argparse.Namespace, command: Sequence[str]) -> dict[str, A
     tally = Tally()
     with _signals_held():
         pid = _start(command) if command else None
-        sources = processes.sources(pid) if pid else {}
+        sources = _sources(pid) if pid else {}
         with open_monitor(options.to, options.hz, sinks=[tally], sources=sources):
             startup_s, begin, begin_cpu = _age_s(), time.perf_counter(), time.process_time()
             stopped = _outlast(pid) if pid else _pause(options.seconds)
@@ -123,6 +125,11 @@ def _sampled(options: argparse.Namespace, command: Sequence[str]) -> dict[str, A
         "record": str(options.to / "record"),
         "exit_code": _exit_code(pid) if pid else stopped,
     }
+
+
+def _sources(pid: int) -> dict[str, Source]:
+    """Measure the command in place of this process."""
+    return {**processes.sources(pid), "threads": Threads(Path("/proc"), pid)}
 
 
 @contextmanager
@@ -176,6 +183,14 @@ def _age_s() -> float:
     return time.time() - psutil.Process().create_time()
 
 
+def _judged(record: Path) -> dict[str, Any]:
+    """What limits the command, in words."""
+    from pipeline.monitor.outside import diagnose_from_outside  # after the command: NumPy takes a second to load
+
+    verdict = diagnose_from_outside(read(record, "samples"))
+    return {"verdict": verdict.sentence, "limits": [limit.value for limit in verdict.limits]}
+
+
 def _draw(found: dict[str, Any]) -> None:
     """Write the figure beside the record, and add where it is and what it took."""
     begin = time.perf_counter()
@@ -193,7 +208,8 @@ def _say(found: Mapping[str, Any], command: Sequence[str], *, as_json: bool) -> 
 
 
 def _words(found: Mapping[str, Any]) -> str:
-    return "\n".join((*_about_ticks(found), f"record: {found['record']}", f"figure: {found['figure']}"))
+    verdict = (found["verdict"],) if "verdict" in found else ()
+    return "\n".join((*_about_ticks(found), *verdict, f"record: {found['record']}", f"figure: {found['figure']}"))
 
 
 def _about_ticks(found: Mapping[str, Any]) -> tuple[str, ...]:

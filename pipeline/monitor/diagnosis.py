@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     import pandas
 
+    Table = pandas.DataFrame | Mapping[str, Any]
+
 PARTS = {
     "waiting for data": "input/wait",
     "computing": "step/compute",
@@ -19,6 +21,8 @@ PARTS = {
     "checkpoints": "step/checkpoint",
 }
 """What the time of a step goes to, and the column of the record without its unit."""
+BETWEEN_EPOCHS = {"validation": "epoch/validation_s", "callbacks": "epoch/callbacks_s"}
+"""What the time between two epochs goes to, and its column in the rows of epochs."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class Summary:
     first_batch_wait_ms: float | None
 
 
-def summarize(batches: pandas.DataFrame | Mapping[str, Any]) -> Summary:
+def summarize(batches: Table) -> Summary:
     """Summary of the rows of kind "batches", in order: input/wait_ms, step/compute_ms, step/time_ms, epoch, first."""
     if "step/time_ms" not in batches or not len(batches["step/time_ms"]):
         return Summary(0, None, None, None, None, None, None, None)
@@ -71,17 +75,27 @@ def summarize(batches: pandas.DataFrame | Mapping[str, Any]) -> Summary:
     )
 
 
-def spent(batches: pandas.DataFrame, epochs: pandas.DataFrame) -> dict[str, float]:
-    """Seconds of a training by what they went to, the first steps too; batches and epochs as `read` gives them."""
+def spent(batches: Table, epochs: Table | None) -> dict[str, float]:
+    """Return the seconds of a training by what they went to, those of the first steps too.
+
+    ``batches`` and ``epochs`` are tables of a record. The time before the first step is not in them: see `start_up_s`.
+    """
     found = {words: _sum(batches, f"{name}_ms") / 1000 for words, name in PARTS.items()}
-    return {**found, "validation": _sum(epochs, "epoch/validation_s")}
+    return {**found, **{words: _sum(epochs, name) for words, name in BETWEEN_EPOCHS.items()}}
 
 
-def _sum(table: pandas.DataFrame, column: str) -> float:
-    return float(table[column].sum()) if column in table else 0.0
+def start_up_s(batches: Table, samples: Table) -> float:
+    """Return the seconds from the first sample to the end of the first step, which compiles; 0 if unknown."""
+    if not len(batches) or not len(samples) or not len(batches["time"]) or not len(samples["time"]):
+        return 0.0
+    return max(0.0, float(np.asarray(batches["time"])[0] - np.asarray(samples["time"])[0]))
 
 
-def parts(batches: pandas.DataFrame | Mapping[str, Any]) -> tuple[NDArray[np.bool_], ...]:
+def _sum(table: Table | None, column: str) -> float:
+    return float(np.nansum(np.asarray(table[column], dtype=float))) if table is not None and column in table else 0.0
+
+
+def parts(batches: Table) -> tuple[NDArray[np.bool_], ...]:
     """Masks over the batches: steady ones, first of a process, first of a further epoch. Each batch is in one."""
     epoch = np.asarray(batches["epoch"])
     process_first = np.asarray(batches["first"]) > 0

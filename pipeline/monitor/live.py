@@ -13,9 +13,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.monitor.limits import Limit
 from pipeline.monitor.load import Load
-from pipeline.monitor.row import Row
-from pipeline.monitor.verdict import Limit, Verdict, diagnose
+from pipeline.monitor.row import KINDS, Row
+from pipeline.monitor.verdict import Verdict, diagnose
 from pipeline.storage import write_whole
 
 MOST_ROWS = 20_000
@@ -30,10 +31,11 @@ Columns = Mapping[str, NDArray[np.float64]]
 class LiveVerdict:
     """A sink that says every minute what has limited the training since it said so last.
 
-    ``words`` makes a text of a verdict, and ``file`` is where the last one is kept, as JSON, for those who look on:
-    ``sentence``, ``limit``, ``wait_fraction``, the ``time`` that it was said (unix s) and of how many ``seconds`` it
-    tells. Where there were too few steps to say, it is silent: the end of the training says so. If no step ended at
-    all, it says what the training is ``doing``, as the first batch or the compilation may take minutes.
+    ``words`` makes a text of a verdict. The last one is kept in ``file``, as JSON: ``sentence``, ``limit``, ``limits``,
+    ``wait_fraction``, ``step_ms`` and ``examples_per_s`` of the steady steps, the ``time`` it was said (unix s) and
+    of how many ``seconds`` it tells. If there were too few steps to say, it is silent: the end of the training says so.
+    If no step ended at all, it says what the training is ``doing``, as the first batch or the compilation may take
+    minutes.
     """
 
     def __init__(
@@ -45,7 +47,7 @@ class LiveVerdict:
         self._words, self._file, self._doing, self._seconds = words, file, doing, FIRST_S
         self._without_step_s = 0.0
         """Seconds since the last window with a step."""
-        self._rows: dict[str, deque[Row]] = {kind: deque(maxlen=MOST_ROWS) for kind in ("samples", "batches")}
+        self._rows: dict[str, deque[Row]] = {kind: deque(maxlen=MOST_ROWS) for kind in KINDS}
         self._begin: float | None = None
 
     def write(self, row: Row) -> None:
@@ -54,25 +56,26 @@ class LiveVerdict:
         self._begin = row.time if self._begin is None else self._begin
         seconds = row.time - self._begin
         if seconds >= self._seconds:
-            samples, batches = (table(rows) for rows in self._rows.values())
+            tables = {kind: table(rows) for kind, rows in self._rows.items()}
             # The next window begins before anything is said: an error in a sentence must not repeat with every row.
             for rows in self._rows.values():
                 rows.clear()
             self._begin, self._seconds = row.time, EVERY_S
             self._rows[row.kind].append(row)
-            self._say(row.time, seconds, samples, batches)
+            self._say(row.time, seconds, tables)
         else:
             self._rows[row.kind].append(row)
 
-    def _say(self, time: float, seconds: float, samples: Columns, batches: Columns) -> None:
+    def _say(self, time: float, seconds: float, tables: Mapping[str, Columns]) -> None:
+        batches = tables["batches"]
         if not len(batches["time"]):
             self._without_step_s += seconds
             if doing := self._doing():
                 said = f"No step has ended for {self._without_step_s:.0f} s: {doing}."
-                self._keep(time, seconds, Verdict(Limit.UNKNOWN, said, Load()), said)
+                self._keep(time, seconds, Verdict((Limit.UNKNOWN,), said, Load()), said)
             return
         self._without_step_s = 0.0
-        verdict = diagnose(batches, samples, os.cpu_count())
+        verdict = diagnose(batches, tables["samples"], os.cpu_count(), tables["epochs"], whole=False)
         if verdict.limit is not Limit.UNKNOWN:
             self._keep(time, seconds, verdict, self._words(verdict))
 
@@ -84,7 +87,10 @@ class LiveVerdict:
             "time": time,
             "seconds": seconds,
             "limit": verdict.limit.value,
+            "limits": [limit.value for limit in verdict.limits],
             "wait_fraction": round(verdict.wait_fraction, 4),
+            "step_ms": round(verdict.step_ms, 3),
+            "examples_per_s": round(verdict.examples_per_s, 3),
             "sentence": sentence,
         }
         with write_whole(self._file) as file:

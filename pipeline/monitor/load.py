@@ -3,57 +3,80 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 if TYPE_CHECKING:
-    import pandas
-
-    Table = pandas.DataFrame | Mapping[str, Any]
+    from pipeline.monitor.diagnosis import Table
 
 _GPU_BUSY = re.compile(r"gpu/\d+/util_pct")
 
 
 @dataclass(frozen=True)
 class Load:
-    """Means over the steady steps, in percent but for the last ones; None where nobody measured it."""
+    """Means over the steady steps, in percent unless a name says otherwise; None if nothing measured it.
 
-    cpu: float | None = None
-    """Of the cores that this process may use: those of its container, where there is a limit."""
+    "Own" is the training with all processes that it started; "other programs" are all the rest of the machine.
+    """
+
+    cores: float | None = None
+    """Cores of the machine."""
+    usable_cores: float | None = None
+    """Cores that this process may use: its affinity, or the limit of its container."""
+    busy: float | None = None
+    """Of all cores of the machine, whoever uses them."""
+    own_cores: float | None = None
+    """How many cores the training kept busy."""
+    core_wait: float | None = None
+    """How many threads of the training waited for a core, on average."""
+    busiest_thread: float | None = None
+    """Of one core: the thread of the training that used most of it."""
     busiest_core: float | None = None
+    late_ms: float | None = None
+    """How late the monitor's thread woke up, in ms: Python code that holds the interpreter's lock delays it."""
     throttled: float | None = None
     """Of the time in which the container was held back, as it had used up its share of the cores."""
     disk: float | None = None
     """Of the time in which the busiest disk was at work."""
     disk_stalls: float | None = None
-    """Of the time in which somebody stood still for a disk or a network file system."""
+    """Of the time in which some task of the machine was stalled on a disk or a network file system."""
+    own_read_Bps: float | None = None
+    """What the training read from storage, in bytes a second; the page cache and network file systems do not count."""
+    memory_stalls: float | None = None
+    """Of the time in which some task of the machine was stalled on memory."""
+    major_faults: float | None = None
+    """Pages a second that the training used and that had to be read from a disk."""
     gpu: float | None = None
     received_Bps: float | None = None
     """From the network, in bytes a second."""
-    cores: float | None = None
-    """How many the container may use; None where it has no limit."""
-    own_cores: float | None = None
-    """How many the training itself kept busy, with the processes that it started."""
 
-    def others(self, cores: float) -> float | None:
-        """How many of the cores of this machine other programs kept busy.
-
-        None where that is not known, or where a container keeps them away.
-        """
-        if self.cpu is None or self.own_cores is None or self.cores is not None:
+    @property
+    def other_cores(self) -> float | None:
+        """How many cores other programs kept busy; None if that is not known."""
+        if self.busy is None or self.own_cores is None or self.cores is None:
             return None
-        return max(0.0, self.cpu * cores / 100 - self.own_cores)
+        return max(0.0, self.busy * self.cores / 100 - self.own_cores)
+
+    @property
+    def own_share(self) -> float | None:
+        """Share (0 to 1) of its usable cores that the training kept busy. Of all cores if its own are not known."""
+        if self.own_cores is not None and self.usable_cores:
+            return self.own_cores / self.usable_cores
+        return None if self.busy is None else self.busy / 100
 
 
-def load_of(samples: Table, batches: Table, steady: NDArray[np.bool_]) -> Load:
-    """The load while the ``steady`` ones of ``batches`` were under way; both tables are those of a record."""
+def load_of(samples: Table, chosen: NDArray[np.bool_] | None = None, cores: float | None = None) -> Load:
+    """Return the load in the samples of a record: in all of them, or in those that are ``chosen``.
+
+    ``cores`` is the number of cores of the machine, for records that lack it.
+    """
     if not len(samples) or not len(samples["time"]):
         return Load()
-    chosen = _during(np.asarray(samples["time"]), np.asarray(batches["time"]), steady)
+    if chosen is None:
+        chosen = np.ones(len(samples["time"]), bool)
 
     def mean(*names: str) -> float | None:
         """Of the first of these that was measured."""
@@ -61,27 +84,43 @@ def load_of(samples: Table, batches: Table, steady: NDArray[np.bool_]) -> Load:
         return next((float(values.mean()) for values in known), None)
 
     gpus = [found for name in samples if _GPU_BUSY.fullmatch(str(name)) and (found := mean(str(name))) is not None]
+    host_cores = mean("sys/cores") or cores
+    usable = [each for each in (mean("cgroup/cpu_limit_cores"), mean("proc/cores") or host_cores) if each]
+    core_wait = mean("proc/core_wait_pct")
     return Load(
-        cpu=mean("cgroup/cpu_pct", "sys/cpu_pct"),
+        cores=host_cores,
+        usable_cores=min(usable, default=None),
+        busy=mean("sys/cpu_pct"),
+        own_cores=_own_cores(mean("proc/cpu_pct"), mean("proc/children_cpu_pct"), mean("cgroup/cpu_used_cores")),
+        core_wait=None if core_wait is None else core_wait / 100,
+        busiest_thread=mean("proc/busiest_thread_pct"),
         busiest_core=mean("sys/cpu_max_core_pct"),
+        late_ms=mean("monitor/tick_late_ms"),
         throttled=mean("cgroup/cpu_throttled_pct"),
         disk=mean("sys/disk_busy_pct"),
         disk_stalls=mean("pressure/io_some_pct"),
+        own_read_Bps=mean("proc/read_Bps"),
+        memory_stalls=mean("pressure/memory_some_pct"),
+        major_faults=mean("proc/major_faults_per_s"),
         gpu=sum(gpus) / len(gpus) if gpus else None,
         received_Bps=mean("sys/net_recv_Bps"),
-        cores=mean("cgroup/cpu_limit_cores"),
-        own_cores=_own_cores(mean("proc/cpu_pct"), mean("proc/children_cpu_pct")),
     )
 
 
-def _own_cores(process: float | None, children: float | None) -> float | None:
-    return None if process is None else (process + (children or 0.0)) / 100
+def _own_cores(process: float | None, children: float | None, container: float | None) -> float | None:
+    """Cores that the training kept busy: by its processes, else by its container."""
+    return container if process is None else (process + (children or 0.0)) / 100
 
 
-def _during(times: NDArray[np.float64], ends: NDArray[np.float64], steady: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Whether each sample was taken in a step that counts; a step is over at its end, and no validation is in one."""
-    step = np.searchsorted(ends, times)
-    inside = step < len(ends)
+def during(samples: Table, batches: Table, steady: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return for each sample whether it was taken in one of the ``steady`` steps of ``batches``.
+
+    A step lasts until its end; a validation belongs to the step after it, the first of an epoch, which is not steady.
+    """
+    if not len(samples):
+        return np.zeros(0, bool)
+    step = np.searchsorted(np.asarray(batches["time"]), np.asarray(samples["time"]))
+    inside = step < len(steady)
     inside[inside] = steady[step[inside]]
     return inside
 

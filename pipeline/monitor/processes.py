@@ -29,22 +29,24 @@ def sources(pid: int, root: Path = Path("/"), now: Callable[[], float] = time.mo
         "reading of the process": Rates(partial(read_bytes, File(proc / f"{pid}/io")), now),
     }
     if (proc / f"{pid}/task/{pid}/children").exists():
-        return {**found, "children": Children(proc, pid, now)}
-    log.info("monitor: children of the process are left out: this kernel does not list them")
+        found["children"] = Children(proc, pid, now)
+    else:
+        log.info("monitor: children of the process are left out: this kernel does not list them")
     return found
 
 
 class Use(NamedTuple):
-    """Seconds of processors that a process has used so far, and its memory."""
+    """What a process has used so far: seconds of processors, memory, and pages that the disk had to bring back."""
 
     cpu_s: float
     rss_bytes: int
+    major_faults: int
 
 
 def use(stat: File) -> Use:
     """Read it from a process's /proc/<pid>/stat. Raises OSError where the process has ended."""
     told = stat.read().rpartition(b")")[2].split()  # its name, before, may hold anything
-    return Use((int(told[11]) + int(told[12])) * _TICK_S, int(told[21]) * _PAGE)
+    return Use((int(told[11]) + int(told[12])) * _TICK_S, int(told[21]) * _PAGE, int(told[9]))
 
 
 def read_bytes(io: File) -> dict[str, float]:
@@ -53,15 +55,20 @@ def read_bytes(io: File) -> dict[str, float]:
 
 
 class Process:
-    """Use of one process: cores in percent (200 is two cores), from the second call on, and resident memory."""
+    """Use of one process: cores in percent (200 is two cores), major page faults a second, and resident memory.
+
+    The first two come from the second call on.
+    """
 
     def __init__(self, stat: File, now: Callable[[], float] = time.monotonic) -> None:
         self._stat, self._now = stat, now
         self._busy = Busy()
+        self._faults = Rates(lambda: {"proc/major_faults_per_s": float(self._last.major_faults)}, now)
 
     def __call__(self) -> dict[str, float]:
-        now, told = self._now(), use(self._stat)
-        return {**self._busy.of("proc/cpu_pct", now, {0: told}), "proc/rss_bytes": float(told.rss_bytes)}
+        now, self._last = self._now(), use(self._stat)
+        busy = self._busy.of("proc/cpu_pct", now, {0: self._last})
+        return {**busy, **self._faults(), "proc/rss_bytes": float(self._last.rss_bytes)}
 
 
 class Children:

@@ -47,7 +47,7 @@ _OF_ALL = ("time", "step")
 _HEADER = b"time,step"
 _NOTHING = _HEADER + b"\n"
 _TORN = (EOFError, gzip.BadGzipFile, zlib.error)
-_NUMBER = re.compile(rb"(-?[0-9][-+0-9.e]*|nan|-?inf)?")
+_NUMBER = re.compile(rb"(-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?|nan|-?inf)?")
 _TAIL_BYTES = 64 * 1024  # more than any line: 8 GPUs make lines of one KB
 log = logging.getLogger(__name__)
 
@@ -206,6 +206,8 @@ def _compress(path: Path) -> None:
 
 def _is_whole(compressed: Path) -> bool:
     try:
+        if not compressed.stat().st_size:  # for gzip, an empty file is whole
+            return False
         with gzip.open(compressed) as file:
             while file.read(SEGMENT_BYTES):
                 pass
@@ -326,7 +328,10 @@ def _opened(path: Path) -> io.BufferedIOBase:
 
 
 def _unpacked(path: Path) -> io.BufferedIOBase:
-    return gzip.open(_compressed(path))  # whoever looks for its first row unpacks no more than that
+    compressed = _compressed(path)
+    if not compressed.stat().st_size:
+        raise EOFError(f"{compressed} is empty")  # For gzip, it is a whole file without content.
+    return gzip.open(compressed)  # whoever looks for its first row unpacks no more than that
 
 
 def surviving(table: pandas.DataFrame) -> pandas.DataFrame:

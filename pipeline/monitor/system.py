@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.monitor import cgroup, processes
+from pipeline.monitor import cgroup, processes, threads
 from pipeline.monitor.kernel import File, number
 from pipeline.monitor.rates import Rates
 from pipeline.monitor.sampler import Source
@@ -31,7 +31,14 @@ def sources(root: Path = Path("/"), now: Callable[[], float] = time.monotonic) -
         "pressure": Rates(partial(pressure_counters, pressures), now),
         **cgroup.sources(root, now),
         **processes.sources(os.getpid(), root, now),
+        "threads": threads.Threads(proc, os.getpid(), now),
+        "cores": cores,
     }
+
+
+def cores() -> dict[str, float]:
+    """The number of cores of this machine, and of those that this process may run on."""
+    return {"sys/cores": float(os.cpu_count() or 1), "proc/cores": float(len(os.sched_getaffinity(0)))}
 
 
 class Times(NamedTuple):

@@ -4,184 +4,266 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.monitor.diagnosis import Summary, parts, percent, summarize, three_digits
-from pipeline.monitor.load import Load, load_of
+from pipeline.monitor.diagnosis import Summary, parts, percent, spent, start_up_s, summarize, three_digits
+from pipeline.monitor.limits import BOUND, FINE, OTHERS, Found, Limit, Part, Shares, Supply, find
+from pipeline.monitor.load import Load, during, load_of
 from pipeline.monitor.record import read, record_folders
 
 if TYPE_CHECKING:
-    from pipeline.monitor.load import Table
+    from pipeline.monitor.diagnosis import Table
 
 FEWEST_STEPS = 10
-FINE, BOUND = 0.05, 0.20
-"""Shares of the time; the thresholds of TensorBoard's input-pipeline analyser."""
-BUSY, HALF_BUSY = 80.0, 50.0
-"""Percent of what there is. From the first on there is nothing left: some is always lost between two tasks."""
-THROTTLED = 20.0
-"""Percent of the time from which on the limit of the container holds the input back."""
-OTHERS = 0.25
-"""Share of the busy cores from which on it is worth saying that other programs have them."""
-CALM = 0.5
-"""Share of the steps that hardly wait, from which on the others' wait comes in bursts."""
-
-
-class Limit(StrEnum):
-    """What a training is bound by."""
-
-    UNKNOWN = "unknown"
-    COMPUTE = "compute"
-    DECODING = "decoding"
-    ONE_CORE = "one core"
-    READING = "reading"
-    BUFFER = "buffer"
-    HOST = "host"
-
-
-_OF_THE_INPUT = {
-    Limit.DECODING: "decoding",
-    Limit.ONE_CORE: "what runs on one core",
-    Limit.READING: "reading",
+FULL = 99.0
+"""Percent of the batches that the input may keep ready. From here on it stands still."""
+WORTH_NAMING = 0.1
+"""Share of the cores. Every machine runs a few small programs."""
+_NAMES = {
+    Limit.ONE_CORE: "one core",
     Limit.BUFFER: "a too small buffer",
+    Limit.OTHER_PROGRAMS: "starved by other programs",
+    Limit.CPU_QUOTA: "the CPU quota",
+    Limit.MEMORY: "too little memory",
+    Limit.PYTHON: "Python code in the step",
+}
+"""Words for the limits whose value is not clear enough in a sentence."""
+_BOUND_BY = {
+    Part.INPUT: "Input-bound",
+    Part.COMPUTE: "Compute-bound",
+    Part.HOST: "Host-bound",
+    Part.CHECKPOINTS: "Checkpoint-bound",
+    Part.VALIDATION: "Validation-bound",
+    Part.CALLBACKS: "Callback-bound",
+}
+_TAKES = {
+    Part.HOST: "of the step time is the loop itself",
+    Part.CHECKPOINTS: "of the step time is waiting for checkpoints",
+    Part.VALIDATION: "of the time is validation",
+    Part.CALLBACKS: "of the time is work of callbacks between epochs",
 }
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What limits a training. ``sentence`` says so; what to change is for those to say who know the settings."""
+    """What limits a training: ``sentence`` says so. What to change depends on the settings (pipeline/advice.py)."""
 
-    limit: Limit
+    limits: tuple[Limit, ...]
+    """The strongest first. Several if several are reached, or if the record cannot tell them apart."""
     sentence: str
     load: Load
     wait_fraction: float = 0.0
     step_ms: float = 0.0
     """Mean of the steady steps; 0 where they are too few to tell."""
+    examples_per_s: float = 0.0
+    """Over the steady steps."""
+
+    @property
+    def limit(self) -> Limit:
+        """The strongest limit."""
+        return self.limits[0]
 
 
-def diagnose(batches: Table, samples: Table, cores: int | None = None) -> Verdict:
-    """The verdict on a training, or on a part of it, from tables as a record has them.
+def diagnose(
+    batches: Table, samples: Table, cores: int | None = None, epochs: Table | None = None, whole: bool = True
+) -> Verdict:
+    """Return the verdict on a training, or on a part of it, from tables as a record has them.
 
-    ``cores`` are those of the machine, for the words. The first step of a process and the first of an epoch are left
-    out, and the samples that were taken meanwhile.
+    The first step of a process and the first of an epoch are left out, and the samples that were taken meanwhile.
+
+    Args:
+        batches: Rows of kind "batches".
+        samples: Rows of kind "samples".
+        cores: Number of cores of the machine, for records that lack it.
+        epochs: Rows of kind "epochs", for the time between epochs.
+        whole: Whether the tables begin with the training, so that its start-up is in them.
     """
     summary = summarize(batches)
     if summary.steps < FEWEST_STEPS or summary.wait_fraction is None or summary.time_ms is None:
-        return Verdict(Limit.UNKNOWN, _too_few(summary.steps), Load())
+        return Verdict((Limit.UNKNOWN,), _too_few(summary.steps), Load())
     steady = parts(batches)[0]
-    load = load_of(samples, batches, steady)
-    limit = _limit(summary, load, _calm_share(batches, steady))
-    facts = [_first_fact(limit, summary), *_about_load(limit, load, cores), *_bound(limit, summary, load)]
-    return Verdict(limit, "; ".join(facts) + ".", load, summary.wait_fraction, summary.time_ms.mean)
+    load = load_of(samples, during(samples, batches, steady), cores)
+    shares = _shares(summary, batches, epochs)
+    supply = _supply(summary, batches, steady)
+    found = find(shares, supply, load, _mean(batches, "step/python_calls", steady) or 0.0)
+    facts = [
+        _first_fact(found, summary, shares),
+        *_other_parts(found, shares),
+        *_about_load(found, load),
+        *_start_up(batches, samples, whole),
+        *_bound(found, summary, load),
+    ]
+    speed = _examples_per_s(batches, steady)
+    return Verdict(found.limits, "; ".join(facts) + ".", load, summary.wait_fraction, summary.time_ms.mean, speed)
 
 
 def diagnose_run(run_folder: Path, cores: int | None = None) -> Verdict:
     """The verdict on a run by the records in its folder: of all training servers that write them there."""
+    epochs = read(run_folder / "record", "epochs")
     folders = record_folders(run_folder).items()
-    return diagnose_servers({index: (read(at, "batches"), read(at, "samples")) for index, at in folders}, cores)
+    records = {index: (read(at, "batches"), read(at, "samples")) for index, at in folders}
+    return diagnose_servers(records, cores, epochs)
 
 
-def diagnose_servers(records: Mapping[int, tuple[Table, Table]], cores: int | None = None) -> Verdict:
+def diagnose_servers(
+    records: Mapping[int, tuple[Table, Table]], cores: int | None = None, epochs: Table | None = None
+) -> Verdict:
     """The verdict on the training server that waits most, by the (batches, samples) of each: the steps of the others
     wait for it, which they take for computing.
     """
-    verdicts = {index: diagnose(batches, samples, cores) for index, (batches, samples) in records.items()}
+    verdicts = {index: diagnose(batches, samples, cores, epochs) for index, (batches, samples) in records.items()}
     index = max(verdicts, key=lambda index: verdicts[index].wait_fraction)
     if len(verdicts) == 1 or verdicts[index].limit is Limit.UNKNOWN:
         return verdicts[index]
     return replace(verdicts[index], sentence=f"Server {index} waits most. {verdicts[index].sentence}")
 
 
-def _calm_share(batches: Table, steady: NDArray[np.bool_]) -> float:
-    """Share of the steady steps that wait less than a quarter of what they do on average."""
-    waits = np.asarray(batches["input/wait_ms"], dtype=float)[steady]
-    return float((waits <= waits.mean() / 4).mean())
-
-
-def _limit(summary: Summary, load: Load, calm: float) -> Limit:
+def _shares(summary: Summary, batches: Table, epochs: Table | None) -> Shares:
+    """Shares of the time after the first step. Within the steps, the steady ones count for all."""
+    steady, process_first, _ = parts(batches)
+    total = np.asarray(batches["step/time_ms"], dtype=float)
     wait, host = summary.wait_fraction or 0.0, summary.host_fraction or 0.0
-    if max(wait, host) < FINE:
-        return Limit.COMPUTE
-    return Limit.HOST if host > wait else _limit_of_input(wait, load, calm)
+    checkpoints = min(host, (_mean(batches, "step/checkpoint_ms", steady) or 0.0) / max(total[steady].mean(), 1e-9))
+    seconds = spent(batches, epochs)
+    in_steps = total[~process_first].sum() / 1000
+    whole = in_steps + seconds["validation"] + seconds["callbacks"]
+    steps = in_steps / whole
+    return {
+        Part.INPUT: wait * steps,
+        Part.HOST: (host - checkpoints) * steps,
+        Part.CHECKPOINTS: checkpoints * steps,
+        Part.COMPUTE: (1 - wait - host) * steps,
+        Part.VALIDATION: seconds["validation"] / whole,
+        Part.CALLBACKS: seconds["callbacks"] / whole,
+    }
 
 
-def _limit_of_input(wait: float, load: Load, calm: float) -> Limit:
-    """The cores first: where they have nothing left to give, a faster disk or a larger buffer would not help."""
-    if (load.cpu or 0.0) >= BUSY or (load.throttled or 0.0) >= THROTTLED:
-        return Limit.DECODING
-    if (load.disk or 0.0) >= BUSY or (load.disk_stalls or 0.0) >= 100 * wait / 2:
-        return Limit.READING
-    if (load.busiest_core or 0.0) >= BUSY:
-        return Limit.ONE_CORE
-    if calm >= CALM:
-        return Limit.BUFFER
-    return Limit.DECODING if (load.cpu or 0.0) >= HALF_BUSY else Limit.READING
+def _supply(summary: Summary, batches: Table, steady: NDArray[np.bool_]) -> Supply:
+    waits = np.asarray(batches["input/wait_ms"], dtype=float)[steady]
+    calm = float((waits <= waits.mean() / 4).mean())
+    if "input/ready_pct" not in batches:
+        return Supply(summary.wait_fraction or 0.0, calm)
+    times = np.asarray(batches["step/time_ms"], dtype=float)[steady]
+    is_full = np.asarray(batches["input/ready_pct"], dtype=float)[steady] >= FULL
+    return Supply(summary.wait_fraction or 0.0, calm, float(times[is_full].sum() / times.sum()))
+
+
+def _mean(table: Table, column: str, chosen: NDArray[np.bool_]) -> float | None:
+    values = np.asarray(table[column], dtype=float)[chosen] if column in table else np.empty(0)
+    values = values[np.isfinite(values)]
+    return float(values.mean()) if len(values) else None
+
+
+def _examples_per_s(batches: Table, steady: NDArray[np.bool_]) -> float:
+    examples, time_ms = _mean(batches, "input/examples", steady), _mean(batches, "step/time_ms", steady)
+    return 1000 * examples / time_ms if examples and time_ms else 0.0
 
 
 def _too_few(steps: int) -> str:
     return f"Not enough steps to say: {steps} in the steady state, at least {FEWEST_STEPS} are needed."
 
 
-def _first_fact(limit: Limit, summary: Summary) -> str:
+def _first_fact(found: Found, summary: Summary, shares: Shares) -> str:
     """What takes the time, by how much."""
     assert summary.time_ms is not None
     assert summary.wait_ms is not None
-    wait, host = summary.wait_fraction or 0.0, summary.host_fraction or 0.0
+    part, wait = found.parts[0], summary.wait_fraction or 0.0
     whole = f"{three_digits(summary.time_ms.mean)} ms a step, {summary.steps:,} steps"
-    if limit is Limit.COMPUTE:
-        computing = percent(1 - wait - host)
-        return f"Compute-bound: {computing} of the step time is computing, {percent(wait)} waiting for data ({whole})"
-    if limit is Limit.HOST:
-        name = "Host-bound" if host > BOUND else "The loop itself takes a moderate share"
-        return f"{name}: {percent(host)} of the step time is the loop itself, checkpoints included ({whole})"
-    name = "Input-bound by" if wait > BOUND else "Waiting moderately, for"
-    share = f"{percent(wait)} of the step time is waiting for data ({three_digits(summary.wait_ms.mean)} of {whole})"
-    return f"{name} {_OF_THE_INPUT[limit]}: {share}"
+    head = _head(found, shares)
+    if part is Part.COMPUTE:
+        computing = percent(1 - wait - (summary.host_fraction or 0.0))
+        return f"{head}: {computing} of the step time is computing, {percent(wait)} waiting for data ({whole})"
+    if part is Part.INPUT:
+        waited = f"{three_digits(summary.wait_ms.mean)} of {whole}"
+        return f"{head}: {percent(wait)} of the step time is waiting for data ({waited})"
+    return f"{head}: {percent(shares[part])} {_TAKES[part]} ({whole})"
 
 
-def _about_load(limit: Limit, load: Load, cores: float | None) -> Iterator[str]:
-    """What the machine was at meanwhile."""
+def _head(found: Found, shares: Shares) -> str:
+    """The bottleneck in two words, and its causes if they are not the same."""
+    part = found.parts[0]
+    named = _BOUND_BY[part]
+    if part is not Part.COMPUTE and shares[part] <= BOUND:
+        named = f"Moderately {named[0].lower()}{named[1:]}"
+    plain = (Limit.COMPUTE, Limit.HOST, Limit.CHECKPOINTS, Limit.VALIDATION, Limit.CALLBACKS)
+    causes = [_NAMES.get(limit, limit.value) for limit in found.limits if limit not in plain]
+    return f"{named} ({' and '.join(causes)})" if causes else named
+
+
+def _other_parts(found: Found, shares: Shares) -> Iterator[str]:
+    """Parts besides the first that take a share worth naming."""
+    for part, words in _TAKES.items():
+        if part is not found.parts[0] and shares[part] >= FINE:
+            yield f"{percent(shares[part])} {words}"
+    if Part.INPUT in found.parts[1:]:
+        yield f"{percent(shares[Part.INPUT])} of the time is waiting for data"
+
+
+def _about_load(found: Found, load: Load) -> Iterator[str]:
+    """What the machine did in the meantime."""
     if load.gpu is not None:
         yield f"the GPU was {load.gpu:.0f}% busy"
-    elif limit is Limit.COMPUTE and load.cpu is not None:
+    elif Part.COMPUTE in found.parts and load.busy is not None:
         yield "there is no GPU"
-    if load.cpu is not None and (limit in _OF_THE_INPUT or load.gpu is None):
-        yield _about_cores(load, load.cores or cores)
-    if limit is Limit.ONE_CORE:
-        yield f"the busiest one {load.busiest_core:.0f}%"
-    if limit is Limit.READING:
+    if load.busy is not None and (Part.INPUT in found.parts or load.gpu is None or found.limits[0] in _NAMES):
+        yield _about_cores(load)
+    if Limit.OTHER_PROGRAMS in found.limits:
+        yield f"{load.core_wait:.1f} threads of this training waited for a core"
+    if Limit.CPU_QUOTA in found.limits:
+        yield f"the CPU limit of the container held it back {load.throttled:.0f}% of the time"
+    if Limit.MEMORY in found.limits:
+        yield f"tasks were stalled on memory {load.memory_stalls:.0f}% of the time"
+    if Limit.ONE_CORE in found.limits and load.busiest_thread is not None:
+        yield f"its busiest thread was busy {load.busiest_thread:.0f}% of the time"
+    if Limit.READING in found.limits:
         yield from _about_reading(load)
-    if limit is Limit.BUFFER:
+    if Limit.BUFFER in found.limits:
         yield "most steps find their batch ready, and the others wait the longer"
 
 
-def _about_cores(load: Load, cores: float | None) -> str:
-    held_back = f", held back by the container's limit in {load.throttled:.0f}% of the time" if load.throttled else ""
-    if cores is None:
-        return f"the cores were {load.cpu:.0f}% busy{held_back}"
-    busy, others = (load.cpu or 0.0) * cores / 100, load.others(cores) or 0.0
-    shared = f", {others:.1f} of them with other programs" if others > OTHERS * busy else ""
-    return f"{busy:.1f} of {cores:g} cores were busy{shared}{held_back}"
+def _about_cores(load: Load) -> str:
+    """The cores that the training had, of those that it may use, and what other programs had."""
+    if load.own_cores is None or load.usable_cores is None or load.cores is None:
+        busy, cores = load.busy or 0.0, load.cores
+        return (
+            f"the cores were {busy:.0f}% busy"
+            if cores is None
+            else f"{busy * cores / 100:.1f} of {cores:g} cores were busy"
+        )
+    others = load.other_cores or 0.0
+    own = f"this training kept {load.own_cores:.1f} of {load.usable_cores:g} cores busy"
+    is_shared = others > OTHERS * load.own_cores and others > WORTH_NAMING * load.cores
+    shared = f", other programs {others:.1f} of {load.cores:g}" if is_shared else ""
+    return f"{own}{shared}"
 
 
 def _about_reading(load: Load) -> Iterator[str]:
     if load.disk_stalls is not None:
-        yield f"somebody stood still for a disk in {load.disk_stalls:.0f}% of the time"
+        yield f"tasks were stalled on disk I/O {load.disk_stalls:.0f}% of the time"
     elif load.disk is not None:
         yield f"the disk was {load.disk:.0f}% busy"
     if load.received_Bps is not None:
         yield f"{load.received_Bps / 1e6:.1f} MB a second came over the network"
 
 
-def _bound(limit: Limit, summary: Summary, load: Load) -> Iterator[str]:
+def _start_up(batches: Table, samples: Table, whole: bool) -> Iterator[str]:
+    """The time until the first step has ended, if that is a large share of all."""
+    seconds = start_up_s(batches, samples) if whole else 0.0
+    rest = float(np.asarray(batches["time"])[-1] - np.asarray(batches["time"])[0])
+    share = seconds / (seconds + rest) if seconds else 0.0
+    if share >= BOUND:
+        yield f"start-up and the first step took {percent(share)} of the time ({seconds:.0f} s)"
+
+
+def _bound(found: Found, summary: Summary, load: Load) -> Iterator[str]:
     """What could be won at most."""
     wait = summary.wait_fraction or 0.0
-    if limit in _OF_THE_INPUT:
+    if found.parts[0] is Part.INPUT:
         times = f"{1 / (1 - wait):.3g}" if wait < 0.99 else "a hundred or more"
         yield f"without any wait a step would be at most {times} times faster"
-        if load.gpu is None and limit is Limit.DECODING:
+        if load.gpu is None and Limit.DECODING in found.limits:
             yield "without a GPU, training computes on the cores that decode, and less than that can be won"

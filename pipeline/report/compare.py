@@ -17,8 +17,9 @@ import pandas
 from pipeline.estimates import INTERVAL_PERCENT, RESAMPLES, Array, Estimate, bootstrapped, interval
 from pipeline.evaluation import Answers
 from pipeline.monitor.diagnosis import parts
-from pipeline.monitor.load import load_of
-from pipeline.monitor.verdict import FEWEST_STEPS, OTHERS
+from pipeline.monitor.limits import OTHERS
+from pipeline.monitor.load import during, load_of
+from pipeline.monitor.verdict import FEWEST_STEPS
 from pipeline.report.run import Run, facts
 
 FEWEST_EPOCHS = 5  # for an interval
@@ -123,7 +124,8 @@ def shared_words(a: Run, b: Run) -> str:
 def _others(run: Run, cores: float) -> float:
     if not len(run.samples) or not len(run.batches):
         return 0.0
-    return load_of(run.samples, run.batches, parts(run.batches)[0]).others(cores) or 0.0
+    steady = during(run.samples, run.batches, parts(run.batches)[0])
+    return load_of(run.samples, steady, cores).other_cores or 0.0
 
 
 _MEASURES = (

@@ -13,6 +13,7 @@ from pipeline.monitor.diagnosis import parts, percent, spent, three_digits
 from pipeline.report.drawing import (
     BLUE,
     GREEN,
+    GREY,
     ORANGE,
     PURPLE,
     VERMILLION,
@@ -33,6 +34,7 @@ _SPENT = {
     "host": (ORANGE, "x"),
     "checkpoints": (GREEN, "."),
     "validation": (PURPLE, "\\"),
+    "callbacks": (GREY, "-"),
 }
 """Colour and hatch of each part of the time."""
 

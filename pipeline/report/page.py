@@ -68,9 +68,10 @@ def page_of(template: str, drawn: Sequence[Figure], **content: Any) -> str:
 def verdict(run: Run) -> str:
     """What limited the training, and what to change where the settings are those of this version."""
     records = {index: (run.steps[index], samples) for index, samples in run.servers.items()}
-    found = diagnose_servers(records, (run.description.get("host") or {}).get("cores"))
+    found = diagnose_servers(records, (run.description.get("host") or {}).get("cores"), run.epochs)
     try:
-        return advised(found, settings_from(run.description.get("settings") or {}))
+        settings = settings_from(run.description.get("settings") or {})
+        return advised(found, settings, run.dataset.get("settings") or {})
     except SettingsError:
         return found.sentence
 

@@ -48,15 +48,22 @@ def _ended(folder: Path, stop: threading.Event) -> int:
         _log.warning("%s: a rerun goes on from the last checkpoint", reason)
         return EXIT_PREEMPTED
     except TenfoldError as error:
-        save_failure(folder, error)
         _log.error("%s", error)
+        _save_failure(folder, error)
         return 1
     except OSError as error:
         failure = FileSystemError(f"{error}: run again, and training goes on from its last checkpoint")
-        save_failure(folder, failure)
         _log.exception("%s", failure)
+        _save_failure(folder, failure)
         return 1
     return 0
+
+
+def _save_failure(folder: Path, error: TenfoldError) -> None:
+    try:
+        save_failure(folder, error)
+    except OSError as reason:  # A full disk must not hide why the training failed.
+        _log.warning("the reason is only in this log: %s", reason)
 
 
 def _stop_of(number: signal.Signals) -> threading.Event:

@@ -14,6 +14,7 @@ from pipeline.config import Settings
 from pipeline.dataset import Dataset
 from pipeline.errors import TenfoldError
 from pipeline.input import BatchOptions, numbered_batches, validation_batches
+from pipeline.input.batch_counter import BatchCounter
 from pipeline.input.cache import open_cache
 from pipeline.input.options import batch_options
 from pipeline.input.shares import order_of_need, share_of
@@ -50,6 +51,8 @@ class Inputs(NamedTuple):
     readers: Readers
     keeps: bool
     """Whether decoded images are kept, which the order of later epochs depends on."""
+    counter: BatchCounter
+    """Of the training batches."""
 
 
 @contextmanager
@@ -78,11 +81,18 @@ def open_inputs(
             "validation": _validated(dataset, options.batch_size, server, keeps),
         }
         with _open_readers(settings, folder, dataset, orders, stopping) as readers:
+            counter = BatchCounter(options.prefetch_batches + 1)  # `one_ahead` has one more.
             training = numbered_batches(
-                folder, options, epochs=settings.epochs, start=start, server=server, reader=readers.train
+                folder,
+                options,
+                epochs=settings.epochs,
+                start=start,
+                server=server,
+                reader=readers.train,
+                counter=counter,
             )
             validation = validation_batches(folder, options, server=server, reader=readers.validation)
-            yield Inputs(training, validation, readers, keeps)
+            yield Inputs(training, validation, readers, keeps, counter)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """One training from its first epoch, or its last checkpoint, to the best model."""
 
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import partial
@@ -18,12 +19,14 @@ from pipeline.errors import BadInput, FileSystemError, Preempted, StorageError
 from pipeline.experiment import comet_options
 from pipeline.input import one_ahead, steps_per_epoch
 from pipeline.input.damage import DAMAGE, damage_named
+from pipeline.input.exhaustion import is_out_of_files, is_out_of_memory
 from pipeline.malloc import keep_large_blocks
 from pipeline.monitor import Monitor, Sink, open_monitor
 from pipeline.monitor.live import LiveVerdict
 from pipeline.monitor.overview import OVERVIEW, OverviewSink
 from pipeline.monitor.record import rows
 from pipeline.monitor.servers import SampleTeller, aggregate
+from pipeline.monitor.verdict import Verdict
 from pipeline.progress import progress
 from pipeline.rendezvous import Gang
 from pipeline.runs import VERDICT, Run, save_result
@@ -37,7 +40,7 @@ from pipeline.training.export import export
 from pipeline.training.inputs import Readers, open_inputs, open_validation, would_keep
 from pipeline.training.keeper import Keeper, restored
 from pipeline.training.loop import Batch, EpochLoop, NumberedBatch, Sums
-from pipeline.training.memory import is_out_of_files, is_out_of_memory, out_of_memory, parts_of_batch
+from pipeline.training.memory import out_of_memory, parts_of_batch
 from pipeline.training.models import build_model, with_probabilities
 from pipeline.training.optimizer import build_optimizer, rate_now
 from pipeline.training.phases import build_steps
@@ -62,20 +65,20 @@ def run_job(
     with (
         closing(OverviewSink(run.folder / OVERVIEW)) as overview,
         _tensorboard(run, training) as trackers,
-        _monitored(run, gang, [overview, *trackers], training.doing) as monitor,
+        _monitored(run, gang, [overview, *trackers], training.doing, training.advised) as monitor,
         losses_named(gang),
     ):
         training.run(monitor)
     if run.server.is_chief:
-        save_result(run, monitor.comet_location or "")
+        save_result(run, monitor.comet_location or "", training.advised)
 
 
 def _monitored(
-    run: Run, gang: Gang | None, sinks: Sequence[Sink], doing: Callable[[], str]
+    run: Run, gang: Gang | None, sinks: Sequence[Sink], doing: Callable[[], str], words: Callable[[Verdict], str]
 ) -> AbstractContextManager[Monitor]:
     """Each server records its own machine; trackers are told by server 0, for all."""
     comet = comet_options(run) if run.server.is_chief else None
-    live = LiveVerdict(partial(advised, settings=run.settings), run.folder / VERDICT, doing)
+    live = LiveVerdict(words, run.folder / VERDICT, doing)
     if gang is None:
         return open_monitor(run.folder, run.settings.sample_hz, comet, [live, *sinks])
     of_all = {"servers": lambda: aggregate(gang.samples)} if run.server.is_chief else {}
@@ -114,12 +117,17 @@ class _Training:
         self._start = restored(run, self._checkpoints, self._strategy)
         told = self._settings, self._strategy, self._model, optimizer, self._dataset, self._steps_per_epoch
         self._callbacks = Callbacks(run, self._model, optimizer, self._strategy, self._steps_per_epoch)
-        self._steps = self._callbacks.told_by(build_steps(*told, self._parts))
+        self._compiled = build_steps(*told, self._parts)
+        self._steps = self._callbacks.told_by(self._compiled)
         self._loop: EpochLoop | None = None
 
     def doing(self) -> str:
         """What the training does now, in words for a person who waits for the next step."""
         return self._loop.doing if self._loop else "opening the dataset"
+
+    def advised(self, verdict: Verdict) -> str:
+        """The verdict, and the next thing to do."""
+        return advised(verdict, self._settings, self._dataset.settings)
 
     @property
     def epochs_done(self) -> int:
@@ -137,6 +145,8 @@ class _Training:
             kept = self._checkpoints, self._model, self._task, self._inputs.keeps
             self._keeper = Keeper(self._run, loop, *kept)
             loop.after_step = self._keeper.save_where_due
+            loop.ready_pct = self._inputs.counter.ready_pct
+            loop.python_calls = lambda: self._compiled.python_calls
             if not start.sums.examples:
                 self._keeper.replace_lost_best(start.epochs_done)
             self._train(loop)
@@ -222,14 +232,19 @@ class _Training:
         what = f"epoch {epoch}/{self._settings.epochs}"
         with progress(what, self._dataset.splits["train"].examples) as advance:
             trained = loop.train(epoch, batches, epoch * self._steps_per_epoch, advance)
+        trained_at = time.perf_counter()
         loop.sums = trained  # again: the checkpoint of a stop in the validation must have them
+        loop.doing = f"validating after epoch {epoch}"
         validated = self._callbacks.tested(partial(loop.evaluate, validation))
         loop.sums = Sums()
         values = {**values_of(trained, validated), "learning_rate": rate_now(self._optimizer)}
+        loop.doing = f"running the callbacks and saving the model after epoch {epoch}"
         values |= self._callbacks.end_epoch(epoch, values)
+        values["epoch/callbacks_s"] = max(0.0, time.perf_counter() - trained_at - validated.time_s)
         loop.monitor.epoch(epoch=epoch, step=loop.step, values=values)
         _log.info("%s: %s", what, in_words(values))
-        self._keeper.save_if_best(epoch, values)
+        with loop.standing_still():
+            self._keeper.save_if_best(epoch, values)
         self._keeper.save(epoch)
 
 

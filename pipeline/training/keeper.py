@@ -1,6 +1,7 @@
 """What a training keeps on the disk while it goes on: its checkpoints, and the model of its best epoch."""
 
 import logging
+import math
 from collections.abc import Mapping
 
 import keras
@@ -92,5 +93,6 @@ class Keeper:
             sync_path(temporary)
             checksum = f"{crc32c_of(temporary):08x}"
             temporary.replace(path)
-        metrics = {name: values[name] for name in ("loss", "accuracy", "val_loss", "val_accuracy")}
+        # The record has no value that is not a number: for such an epoch, some are missing.
+        metrics = {name: values.get(name, math.nan) for name in ("loss", "accuracy", "val_loss", "val_accuracy")}
         save_best(self._run, Best(epoch, path.name, metrics, checksum))

@@ -89,11 +89,16 @@ class EpochLoop:
     describe: Callable[[NumberedBatch], str] = lambda batch: "one batch"
     """What a batch holds, in words for an error."""
 
+    ready_pct: Callable[[int], float | None] = lambda taken: None
+    """How many batches are ready, in percent, after that many were taken."""
+    python_calls: Callable[[], int] = lambda: 0
+    """How many operations of a step call Python code; asked after each step."""
     doing: str = "waiting for the first batch"
     """What it does now, in words for a person who waits for the next step."""
 
     def __post_init__(self) -> None:
         self._has_compiled = False
+        self._taken = 0
         self._times = StepClock(self.clock, self.aside)
 
     def train(self, epoch: int, batches: Iterator[NumberedBatch], last_step: int, advance: Advance) -> Sums:
@@ -106,7 +111,8 @@ class EpochLoop:
         self._times.pause()
         while self.step < last_step:
             before = self.sums.examples
-            asked = self._train_step(epoch, self._timed_next(batches))
+            ready_pct = self.ready_pct(self._taken)
+            asked = self._train_step(epoch, self._timed_next(batches), ready_pct)
             self.sums.time_s = self.clock() - start
             advance(self.sums.examples - before)
             self.after_step(epoch - 1)
@@ -128,11 +134,12 @@ class EpochLoop:
         self._times.hosted()
         self.doing = "waiting for a batch" if self._has_compiled else "waiting for the first batch"
         batch = next(batches)
+        self._taken += 1
         self._times.waited()
         self.doing = "computing a step" if self._has_compiled else "compiling the first step"
         return batch
 
-    def _train_step(self, epoch: int, batch: NumberedBatch) -> bool:
+    def _train_step(self, epoch: int, batch: NumberedBatch, ready_pct: float | None) -> bool:
         """Take one step; whether some server is asked to stop."""
         # `numpy` waits for the device, which would otherwise still be at work.
         loss, right, examples, asked = self.steps.train(*batch[:4], self._asked()).numpy().tolist()
@@ -141,7 +148,14 @@ class EpochLoop:
         self.step += 1
         _require_number(loss, lambda: f"at step {self.step} of epoch {epoch}, in {self.describe(batch)}")
         times = self._times.take()
-        self.monitor.batch(step=self.step, epoch=epoch, times=times, examples=int(examples))
+        self.monitor.batch(
+            step=self.step,
+            epoch=epoch,
+            times=times,
+            examples=int(examples),
+            ready_pct=ready_pct,
+            python_calls=self.python_calls(),
+        )
         self.sums.add(int(examples), loss, right, times.wait_s)
         return bool(asked)
 

@@ -1,16 +1,7 @@
 """How many examples a device takes at once, and what follows where its memory is too small for them."""
 
-import re
-
-import tensorflow as tf
-
 from pipeline.errors import BadInput, OutOfMemory, TenfoldError
 from pipeline.runs import Run, load_at_once, save_at_once
-
-_WORDS = re.compile(r"out of memory|OOM when|ALLOC_FAILED|failed to allocate", re.IGNORECASE)
-"""Of cuBLAS and cuDNN, too, which tell of it as of any failure of theirs."""
-_OF_FILES = re.compile(r"No space left|Disk quota exceeded|Too many open files", re.IGNORECASE)
-"""TensorFlow raises the same error for a full disk, a full quota and too many open files as for a full memory."""
 
 
 def parts_of_batch(run: Run, batch: int) -> int:
@@ -31,18 +22,6 @@ def parts_of_batch(run: Run, batch: int) -> int:
 def fewest_parts(batch: int, at_most: int) -> int:
     """The fewest equal parts of a batch that hold no more than so many examples."""
     return next(count for count in range(1, batch + 1) if batch % count == 0 and batch // count <= at_most)
-
-
-def is_out_of_memory(error: tf.errors.OpError) -> bool:
-    """Whether a device, or the machine, had no memory left."""
-    if is_out_of_files(error):
-        return False
-    return isinstance(error, tf.errors.ResourceExhaustedError) or bool(_WORDS.search(str(error.message)))
-
-
-def is_out_of_files(error: tf.errors.OpError) -> bool:
-    """Whether a disk or a quota is full, or the process may open no more files."""
-    return isinstance(error, tf.errors.ResourceExhaustedError) and bool(_OF_FILES.search(str(error.message)))
 
 
 def out_of_memory(run: Run, batch: int, parts: int) -> TenfoldError:

@@ -26,6 +26,11 @@ class TwoPhases:
         self.evaluate = steps.evaluate
         base.trainable = False
 
+    @property
+    def python_calls(self) -> int:
+        """That of `Steps`."""
+        return self._steps.python_calls
+
     def train(
         self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, asked: tf.Tensor
     ) -> tf.Tensor:

@@ -11,6 +11,7 @@ from pipeline.input.color import jittered, seed_of_batch
 from pipeline.input.flip import flipped
 from pipeline.training.losses import Loss
 from pipeline.training.parts import summed
+from pipeline.training.python_calls import python_calls
 from pipeline.training.task import ONE_LABEL, Task
 
 _log = logging.getLogger(__name__)
@@ -49,6 +50,8 @@ class Steps:
         self._color_jitter, self._seed, self._flip = color_jitter, seed, flip
         self._task, self._loss, self._parts = task, loss or task.loss, parts
         self._xla = xla and _is_alone(strategy)
+        self.python_calls = 0
+        """How many operations of the training step call Python code, once it is traced."""
         self.evaluate = tf.function(self._evaluate, reduce_retracing=True)
         self.trace()
 
@@ -63,7 +66,9 @@ class Steps:
         # for more than others.
         told = self._sum(_told, weights, asked)
         step = self._compiled(self._train_replica)
-        return tf.concat([self._sum(step, images, labels, weights, mirrored, told[0]), told], axis=0)
+        sums = tf.concat([self._sum(step, images, labels, weights, mirrored, told[0]), told], axis=0)
+        self.python_calls = python_calls(tf.compat.v1.get_default_graph())  # This runs once, when it is traced.
+        return sums
 
     def _evaluate(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, asked: tf.Tensor) -> tf.Tensor:
         return self._sum(self._compiled(self._evaluate_replica), images, labels, weights, asked)

@@ -46,6 +46,12 @@ class Told:
         return int(self.run.get("steps_per_epoch") or 0)
 
     @property
+    def steps_judged(self) -> Mapping[str, Any]:
+        """What holds `wait_fraction` and `step_ms` of the steps that the verdict is about; {} if there is none yet."""
+        found = self.result or self.verdict
+        return found if isinstance(found.get("step_ms"), float) and found["step_ms"] > 0 else {}
+
+    @property
     def batch_size(self) -> int:
         """Examples of a step, over all servers."""
         return int((self.run.get("settings") or {}).get("batch_size") or 0)
@@ -142,7 +148,8 @@ def _verdict(told: Told, is_over: bool) -> str:
     if sentence := told.result.get("verdict"):
         return str(sentence)
     if sentence := told.verdict.get("sentence"):
-        return f"The last {duration(float(told.verdict.get('seconds') or 0))}: {sentence}"
+        seconds, ended = (float(told.verdict.get(name) or 0) for name in ("seconds", "time"))
+        return f"The {duration(seconds)} that ended {duration(max(0.0, time.time() - ended))} ago: {sentence}"
     return (
         ""
         if told.result or is_over
@@ -156,7 +163,8 @@ def _tiles(told: Told, view: View, step: int) -> Iterator[tuple[str, str]]:
         wait, whole = _wait_and_step(told, batches)
         yield "waiting for data", percent(wait / whole) if whole else "-"
         yield "a step", f"{three_digits(whole)} ms"
-        yield "examples a second", three_digits(1000 * told.batch_size / whole) if whole else "-"
+        speed = told.steps_judged.get("examples_per_s") or (1000 * told.batch_size / whole if whole else 0.0)
+        yield "examples a second", three_digits(speed) if speed else "-"
     if "sys/cpu_pct" in samples and len(samples):
         words = "GPU busy" if len(gpus(samples, "util_pct").columns) else "processor busy"
         yield words, f"{busiest(samples).mean():.0f}%"
@@ -170,19 +178,24 @@ def _tiles(told: Told, view: View, step: int) -> Iterator[tuple[str, str]]:
 
 
 def _told_of(told: Told, rows: Windows) -> pandas.DataFrame:
-    """The windows that the words are about: all of a training that is complete, the last minute of one that goes on."""
-    return rows.means if told.result else lately(rows)
+    """The windows that the words are about: those of the verdict, of a training that is complete all of them."""
+    if told.result:
+        return rows.means
+    if not told.steps_judged:
+        return lately(rows)
+    end = float(told.verdict["time"])
+    times = rows.means["time"]
+    return rows.means[(times > end - float(told.verdict["seconds"])) & (times <= end)]
 
 
 def _wait_and_step(told: Told, rows: pandas.DataFrame) -> tuple[float, float]:
     """Waiting for data in a step, and all of the step (ms).
 
-    Of a training that is complete as its verdict and its report have them, which leave out the first steps: of a short
-    one these take as much as many others, and two numbers for the same make one doubt both.
+    They are those of the verdict and of the report, which leave out the first steps: in a short training these take as
+    much time as many others, and two numbers for the same thing make one doubt both.
     """
-    share, whole = told.result.get("wait_fraction"), told.result.get("step_ms")
-    if isinstance(share, float) and isinstance(whole, float):
-        return share * whole, whole
+    if told.steps_judged:
+        return float(told.steps_judged["wait_fraction"]) * told.steps_judged["step_ms"], told.steps_judged["step_ms"]
     return _per_step(rows, "input/wait_ms"), _per_step(rows, "step/time_ms")
 
 
@@ -244,7 +257,8 @@ def _waiting_sentence(told: Told, view: View) -> str:
         return "No step was taken yet."
     wait, whole = _wait_and_step(told, rows)
     share = percent(wait / whole) if whole else "0%"
-    when = "Over the training" if told.result else "In the last minute of steps"
+    judged = "In the steps of the verdict" if told.steps_judged else "In the last minute of steps"
+    when = "Over the training" if told.result else judged
     ends = "; dotted lines are the ends of epochs" if len(view.epochs) <= MOST_ENDS else ""
     return (
         f"{when}, {share} of the time was waiting for data ({three_digits(wait)} of {three_digits(whole)} ms a step). "
@@ -295,7 +309,9 @@ def _table(head: tuple[str, ...], rows: Rows) -> dict[str, Any]:
 
 def _waiting_rows(told: Told, view: View) -> Rows:
     last = view.batches.means.iloc[-1]
-    wait, whole = _wait_and_step(told, view.batches.means)
+    means = view.batches.means
+    of_all = _per_step(means, "input/wait_ms"), _per_step(means, "step/time_ms")
+    wait, whole = _wait_and_step(told, means) if told.result else of_all
     return [
         ["Waiting for data in a step (ms)", three_digits(wait), three_digits(last["input/wait_ms"])],
         ["Time of a step (ms)", three_digits(whole), three_digits(last["step/time_ms"])],

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas
 
-from pipeline.monitor.diagnosis import PARTS
+from pipeline.monitor.diagnosis import BETWEEN_EPOCHS, PARTS
 from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import first_time, record_folders, segments
 from pipeline.report.figures import MOST_EPOCHS
@@ -67,7 +67,7 @@ class View:
 
     @cached_property
     def spent(self) -> pandas.DataFrame:
-        """Seconds of each of `PARTS` and of the validation, by epoch from 1; also of one that is under way.
+        """Seconds of each of `PARTS` and `BETWEEN_EPOCHS`, by epoch from 1; also of one that is under way.
 
         The mean of a window counts for each of its steps, of which some may be of the next epoch.
         """
@@ -81,8 +81,9 @@ class View:
             if f"{name}_ms" in means
         }
         seconds = pandas.DataFrame(parts, columns=[*PARTS]).fillna(0.0).groupby(pieces["epoch"]).sum()
-        validation = self.epochs.set_index("step").get("epoch/validation_s", pandas.Series(dtype=float))
-        return seconds.assign(validation=validation.reindex(seconds.index).fillna(0.0))
+        epochs, unknown = self.epochs.set_index("step"), pandas.Series(dtype=float)
+        between = {words: epochs.get(name, unknown).reindex(seconds.index) for words, name in BETWEEN_EPOCHS.items()}
+        return seconds.assign(**between).fillna(0.0)
 
 
 def start_of(training: Path) -> float:

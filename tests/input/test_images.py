@@ -308,6 +308,15 @@ def test_a_shard_cut_between_records_stops_the_epoch(published: Path, tmp_path: 
         training_batches(tmp_path, OPTIONS)
 
 
+@pytest.mark.parametrize("reason", ["OOM when allocating tensor", "CUBLAS_STATUS_ALLOC_FAILED: out of memory"])
+def test_no_shard_is_searched_for_damage_if_memory_is_used_up(
+    published: Path, reason: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("pipeline.input.damage.first_damage", lambda *_: pytest.fail("all shards are read"))
+    with pytest.raises(tf.errors.InternalError), damage_named(published):
+        raise tf.errors.InternalError(None, None, reason)
+
+
 def test_what_vanishes_while_it_is_read_is_named(published: Path, tmp_path: Path):
     copy(published, tmp_path / "copy")
     batches = training_batches(tmp_path / "copy", OPTIONS)

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
@@ -16,29 +17,44 @@ from pipeline.monitor import StepClock, open_monitor, read
 from pipeline.monitor.verdict import Verdict, diagnose
 
 STEP_S = 0.02
+DECODED_AHEAD = 4
+"""Batches that are decoded and wait for their step, at most."""
 Produce = Callable[[int], None]
 """Makes the batch of a number, in whatever time that takes."""
 
 
-def job(folder: Path, batches: Iterator[int], steps: int = 150, host_s: float = 0.0, step_s: float = STEP_S) -> Verdict:
+@dataclass(frozen=True)
+class Batches:
+    """Batches that are made ahead of the steps."""
+
+    take: Callable[[], int]
+    count_ready: Callable[[], int]
+    capacity: int
+
+    def ready_pct(self) -> float:
+        return 100 * min(1.0, self.count_ready() / self.capacity)
+
+
+def job(folder: Path, batches: Batches, steps: int = 150, host_s: float = 0.0, step_s: float = STEP_S) -> Verdict:
     """The verdict on so many steps, from a record in ``folder``."""
     clock = StepClock()
     with open_monitor(folder) as monitor:
         clock.pause()
         for step in range(1, steps + 1):
             clock.hosted()
-            next(batches)
+            ready_pct = batches.ready_pct()
+            batches.take()
             clock.waited()
             time.sleep(step_s)
             clock.computed()
             time.sleep(host_s)
             clock.hosted()
-            monitor.batch(step=step, epoch=1, times=clock.take(), examples=1)
+            monitor.batch(step=step, epoch=1, times=clock.take(), examples=1, ready_pct=ready_pct)
     return diagnose(read(folder / "record", "batches"), read(folder / "record", "samples"), os.cpu_count())
 
 
 @contextmanager
-def ahead(produce: Produce, buffer: int = 4) -> Iterator[Iterator[int]]:
+def ahead(produce: Produce, buffer: int = 4) -> Iterator[Batches]:
     """Batches that a thread makes, with at most so many that are ready."""
     ready: queue.Queue[int] = queue.Queue(buffer)
     ended = threading.Event()
@@ -58,22 +74,22 @@ def ahead(produce: Produce, buffer: int = 4) -> Iterator[Iterator[int]]:
     thread = threading.Thread(target=run)
     thread.start()
     try:
-        yield iter(ready.get, None)  # type: ignore[arg-type]  # until the end of the steps
+        yield Batches(ready.get, ready.qsize, buffer)
     finally:
         ended.set()
         thread.join()
 
 
 @contextmanager
-def decoded(seconds: float) -> Iterator[Iterator[int]]:
+def decoded(seconds: float) -> Iterator[Batches]:
     """Batches that take so many seconds of a core each, made on all of them."""
     context = multiprocessing.get_context("spawn")
-    ready, ended = context.Queue(4), context.Event()
+    ready, ended = context.Queue(DECODED_AHEAD), context.Event()
     workers = [context.Process(target=_decode, args=(seconds, ready, ended)) for _ in range(os.cpu_count() or 1)]
     for worker in workers:
         worker.start()
     try:
-        yield iter(ready.get, None)
+        yield Batches(ready.get, ready.qsize, DECODED_AHEAD)
     finally:
         ended.set()
         for worker in workers:

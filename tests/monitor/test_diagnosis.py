@@ -71,4 +71,5 @@ def test_all_seconds_are_spent_on_something() -> None:
         "host": 0.3,
         "checkpoints": 0,
         "validation": 7,
+        "callbacks": 0,
     }

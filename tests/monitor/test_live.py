@@ -16,7 +16,7 @@ from pipeline.monitor.verdict import Verdict
 
 def batch(time: float, wait_ms: float) -> Row:
     values = {"input/wait_ms": wait_ms, "step/compute_ms": 100.0, "step/time_ms": 100.0 + wait_ms, "epoch": 1}
-    return Row("batches", time, int(time), {**values, "first": 0})
+    return Row("batches", time, int(time), {**values, "input/examples": 8, "first": 0})
 
 
 def told(rows: list[Row], caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -33,7 +33,7 @@ def test_each_minute_is_judged_by_itself_and_the_first_seconds_too(caplog: pytes
     rows = sorted([*batches, *samples], key=lambda row: row.time)
     begin, first, second = told([*rows, Row("epochs", 1141.0, 1, {"loss": 1.0})], caplog)
     assert begin.startswith("the last 20 s: compute: Compute-bound")
-    assert first.startswith("the last 60 s: decoding: Input-bound by decoding: 75% of the step time is waiting")
+    assert first.startswith("the last 60 s: decoding: Input-bound (decoding): 75% of the step time is waiting")
     assert second.startswith("the last 60 s: compute: Compute-bound")
 
 
@@ -42,8 +42,8 @@ def test_the_last_one_is_kept_for_those_who_look_on(tmp_path: Path) -> None:
     for second in range(21):
         live.write(batch(1000 + second, 0.0))
     kept = json.loads((tmp_path / "verdict.json").read_text())
-    told = {"limit": "compute", "wait_fraction": 0.0, "sentence": "Compute-bound"}
-    assert kept == {"time": 1020, "seconds": 20, **told}
+    told = {"limit": "compute", "limits": ["compute"], "wait_fraction": 0.0, "sentence": "Compute-bound"}
+    assert kept == {"time": 1020, "seconds": 20, "step_ms": 100.0, "examples_per_s": 80.0, **told}
 
 
 def test_too_few_steps_are_nothing_to_talk_about(caplog: pytest.LogCaptureFixture) -> None:

@@ -60,6 +60,23 @@ def test_a_command_is_sampled_with_its_children(tmp_path: Path) -> None:
     assert "left out: FileNotFoundError" not in err
 
 
+def test_a_command_that_only_waits_is_limited_by_nothing_on_this_machine(tmp_path: Path) -> None:
+    code, found, err = sampled(tmp_path, "sleep", "2.5")
+    assert code == 0, err
+    assert found["limits"] == []
+    assert found["verdict"].startswith("Nothing on this machine limits this program"), found["verdict"]
+    code, _, err = said("--to", str(tmp_path / "words"), "--", "sleep", "2.5")
+    assert "Nothing on this machine limits this program" in err
+
+
+def test_a_busy_thread_of_a_child_is_named(tmp_path: Path) -> None:
+    """Beside other programs as well: it then waits for a core in the rest of the time."""
+    burn = "import time; begin = time.time()\nwhile time.time() < begin + 4: pass"
+    _, found, _ = sampled(tmp_path, "/bin/sh", "-c", f"{sys.executable} -c '{burn}' ; exit 0")
+    own = {"one core", "decoding"}  # of a machine with one core, that one is all of them
+    assert own & set(found["limits"]), found["verdict"]
+
+
 def test_the_machine_is_sampled_for_some_seconds(tmp_path: Path) -> None:
     code, out, err = said("--seconds", "1", "--hz", "20", "--to", str(tmp_path))
     assert code == 0, err

@@ -54,6 +54,7 @@ def test_use_of_a_process_and_its_children(tmp_path: Path) -> None:
     grow(tmp_path, tree(seconds=1.0) | child(20, 2) | child(30, 4))
     assert read() == {
         "proc/cpu_pct": 50.0,
+        "proc/major_faults_per_s": 0.0,
         "proc/rss_bytes": 3.0 * PAGE,
         "proc/read_Bps": 500.0,
         "proc/children": 2.0,

@@ -270,6 +270,18 @@ def test_a_segment_of_which_nothing_is_left_has_no_rows(tmp_path: Path, damage: 
     assert first_time(tmp_path / "samples-00000.csv") is None
 
 
+@pytest.mark.parametrize("damage", [b"", b"\x1f\x8b\x08"])
+def test_the_plain_file_stays_while_nothing_is_left_of_its_compressed_form(tmp_path: Path, damage: bytes) -> None:
+    written(tmp_path, "samples", [1, 2])
+    packed = tmp_path / "samples-00000.csv.gz"
+    whole = packed.read_bytes()
+    (tmp_path / "samples-00000.csv").write_bytes(gzip.decompress(whole))
+    packed.write_bytes(damage)
+    assert read(tmp_path, "samples")["step"].tolist() == [1, 2]
+    RecordSink(tmp_path)
+    assert packed.read_bytes() == whole
+
+
 def test_a_torn_compressed_segment_is_written_again_from_its_plain_file(tmp_path: Path) -> None:
     written(tmp_path, "samples", [1, 2])
     packed = tmp_path / "samples-00000.csv.gz"

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeline.monitor.limits import Limit
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
-from pipeline.monitor.verdict import Limit, Verdict, diagnose, diagnose_run, diagnose_servers
+from pipeline.monitor.verdict import Verdict, diagnose, diagnose_run, diagnose_servers
 
 STEPS = 200
 PERIOD_S = 0.1
@@ -30,6 +31,11 @@ def batches(wait: float | list[float], compute: float, host: float = 0.0, steps:
     }
 
 
+def ready(of: dict[str, Any], percents: list[float]) -> dict[str, Any]:
+    """The same steps, and how many batches each of them found ready; ``percents`` is repeated."""
+    return {**of, "input/ready_pct": np.append(0, np.resize(np.asarray(percents, dtype=float), len(of["time"]) - 1))}
+
+
 def samples(**means: float) -> dict[str, Any]:
     """A sample every two steps; the names as in a record, but `_` for `/` where it comes first."""
     times = 1000 + 2 * PERIOD_S * np.arange(STEPS // 2)
@@ -41,40 +47,145 @@ def verdict(of: dict[str, Any], **means: float) -> Verdict:
     return diagnose(of, samples(**means), cores=16)
 
 
-IDLE = {"sys_cpu_pct": 12.0, "sys_cpu_max_core_pct": 40.0, "pressure_io_some_pct": 1.0}
+IDLE = {
+    "sys_cpu_pct": 12.0,
+    "sys_cpu_max_core_pct": 40.0,
+    "pressure_io_some_pct": 1.0,
+    "proc_cpu_pct": 150.0,
+    "proc_busiest_thread_pct": 40.0,
+    "proc_core_wait_pct": 2.0,
+    "monitor_tick_late_ms": 0.2,
+}
+DECODES = {
+    **IDLE,
+    "sys_cpu_pct": 98.0,
+    "sys_cpu_max_core_pct": 100.0,
+    "proc_cpu_pct": 1560.0,
+    "proc_core_wait_pct": 900.0,
+}
+OTHERS = {**IDLE, "sys_cpu_pct": 100.0, "sys_cpu_max_core_pct": 100.0, "monitor_tick_late_ms": 6.0}
+"""Other programs hold 14.5 of 16 cores. The training lacks none of them."""
+STARVED = {**OTHERS, "proc_core_wait_pct": 1200.0, "proc_busiest_thread_pct": 99.0}
+FOREIGN_DISK = {"sys_disk_busy_pct": 99.0, "pressure_io_some_pct": 90.0, "proc_read_Bps": 100.0}
+OWN_DISK = {"sys_disk_busy_pct": 99.0, "pressure_io_some_pct": 90.0, "proc_read_Bps": 3e6}
 BURSTS = [0.0, 0.0, 0.0, 0.0, 400.0]
 
 
 @pytest.mark.parametrize(
-    ("of", "means", "limit"),
+    ("of", "means", "limits"),
     [
-        (batches(4, 96), IDLE, Limit.COMPUTE),
-        (batches(4, 96), {"sys_cpu_pct": 99.0, "pressure_io_some_pct": 60.0}, Limit.COMPUTE),
-        (batches(0, 100), {}, Limit.COMPUTE),
-        (batches(41, 59), {"sys_cpu_pct": 98.0}, Limit.DECODING),
-        (batches(41, 59), {"sys_cpu_pct": 20.0, "cgroup_cpu_pct": 97.0}, Limit.DECODING),
-        (batches(41, 59), {**IDLE, "cgroup_cpu_throttled_pct": 35.0}, Limit.DECODING),
-        (batches(41, 59), {"sys_cpu_pct": 65.0, "sys_cpu_max_core_pct": 75.0}, Limit.DECODING),
-        # All cores and the disk: more of the disk would find no core.
-        (batches(41, 59), {"sys_cpu_pct": 98.0, "pressure_io_some_pct": 60.0}, Limit.DECODING),
-        (batches(41, 59), {**IDLE, "pressure_io_some_pct": 21.0}, Limit.READING),
-        (batches(41, 59), {**IDLE, "sys_disk_busy_pct": 95.0}, Limit.READING),
-        (batches(BURSTS, 59), {**IDLE, "pressure_io_some_pct": 50.0}, Limit.READING),
-        (batches(41, 59), IDLE, Limit.READING),  # it waits for something that is no core and no disk: a slow server
-        (batches(41, 59), {}, Limit.READING),
-        (batches(BURSTS, 59), IDLE, Limit.BUFFER),
-        (batches(BURSTS, 59), {"sys_cpu_pct": 95.0}, Limit.DECODING),
-        (batches(41, 59), {**IDLE, "sys_cpu_max_core_pct": 97.0}, Limit.ONE_CORE),
-        (batches(BURSTS, 59), {**IDLE, "sys_cpu_max_core_pct": 97.0}, Limit.ONE_CORE),
-        (batches(1, 59, host=40), {"sys_cpu_pct": 98.0}, Limit.HOST),
-        (batches(30, 59, host=40), {"sys_cpu_pct": 98.0}, Limit.HOST),
-        (batches(40, 59, host=30), {"sys_cpu_pct": 98.0}, Limit.DECODING),
-        (batches(6, 94), {"sys_cpu_pct": 98.0}, Limit.DECODING),
-        (batches(41, 59, steps=9), {"sys_cpu_pct": 98.0}, Limit.UNKNOWN),
+        (batches(4, 96), IDLE, [Limit.COMPUTE]),
+        (batches(0, 100), {}, [Limit.COMPUTE]),
+        (batches(4, 96), {**IDLE, **OWN_DISK}, [Limit.COMPUTE]),
+        (batches(4, 96), OTHERS, [Limit.COMPUTE]),  # a device computes: the host is not needed
+        (batches(4, 96), STARVED, [Limit.OTHER_PROGRAMS]),  # the host computes, and lacks its cores
+        (batches(4, 96), {**STARVED, "gpu_0/util_pct": 90.0}, [Limit.COMPUTE]),
+        (batches(4, 96), {**STARVED, "gpu_0/util_pct": 20.0}, [Limit.OTHER_PROGRAMS]),
+        (batches(4, 96), {**IDLE, "cgroup_cpu_throttled_pct": 60.0}, [Limit.CPU_QUOTA]),
+        (batches(4, 96), {**IDLE, "step_python_calls": 2.0}, [Limit.COMPUTE]),
+        (batches(41, 59), {}, [Limit.READING]),
+        (batches(41, 59), IDLE, [Limit.READING]),  # it waits for something that is no core and no disk: a slow server
+        (batches(41, 59), OTHERS, [Limit.READING]),
+        (batches(41, 59), {**OTHERS, **FOREIGN_DISK}, [Limit.READING]),
+        (batches(41, 59), {**OTHERS, **OWN_DISK}, [Limit.READING]),
+        (batches(41, 59), {**IDLE, **OWN_DISK}, [Limit.READING]),
+        (batches(BURSTS, 59), {**IDLE, **OWN_DISK}, [Limit.READING]),
+        (batches(41, 59), {**IDLE, "pressure_io_some_pct": 21.0}, [Limit.READING]),
+        (batches(41, 59), {"sys_cpu_pct": 98.0}, [Limit.DECODING]),
+        (batches(41, 59), DECODES, [Limit.DECODING]),
+        (batches(6, 94), DECODES, [Limit.DECODING]),
+        (batches(BURSTS, 59), DECODES, [Limit.DECODING]),
+        (batches(41, 59), {**DECODES, **OWN_DISK}, [Limit.DECODING, Limit.READING]),
+        (batches(41, 59), {**DECODES, **FOREIGN_DISK}, [Limit.DECODING]),
+        (batches(41, 59), {**IDLE, "sys_cpu_pct": 65.0, "proc_cpu_pct": 1000.0}, [Limit.DECODING, Limit.READING]),
+        (batches(41, 59), STARVED, [Limit.OTHER_PROGRAMS, Limit.DECODING]),
+        (
+            batches(41, 59),
+            {**DECODES, "proc_cpu_pct": 400.0, "cgroup_cpu_limit_cores": 4.0, "cgroup_cpu_throttled_pct": 90.0},
+            [Limit.CPU_QUOTA, Limit.DECODING],
+        ),
+        (
+            batches(41, 59),
+            {**IDLE, "pressure_memory_some_pct": 40.0, "proc_major_faults_per_s": 300.0},
+            [Limit.MEMORY],
+        ),
+        # Other programs lack memory: nothing of the training has to be read again.
+        (
+            batches(41, 59),
+            {**IDLE, "pressure_memory_some_pct": 40.0, "proc_major_faults_per_s": 0.0},
+            [Limit.READING],
+        ),
+        (batches(41, 59), {**IDLE, "proc_busiest_thread_pct": 97.0}, [Limit.ONE_CORE]),
+        (batches(BURSTS, 59), {**IDLE, "proc_busiest_thread_pct": 97.0}, [Limit.ONE_CORE]),
+        # Another program holds a core.
+        (batches(41, 59), {**IDLE, "sys_cpu_max_core_pct": 100.0}, [Limit.READING]),
+        # Several threads pass the lock of Python to each other.
+        (batches(41, 59), {**IDLE, "proc_cpu_pct": 104.0, "monitor_tick_late_ms": 7.0}, [Limit.ONE_CORE]),
+        # The kernel does not tell of threads.
+        (batches(41, 59), {"sys_cpu_pct": 9.0, "sys_cpu_max_core_pct": 97.0}, [Limit.ONE_CORE]),
+        (batches(BURSTS, 120), IDLE, [Limit.READING, Limit.BUFFER]),  # nobody counted what was ready
+        (ready(batches(BURSTS, 120), [100, 100, 100, 100, 0]), IDLE, [Limit.BUFFER]),
+        (ready(batches(BURSTS, 120), [80, 60, 40, 20, 0]), IDLE, [Limit.READING]),  # never full: the supply is slow
+        (ready(batches(BURSTS, 59), [100, 100, 50, 20, 0]), IDLE, [Limit.READING]),  # it pauses for longer than that
+        (batches(1, 59, host=40), IDLE, [Limit.HOST]),
+        (batches(1, 59, host=40), OTHERS, [Limit.HOST]),
+        (batches(1, 59, host=40), STARVED, [Limit.OTHER_PROGRAMS, Limit.HOST]),
+        (batches(30, 59, host=40), DECODES, [Limit.HOST, Limit.DECODING]),
+        (batches(40, 59, host=30), DECODES, [Limit.DECODING, Limit.HOST]),
+        (batches(40, 59, host=10), DECODES, [Limit.DECODING]),
+        (batches(41, 59, steps=9), DECODES, [Limit.UNKNOWN]),
     ],
 )
-def test_limit(of: dict[str, Any], means: dict[str, float], limit: Limit) -> None:
-    assert verdict(of, **means).limit is limit
+def test_limits(of: dict[str, Any], means: dict[str, float], limits: list[Limit]) -> None:
+    assert list(verdict(of, **means).limits) == limits
+
+
+@pytest.mark.parametrize(
+    ("means", "limits"),
+    [
+        ({**IDLE, "proc_cpu_pct": 100.0}, [Limit.PYTHON]),
+        (DECODES, [Limit.COMPUTE]),  # the step uses all cores: its Python code holds nothing up
+        ({**IDLE, "gpu_0/util_pct": 95.0}, [Limit.COMPUTE]),
+        ({**IDLE, "gpu_0/util_pct": 10.0}, [Limit.PYTHON]),
+    ],
+)
+def test_python_code_in_the_step(means: dict[str, float], limits: list[Limit]) -> None:
+    of = {**batches(1, 99), "step/python_calls": np.full(STEPS + 1, 2.0)}
+    assert list(verdict(of, **means).limits) == limits
+
+
+@pytest.mark.parametrize(
+    ("epochs", "limits", "words"),
+    [
+        (
+            {"epoch/validation_s": [1.0], "epoch/callbacks_s": [110.0]},
+            [Limit.CALLBACKS],
+            "Callback-bound: 84% of the time is work of callbacks between epochs (100 ms a step, 200 steps)",
+        ),
+        ({"epoch/validation_s": [30.0]}, [Limit.VALIDATION], "Validation-bound: 60% of the time is validation (100 ms"),
+        ({"epoch/validation_s": [4.0]}, [Limit.COMPUTE], "; 17% of the time is validation"),
+        ({"epoch/validation_s": [0.5]}, [Limit.COMPUTE], "Compute-bound: 100% of the step time is computing"),
+    ],
+)
+def test_time_between_epochs(epochs: dict[str, list[float]], limits: list[Limit], words: str) -> None:
+    found = diagnose(batches(0, 100), samples(**IDLE), cores=16, epochs={**epochs, "time": [1030.0]})
+    assert list(found.limits) == limits
+    assert words in found.sentence
+
+
+def test_checkpoints_are_told_from_the_loop() -> None:
+    of = {**batches(0, 60, host=40), "step/checkpoint_ms": np.full(STEPS + 1, 38.0)}
+    found = verdict(of, **IDLE)
+    assert found.limits == (Limit.CHECKPOINTS,)
+    assert found.sentence.startswith("Checkpoint-bound: 38% of the step time is waiting for checkpoints")
+
+
+def test_a_long_start_is_part_of_the_sentence() -> None:
+    at = samples(**IDLE)
+    at["time"] = np.insert(at["time"][1:], 0, 940.0)
+    found = diagnose(batches(0, 100), at, cores=16)
+    assert "start-up and the first step took 75% of the time (60 s)" in found.sentence
+    assert "start-up" not in diagnose(batches(0, 100), at, cores=16, whole=False).sentence
 
 
 @pytest.mark.parametrize(
@@ -92,9 +203,16 @@ def test_limit(of: dict[str, Any], means: dict[str, float], limit: Limit) -> Non
         ),
         (
             batches(0, 100),
-            {"sys_cpu_pct": 100.0, "proc_cpu_pct": 400.0},
+            OTHERS,
             "Compute-bound: 100% of the step time is computing, 0.0% waiting for data (100 ms a step, 200 steps); "
-            "there is no GPU; 16.0 of 16 cores were busy, 12.0 of them with other programs.",
+            "there is no GPU; this training kept 1.5 of 16 cores busy, other programs 14.5 of 16.",
+        ),
+        (
+            batches(0, 100),
+            STARVED,
+            "Compute-bound (starved by other programs): 100% of the step time is computing, 0.0% waiting for data (100 "
+            "ms a step, 200 steps); there is no GPU; this training kept 1.5 of 16 cores busy, other programs 14.5 of "
+            "16; 12.0 threads of this training waited for a core.",
         ),
         (
             batches(4, 96),
@@ -105,62 +223,54 @@ def test_limit(of: dict[str, Any], means: dict[str, float], limit: Limit) -> Non
         (
             batches(41, 59),
             {"sys_cpu_pct": 98.0, "gpu_0/util_pct": 50.0},
-            "Input-bound by decoding: 41% of the step time is waiting for data (41 of 100 ms a step, 200 steps); the "
+            "Input-bound (decoding): 41% of the step time is waiting for data (41 of 100 ms a step, 200 steps); the "
             "GPU was 50% busy; 15.7 of 16 cores were busy; without any wait a step would be at most 1.69 times faster.",
         ),
         (
             batches(20, 80),
-            {"sys_cpu_pct": 98.0},
-            "Waiting moderately, for decoding: 20% of the step time is waiting for data (20 of 100 ms a step, 200 "
-            "steps); 15.7 of 16 cores were busy; without any wait a step would be at most 1.25 times faster; without "
-            "a GPU, training computes on the cores that decode, and less than that can be won.",
+            DECODES,
+            "Moderately input-bound (decoding): 20% of the step time is waiting for data (20 of 100 ms a step, 200 "
+            "steps); this training kept 15.6 of 16 cores busy; without any wait a step would be at most 1.25 times "
+            "faster; without a GPU, training computes on the cores that decode, and less than that can be won.",
         ),
         (
             batches(41, 59),
-            {"cgroup_cpu_pct": 99.0, "cgroup_cpu_limit_cores": 2.0, "cgroup_cpu_throttled_pct": 30.0},
-            "Input-bound by decoding: 41% of the step time is waiting for data (41 of 100 ms a step, 200 steps); 2.0 "
-            "of 2 cores were busy, held back by the container's limit in 30% of the time; without any wait a step "
-            "would be at most 1.69 times faster; without a GPU, training computes on the cores that decode, and less "
-            "than that can be won.",
-        ),
-        (
-            batches(41, 59),
-            {"sys_cpu_pct": 100.0, "proc_cpu_pct": 150.0, "proc_children_cpu_pct": 800.0, "gpu_0/util_pct": 50.0},
-            "Input-bound by decoding: 41% of the step time is waiting for data (41 of 100 ms a step, 200 steps); the "
-            "GPU was 50% busy; 16.0 of 16 cores were busy, 6.5 of them with other programs; without any wait a step "
-            "would be at most 1.69 times faster.",
+            {**DECODES, "proc_cpu_pct": 200.0, "cgroup_cpu_limit_cores": 2.0, "cgroup_cpu_throttled_pct": 30.0},
+            "Input-bound (the CPU quota and decoding): 41% of the step time is waiting for data (41 of 100 ms a step, "
+            "200 steps); this training kept 2.0 of 2 cores busy, other programs 13.7 of 16; the CPU limit of the "
+            "container held it back 30% of the time; without any wait a step would be at most 1.69 times faster; "
+            "without a GPU, training computes on the cores that decode, and less than that can be won.",
         ),
         (
             batches(100, 0),
             {**IDLE, "pressure_io_some_pct": 88.0, "sys_net_recv_Bps": 2e7},
-            "Input-bound by reading: 100% of the step time is waiting for data (100 of 100 ms a step, 200 steps); 1.9 "
-            "of 16 cores were busy; somebody stood still for a disk in 88% of the time; 20.0 MB a second came over "
-            "the network; without any wait a step would be at most a hundred or more times faster.",
+            "Input-bound (reading): 100% of the step time is waiting for data (100 of 100 ms a step, 200 steps); this "
+            "training kept 1.5 of 16 cores busy; tasks were stalled on disk I/O 88% of the time; 20.0 MB a second came "
+            "over the network; without any wait a step would be at most a hundred or more times faster.",
         ),
         (
-            batches(BURSTS, 120),
+            ready(batches(BURSTS, 120), [100, 100, 100, 100, 0]),
             IDLE,
-            "Input-bound by a too small buffer: 40% of the step time is waiting for data (80 of 200 ms a step, 200 "
-            "steps); 1.9 of 16 cores were busy; most steps find their batch ready, and the others wait the longer; "
-            "without any wait a step would be at most 1.67 times faster.",
+            "Input-bound (a too small buffer): 40% of the step time is waiting for data (80 of 200 ms a step, 200 "
+            "steps); this training kept 1.5 of 16 cores busy; most steps find their batch ready, and the others wait "
+            "the longer; without any wait a step would be at most 1.67 times faster.",
         ),
         (
             batches(41, 59),
-            {**IDLE, "sys_cpu_max_core_pct": 97.0},
-            "Input-bound by what runs on one core: 41% of the step time is waiting for data (41 of 100 ms a step, 200 "
-            "steps); 1.9 of 16 cores were busy; the busiest one 97%; without any wait a step would be at most 1.69 "
-            "times faster.",
+            {**IDLE, "proc_busiest_thread_pct": 97.0},
+            "Input-bound (one core): 41% of the step time is waiting for data (41 of 100 ms a step, 200 steps); this "
+            "training kept 1.5 of 16 cores busy; its busiest thread was busy 97% of the time; without any wait a step "
+            "would be at most 1.69 times faster.",
         ),
         (
             batches(1, 59, host=40),
             {},
-            "Host-bound: 40% of the step time is the loop itself, checkpoints included (100 ms a step, 200 steps).",
+            "Host-bound: 40% of the step time is the loop itself (100 ms a step, 200 steps).",
         ),
         (
             batches(1, 84, host=15),
             {},
-            "The loop itself takes a moderate share: 15% of the step time is the loop itself, checkpoints included "
-            "(100 ms a step, 200 steps).",
+            "Moderately host-bound: 15% of the step time is the loop itself (100 ms a step, 200 steps).",
         ),
     ],
 )  # fmt: skip
@@ -176,15 +286,15 @@ def test_samples_of_a_validation_and_of_first_steps_say_nothing() -> None:
     at["time"] = np.linspace(1000.05, of["time"][-1], 700)
     at["sys/cpu_pct"] = np.where((at["time"] > of["time"][100]) & (at["time"] <= of["time"][101]), 100.0, 10.0)
     found = diagnose(of, at, cores=16)
-    assert found.load.cpu == pytest.approx(10.0)
+    assert found.load.busy == pytest.approx(10.0)
     assert found.limit is Limit.READING
 
 
 def test_of_several_servers_the_one_that_waits_most_is_named() -> None:
     busy, waiting = (batches(1, 99), samples(sys_cpu_pct=50.0)), (batches(41, 59), samples(sys_cpu_pct=95.0))
-    found = diagnose_servers({0: busy, 1: waiting})
+    found = diagnose_servers({0: busy, 1: waiting}, cores=16)
     assert found.limit is Limit.DECODING
-    assert found.sentence.startswith("Server 1 waits most. Input-bound by decoding: 41%")
+    assert found.sentence.startswith("Server 1 waits most. Input-bound (decoding): 41%")
     assert diagnose_servers({0: busy}) == diagnose(*busy)
 
 
@@ -195,10 +305,10 @@ def test_a_run_is_judged_by_the_records_of_all_its_servers(tmp_path: Path) -> No
         for row in range(STEPS + 1):
             sink.write(Row("batches", of["time"][row], row, {name: of[name][row] for name in names}))
         sink.close()
-    assert diagnose_run(tmp_path).sentence.startswith("Server 1 waits most. Input-bound by reading: 41%")
+    assert diagnose_run(tmp_path).sentence.startswith("Server 1 waits most. Input-bound (reading): 41%")
 
 
 def test_a_sample_that_lacks_a_value_does_not_count_for_it() -> None:
     at = samples(sys_cpu_pct=90.0)
     at["sys/cpu_pct"][::2] = np.nan
-    assert diagnose(batches(41, 59), at).load.cpu == 90.0
+    assert diagnose(batches(41, 59), at).load.busy == 90.0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.monitor.verdict import Limit
+from pipeline.monitor.limits import Limit
 from tests.monitor.jobs import STEP_S, ahead, decoded, every, job, pausing
 
 # Alone: other tests beside them would be the other programs that these jobs must not have.
@@ -20,7 +20,7 @@ TEN_TIMES = pytest.mark.parametrize("time", range(10))
 def test_input_bound(tmp_path: Path, time: int) -> None:
     with ahead(every(10 * STEP_S)) as batches:
         found = job(tmp_path, batches, steps=40)
-    assert found.sentence.startswith("Input-bound by "), found.sentence
+    assert found.sentence.startswith("Input-bound (reading): "), found.sentence
     assert found.wait_fraction > 0.8
 
 
@@ -29,7 +29,7 @@ def test_balanced(tmp_path: Path, time: int) -> None:
     """The input needs a little longer for a batch than a step does: a tenth of it is waiting."""
     with ahead(every(1.12 * STEP_S)) as batches:
         found = job(tmp_path, batches)
-    assert found.sentence.startswith("Waiting moderately, for "), found.sentence
+    assert found.sentence.startswith("Moderately input-bound ("), found.sentence
 
 
 @TEN_TIMES

@@ -18,24 +18,34 @@ BATCHES = pandas.DataFrame(
         "step/time_ms": [650.0, 650.0, 650.0, 1050.0],
     }
 )
-EPOCHS = pandas.DataFrame({"step": [1], "time": [9.0], "epoch/time_s": [1.3], "epoch/validation_s": [1.0]})
+EPOCHS = pandas.DataFrame(
+    {"step": [1], "time": [9.0], "epoch/time_s": [1.3], "epoch/validation_s": [1.0], "epoch/callbacks_s": [1.0]}
+)
 
 
 def test_where_a_second_went():
     figure = figures.time_spent(BATCHES, EPOCHS)
     assert figure.sentence == (
-        "Of a second of the training, 100 ms waiting for data, 500 ms computing, 50 ms host, 100 ms checkpoints, "
-        "250 ms validation (4 s together, every step counted)."
+        "Of a second of the training, 80 ms waiting for data, 400 ms computing, 40 ms host, 80 ms checkpoints, "
+        "200 ms validation, 200 ms callbacks (5 s together, every step counted)."
     )
     whole, by_epoch = (item.renderers for item in figure.items)
-    assert [bar.name for bar in whole] == ["waiting for data", "computing", "host", "checkpoints", "validation"]
+    assert [bar.name for bar in whole] == [
+        "waiting for data",
+        "computing",
+        "host",
+        "checkpoints",
+        "validation",
+        "callbacks",
+    ]
     shares = {name: values for name, values in whole[0].data_source.data.items() if name != "y"}
     assert shares == {
-        "waiting for data": [100],
-        "computing": [500],
-        "host": [50],
-        "checkpoints": [100],
-        "validation": [250],
+        "waiting for data": [80],
+        "computing": [400],
+        "host": [40],
+        "checkpoints": [80],
+        "validation": [200],
+        "callbacks": [200],
     }
     drawn = by_epoch[0].data_source.data
     assert {name: values.tolist() for name, values in drawn.items()} == {
@@ -45,6 +55,7 @@ def test_where_a_second_went():
         "host": [0.1, 0.1],
         "checkpoints": [0.0, 0.4],
         "validation": [1.0, 0.0],  # the second epoch is not finished
+        "callbacks": [1.0, 0.0],
     }
 
 

@@ -131,7 +131,7 @@ def test_page_lies_in_the_run_folder_and_nothing_beside_it(complete: Path) -> No
 def test_page_says_what_happened_in_numbers(complete: Path) -> None:
     text = " ".join(Page(complete).text.split())  # a space at each tag, so that cells stand apart
     for words in (
-        "Input-bound by what runs on one core: 25% of the step time is waiting for data (10 of 40 ms a step, 57 steps)",
+        "Input-bound (one core): 25% of the step time is waiting for data (10 of 40 ms a step, 57 steps)",
         "Training loss went from 1 to 0.333 in 3 epochs; validation accuracy was best in epoch 3 with 75.0%.",
         "The processor was 50% busy on average, the GPU 80%, host memory was at most 33% full (60 samples)",
         "Half of the 57 steady steps took less than 40 ms",

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from pipeline.training.loop import EpochLoop, NumberedBatch
 
-TrainStep = Callable[[EpochLoop, int, NumberedBatch], bool]
+TrainStep = Callable[[EpochLoop, int, NumberedBatch, float | None], bool]
 
 
 def noting(train_step: TrainStep, notes: TextIO) -> TrainStep:
-    def noted(loop: EpochLoop, epoch: int, batch: NumberedBatch) -> bool:
-        asked = train_step(loop, epoch, batch)
+    def noted(loop: EpochLoop, epoch: int, batch: NumberedBatch, ready_pct: float | None) -> bool:
+        asked = train_step(loop, epoch, batch, ready_pct)
         _, _, weights, _, numbers = map(_of_this_server, batch)
         print(loop.step, epoch, *numbers[weights > 0], file=notes)
         return asked

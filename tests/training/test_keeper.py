@@ -117,6 +117,17 @@ def test_the_model_of_the_last_epoch_takes_the_place_of_a_lost_best_one(
     assert "no model of a best epoch can be read: that of epoch 2 takes its place" in caplog.text
 
 
+def test_an_epoch_without_all_values_replaces_a_lost_model_too(tmp_path: Path):
+    kept = Kept(tmp_path)
+    record = RecordSink(kept.run.folder / "record")
+    record.write(Row("epochs", 1000.0, 1, {"loss": 1.0, "accuracy": 0.5}))  # the rest was not a number
+    record.close()
+    kept.keeper.replace_lost_best(epochs_done=1)
+    best = load_best(kept.run)
+    assert best
+    assert best.epoch == 1
+
+
 @pytest.mark.parametrize("epochs_done", [0, 2])
 def test_a_best_model_that_is_there_stays(tmp_path: Path, epochs_done: int):
     kept = Kept(tmp_path)

@@ -7,12 +7,13 @@ import tensorflow as tf
 
 from pipeline import train as training
 from pipeline.config import Settings, settings_from
-from pipeline.errors import BadInput, OutOfMemory
+from pipeline.errors import BadInput, CacheDamaged, FileSystemError, OutOfMemory
+from pipeline.input.exhaustion import is_out_of_memory
 from pipeline.monitor import read
 from pipeline.runs import Run, load_at_once, load_result, save_at_once
 from pipeline.train import prepare_run
 from pipeline.training.job import run_job
-from pipeline.training.memory import fewest_parts, is_out_of_memory, out_of_memory, parts_of_batch
+from pipeline.training.memory import fewest_parts, out_of_memory, parts_of_batch
 from tests.training.hungry import SMALL_MEMORY
 
 VALUES = {"image_size": 32, "batch_size": 8, "epochs": 1, "sample_hz": 20.0}
@@ -121,9 +122,9 @@ def test_a_training_takes_half_of_what_was_too_much(hungry: Run):
     assert batches["input/examples"].max() == 8  # the batch stays
 
 
-def test_the_command_line_tries_again_by_itself(settings: Settings, monkeypatch: pytest.MonkeyPatch):
-    ends = iter([OutOfMemory("with 8"), OutOfMemory("with 4"), {"run": "done"}])
-    started = []
+def processes_that_end(monkeypatch: pytest.MonkeyPatch, *outcomes: object) -> list[object]:
+    """Have the training processes end with these outcomes, one after another. Returns the runs that are started."""
+    ends, started = iter(outcomes), list[object]()
 
     class Process:
         def __init__(self, run: object, output: int) -> None:
@@ -141,5 +142,17 @@ def test_the_command_line_tries_again_by_itself(settings: Settings, monkeypatch:
 
     monkeypatch.setattr(training, "TrainingProcess", Process)
     monkeypatch.setattr(training, "prepare_run", lambda *told: told[-1])
+    return started
+
+
+def test_the_command_line_tries_again_by_itself(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    started = processes_that_end(monkeypatch, OutOfMemory("with 8"), OutOfMemory("with 4"), {"run": "done"})
     assert training.train(settings, Path("data"), "run") == {"run": "done"}
+    assert len(started) == 3
+
+
+def test_decoded_images_that_are_damaged_again_and_again_end_it(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    started = processes_that_end(monkeypatch, *[CacheDamaged("the disk") for _ in range(9)])
+    with pytest.raises(FileSystemError, match="were damaged 3 times: look at the disk of local_folder, or set cache"):
+        training.train(settings, Path("data"), "run")
     assert len(started) == 3

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import psutil
@@ -18,6 +19,7 @@ from pipeline.errors import BadInput, DatasetError, Preempted, SettingsError, Tr
 from pipeline.monitor import last_row, read
 from pipeline.runs import EXIT_PREEMPTED, exclusive, load_result, training_folder, training_words
 from pipeline.train import TrainingProcess, prepare_run, train, trained
+from pipeline.training import __main__ as process
 from tests.conftest import MakeImages
 from tests.waiting import until
 
@@ -214,3 +216,20 @@ def test_what_decides_no_training_leaves_it_in_its_folder(settings: Settings, va
     """The same versions were trained on before, whatever the date of the run that asks."""
     other = settings_from({**settings.model_dump(), **values})
     assert training_folder(other, "run", "1") == training_folder(settings, "run", "1")
+
+
+@pytest.mark.parametrize("reason", [BadInput("too small"), OSError(28, "No space left on device")])
+def test_a_full_disk_does_not_hide_why_a_training_failed(
+    reason: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    def failing(*_: object) -> None:
+        raise reason
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(process, "_train", failing)
+    monkeypatch.setattr(process, "save_failure", full)
+    assert process._ended(tmp_path, threading.Event()) == 1
+    assert str(reason) in caplog.text
+    assert "the reason is only in this log" in caplog.text

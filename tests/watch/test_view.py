@@ -12,6 +12,7 @@ import pandas
 import pytest
 
 from pipeline.monitor.row import Row
+from pipeline.report.utilization import busiest
 from pipeline.watch.data import data, span_of
 from pipeline.watch.status import _per_step, duration, load_told, status
 from pipeline.watch.view import _by_epoch, drawable, load_view
@@ -61,6 +62,8 @@ def test_where_the_time_of_each_epoch_went_is_that_of_its_steps(run: Path) -> No
     spent = data(run, is_over=False)["columns"]["spent"]
     assert spent["epoch"] == list(range(1, EPOCHS + 1))
     assert sum(filter(None, spent["computing"])) == pytest.approx(EPOCHS * STEPS * 0.060, rel=0.02)
+    assert sum(filter(None, spent["validation"])) == pytest.approx(EPOCHS * 0.55, rel=0.1)
+    assert sum(filter(None, spent["callbacks"])) == pytest.approx(EPOCHS * 0.25)
     assert sum(filter(None, spent["waiting for data"])) == pytest.approx(EPOCHS * STEPS * 0.020, rel=0.15)
 
 
@@ -189,8 +192,10 @@ def test_the_first_step_hides_no_other(tmp_path: Path) -> None:
 
 
 def test_the_verdict_is_the_last_one_and_at_the_end_that_of_the_whole(run: Path) -> None:
-    (run / "verdict.json").write_text(json.dumps({"sentence": "Compute-bound.", "seconds": 60.2}))
-    assert told(run)["verdict"] == "The last 60 s: Compute-bound."
+    verdict = {"sentence": "Compute-bound.", "seconds": 60.2, "time": time.time() - 3600}
+    (run / "verdict.json").write_text(json.dumps(verdict))
+    # An hour is shown in minutes, so that a slow test reads the same.
+    assert told(run)["verdict"] == "The 60 s that ended 60 min ago: Compute-bound."
     (run / "result.json").write_text(json.dumps({"verdict": "Compute-bound, all of it."}))
     assert told(run)["verdict"] == "Compute-bound, all of it."
     assert (told(run)["state"], told(run)["progress"]) == ("trained", 1.0)
@@ -202,6 +207,19 @@ def test_a_training_that_is_complete_has_the_numbers_of_its_verdict(run: Path) -
     assert tiles[:3] == [("waiting for data", "25%"), ("a step", "40 ms"), ("examples a second", "800")]
     assert "25% of the time was waiting for data (10 of 40 ms a step)" in told(run)["sentences"]["waiting"]
     assert [row[1] for row in tables["waiting"]["rows"]] == ["10", "40"]
+
+
+def test_verdict_and_numbers_are_of_the_same_interval(run: Path) -> None:
+    samples = load_view(run, STEPS).samples.means
+    end = float(samples["time"].iloc[-1]) - 5
+    verdict = {"sentence": "So.", "time": end, "seconds": 4.0, "wait_fraction": 0.25, "step_ms": 40.0}
+    (run / "verdict.json").write_text(json.dumps({**verdict, "examples_per_s": 321.0}))
+    tiles = told(run)["tiles"]
+    assert tiles[:3] == [("waiting for data", "25%"), ("a step", "40 ms"), ("examples a second", "321")]
+    busy = samples[(samples["time"] > end - 4) & (samples["time"] <= end)]
+    assert len(busy) < len(samples)
+    assert dict(tiles)["GPU busy"] == f"{busiest(busy).mean():.0f}%"
+    assert "In the steps of the verdict, 25% of the time was waiting" in told(run)["sentences"]["waiting"]
 
 
 def test_numbers_for_those_who_listen(run: Path) -> None:

@@ -1,0 +1,238 @@
+"""From the shares of the time and the load of the machine to what limits a training.
+
+Its own cores, its container's limits and its own threads are judged first: the figures of the whole machine tell as
+much about other programs. If several limits are reached at once, all are named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pipeline.monitor.load import Load
+
+FINE, BOUND = 0.05, 0.20
+"""Shares of the time. These are the thresholds of TensorBoard's input-pipeline analyzer."""
+BUSY, HALF_BUSY = 0.80, 0.50
+"""Shares of the usable cores. From the first on, nothing is left: some is always lost between two tasks."""
+BUSY_PERCENT = 80.0
+"""Percent of the time of one core, one thread or one disk."""
+THROTTLED = 20.0
+"""Percent of the time. From here on, the CPU limit of the container holds the training back."""
+MEMORY_STALLS, MAJOR_FAULTS = 10.0, 5.0
+"""Percent of the time, and pages a second. From both on, the memory is too small for what is in use."""
+OTHERS = 0.25
+"""Share of the cores. From here on, other programs have enough of them to slow a training down."""
+UNMET = 0.25
+"""Cores that the training waits for because of other programs: that many, and that share of what it could use."""
+ONE_CORE = (0.8, 1.3)
+"""Cores in use if Python code holds its lock all the time: one, and a little for the code of TensorFlow."""
+LATE_MS = 2.5
+"""The monitor's thread wakes up later than this on average if Python code holds the lock: it is passed on each 5 ms."""
+CALM = 0.5
+"""Share of the steps that hardly wait. From here on, the wait of the other steps comes in bursts."""
+IDLE_GPU = 60.0
+"""Percent. A GPU that is less busy than this while the training computes is held up by the host."""
+OWN_READING_BPS = 100_000
+"""Bytes a second. Below this, the stalls on a disk are those of other programs."""
+
+
+class Limit(StrEnum):
+    """What a training is bound by."""
+
+    UNKNOWN = "unknown"
+    COMPUTE = "compute"
+    DECODING = "decoding"
+    ONE_CORE = "one core"
+    READING = "reading"
+    BUFFER = "buffer"
+    HOST = "host"
+    CHECKPOINTS = "checkpoints"
+    VALIDATION = "validation"
+    CALLBACKS = "callbacks"
+    OTHER_PROGRAMS = "other programs"
+    CPU_QUOTA = "CPU quota"
+    MEMORY = "memory"
+    PYTHON = "Python code"
+
+
+class Part(StrEnum):
+    """A part of the time of a training after its first step."""
+
+    INPUT = "input"
+    COMPUTE = "compute"
+    HOST = "host"
+    CHECKPOINTS = "checkpoints"
+    VALIDATION = "validation"
+    CALLBACKS = "callbacks"
+
+
+_IN_STEPS = (Part.INPUT, Part.HOST, Part.CHECKPOINTS)
+_BETWEEN_EPOCHS = (Part.VALIDATION, Part.CALLBACKS)
+Shares = dict[Part, float]
+"""Share (0 to 1) of the time after the first step, by part."""
+
+
+@dataclass(frozen=True)
+class Supply:
+    """How the batches came.
+
+    ``wait`` is the share of the step time that is waiting, ``calm`` the share of the steps that hardly wait, and
+    ``full`` the share of the time in which all batches that the input may keep ready were ready; None if unknown.
+    """
+
+    wait: float
+    calm: float
+    full: float | None = None
+
+
+@dataclass(frozen=True)
+class Found:
+    """The parts that take the time, the largest first, and what limits the first of them (and the others)."""
+
+    parts: tuple[Part, ...]
+    limits: tuple[Limit, ...]
+
+
+def find(shares: Shares, supply: Supply, load: Load, python_calls: float = 0.0) -> Found:
+    """Return what limits a training.
+
+    ``python_calls`` is the number of operations of a step that call Python code.
+    """
+    parts = _parts(shares)
+    if not parts:
+        compute = shares.get(Part.COMPUTE, 1.0)
+        return Found((Part.COMPUTE,), tuple(_of_compute(compute, load, python_calls)))
+    found: list[Limit] = []
+    for part in parts:
+        found += _of_part(part, shares[part], supply, load)
+    return Found(parts, tuple(dict.fromkeys(found)))
+
+
+def find_from_outside(load: Load) -> list[Limit]:
+    """Return what limits a program whose steps cannot be seen; empty if nothing on the machine is used up.
+
+    A GPU that is busy most of the time needs nothing else. DECODING stands for any work on all cores.
+    """
+    if load.gpu is not None and load.gpu >= IDLE_GPU:
+        return [Limit.COMPUTE]
+    return list(_of_busy_machine(1.0, load))
+
+
+def _parts(shares: Shares) -> tuple[Part, ...]:
+    """The part that takes most of the time besides computing, and all others that take a large share."""
+    noted = [part for part in _IN_STEPS if shares.get(part, 0.0) >= FINE]
+    noted += [part for part in _BETWEEN_EPOCHS if shares.get(part, 0.0) >= BOUND]
+    noted.sort(key=lambda part: -shares[part])
+    return tuple(noted[:1] + [part for part in noted[1:] if shares[part] >= BOUND])
+
+
+def _of_part(part: Part, share: float, supply: Supply, load: Load) -> Iterator[Limit]:
+    if part is Part.INPUT:
+        yield from _of_input(supply, load)
+    elif part is Part.HOST:
+        yield from _of_surroundings(share, load)
+        yield Limit.HOST
+    else:
+        yield {
+            Part.CHECKPOINTS: Limit.CHECKPOINTS,
+            Part.VALIDATION: Limit.VALIDATION,
+            Part.CALLBACKS: Limit.CALLBACKS,
+        }[part]
+
+
+def _of_compute(share: float, load: Load, python_calls: float) -> Sequence[Limit]:
+    """A GPU that is busy needs nothing from the host."""
+    if load.gpu is not None and load.gpu >= IDLE_GPU:
+        return [Limit.COMPUTE]
+    found = list(_of_surroundings(share, load))
+    if python_calls and not _uses_all_cores(load):
+        found.append(Limit.PYTHON)
+    return found or [Limit.COMPUTE]
+
+
+def _of_surroundings(share: float, load: Load) -> Iterator[Limit]:
+    """What keeps a training from its machine, in a part that takes this share of the time."""
+    if (load.throttled or 0.0) >= THROTTLED:
+        yield Limit.CPU_QUOTA
+    if _lacks_memory(load):
+        yield Limit.MEMORY
+    if _is_starved(share, load):
+        yield Limit.OTHER_PROGRAMS
+
+
+def _of_input(supply: Supply, load: Load) -> list[Limit]:
+    return list(_of_busy_machine(supply.wait, load)) or _of_idle_machine(supply, load)
+
+
+def _of_busy_machine(wait: float, load: Load) -> Iterator[Limit]:
+    """What is used up while a training waits for this share of the time."""
+    yield from _of_surroundings(wait, load)
+    uses_all_cores = _uses_all_cores(load)
+    if uses_all_cores:
+        yield Limit.DECODING
+    if _stalls_on_disk(wait, load):
+        yield Limit.READING
+    if not uses_all_cores and _uses_one_core(load):
+        yield Limit.ONE_CORE
+
+
+def _of_idle_machine(supply: Supply, load: Load) -> list[Limit]:
+    """What the input waits for if nothing on this machine is busy: a slow server, or a step that takes its batches."""
+    if supply.calm >= CALM and _buffer_would_help(supply):
+        return [Limit.BUFFER] if supply.full is not None else [Limit.READING, Limit.BUFFER]
+    if (load.own_share or 0.0) < HALF_BUSY:
+        return [Limit.READING]
+    return [Limit.DECODING] if (load.busy or 0.0) >= BUSY_PERCENT else [Limit.DECODING, Limit.READING]
+
+
+def _buffer_would_help(supply: Supply) -> bool:
+    """Whether the mean supply is fast enough.
+
+    The input stands still while all batches are ready. If that takes as long as the steps wait for batches, more room
+    for batches can bridge the waits. If the steps wait most of the time, no buffer helps.
+    """
+    return supply.full >= supply.wait if supply.full is not None else supply.wait < 0.5
+
+
+def _unmet(load: Load) -> float:
+    """Cores that the training waited for while other programs had them."""
+    return min(load.core_wait or 0.0, load.other_cores or 0.0)
+
+
+def _is_starved(share: float, load: Load) -> bool:
+    """Whether other programs hold the cores that a part of this share of the time needs."""
+    if (load.own_share or 0.0) >= BUSY:
+        return False
+    unmet, others, own = _unmet(load), load.other_cores or 0.0, load.own_cores or 0.0
+    is_full = (load.busy or 0.0) >= BUSY_PERCENT and others >= OTHERS * (load.cores or 1.0)
+    return is_full and unmet >= max(UNMET, share / 2) and unmet >= UNMET * (own + unmet)
+
+
+def _lacks_memory(load: Load) -> bool:
+    faults = MAJOR_FAULTS if load.major_faults is None else load.major_faults
+    return (load.memory_stalls or 0.0) >= MEMORY_STALLS and faults >= MAJOR_FAULTS
+
+
+def _uses_all_cores(load: Load) -> bool:
+    """Whether the training would use all cores that it may use, if other programs left them."""
+    if load.own_share is None:
+        return False
+    usable = load.usable_cores or load.cores
+    return load.own_share + (_unmet(load) / usable if usable else 0.0) >= BUSY
+
+
+def _stalls_on_disk(wait: float, load: Load) -> bool:
+    if load.own_read_Bps is not None and load.own_read_Bps < OWN_READING_BPS:
+        return False
+    return (load.disk or 0.0) >= BUSY_PERCENT or (load.disk_stalls or 0.0) >= 100 * wait / 2
+
+
+def _uses_one_core(load: Load) -> bool:
+    own = load.own_cores
+    if own is not None and ONE_CORE[0] <= own <= ONE_CORE[1] and (load.late_ms or 0.0) >= LATE_MS:
+        return True
+    if load.busiest_thread is not None:
+        return load.busiest_thread >= BUSY_PERCENT
+    return (load.busiest_core or 0.0) >= BUSY_PERCENT and (own is None or own >= ONE_CORE[0])

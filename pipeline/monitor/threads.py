@@ -1,0 +1,79 @@
+"""A source for the threads of a process: the busiest one, and how long they wait for a core.
+
+The use of all cores says who has them, but not who lacks them. The kernel counts for each thread how long it ran and
+how long it was ready to run without a core (`schedstat` in Documentation/scheduler/sched-stats.rst of Linux).
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from pipeline.monitor import processes
+
+INTERVAL_S = 1.0
+MAX_SHARE = 0.004
+"""Share of one core that reading may take. The interval grows with the number of threads to stay within it."""
+_NS = 1e-9
+_NAMES = ("proc/busiest_thread_pct", "proc/core_wait_pct")
+
+
+class Times(NamedTuple):
+    """Seconds that a thread ran, and that it waited for a core, since it began."""
+
+    ran_s: float
+    waited_s: float
+
+
+class Threads:
+    """Measures the threads of a process and of all that it has started, about once a second.
+
+    A sample has `proc/busiest_thread_pct`, the percent of the time in which the busiest thread ran or was ready to run,
+    and `proc/core_wait_pct`, which is 100 if one thread waits for a core all the time and 200 if two do. Both are NaN
+    in the samples between two measurements. Raises OSError if the kernel does not count the waiting.
+    """
+
+    def __init__(self, proc: Path, pid: int, now: Callable[[], float] = time.monotonic) -> None:
+        self._proc, self._pid, self._now = proc, pid, now
+        self._before: tuple[float, Mapping[str, Times]] | None = None
+        self._pids = [pid]
+        self._listing_due = self._due = now()
+
+    def __call__(self) -> dict[str, float]:
+        now = self._now()
+        if self._before and now < self._due:
+            return dict.fromkeys(_NAMES, math.nan)
+        if now >= self._listing_due:
+            self._pids = [self._pid, *processes.descendants(self._proc, self._pid)]
+            self._listing_due = now + processes.REFRESH_S
+        times = dict(self._read())
+        if not times:
+            raise OSError("this kernel does not count how long a thread waits for a core")
+        took = self._now() - now
+        self._due = now + max(INTERVAL_S, took / MAX_SHARE)
+        before, self._before = self._before, (now, times)
+        return _grown(before, (now, times)) if before else dict.fromkeys(_NAMES, math.nan)
+
+    def _read(self) -> Iterator[tuple[str, Times]]:
+        for pid in self._pids:
+            with suppress(OSError):  # The process has ended.
+                for thread in (self._proc / f"{pid}/task").iterdir():
+                    with suppress(OSError):  # The thread has ended.
+                        ran, waited, _ = (thread / "schedstat").read_bytes().split()
+                        yield f"{pid}/{thread.name}", Times(int(ran) * _NS, int(waited) * _NS)
+
+
+def _grown(before: tuple[float, Mapping[str, Times]], after: tuple[float, Mapping[str, Times]]) -> dict[str, float]:
+    """The metrics of the time between two measurements. A new thread counts from the next measurement on."""
+    seconds = after[0] - before[0]
+    if seconds <= 0:
+        return dict.fromkeys(_NAMES, math.nan)
+    known = [(before[1][thread], times) for thread, times in after[1].items() if thread in before[1]]
+    # With the waiting: beside other programs, a thread that is busy all the time gets a part of a core.
+    busiest_s = max((sum(times) - sum(since) for since, times in known), default=0.0)
+    waited_s = sum(times.waited_s - since.waited_s for since, times in known)
+    return dict(zip(_NAMES, (100 * busiest_s / seconds, 100 * waited_s / seconds), strict=True))
