@@ -1,8 +1,9 @@
 """Airflow's REST API, as far as it is needed here. A call of Airflow's own command line costs 4 to 10 s of imports."""
 
+import secrets
 from collections.abc import Generator
 from copy import copy
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -16,7 +17,7 @@ FINISHED = ("success", "failed")
 EVERY_DAG = "~"
 _PAGE = 100
 _CREATION_TIMEOUT_S = 120
-"""Airflow makes all runs of a backfill in one call."""
+"""Airflow makes all runs of a backfill in one call; on a busy machine, one run can take it as long as that."""
 
 
 class Login(httpx.Auth):
@@ -95,9 +96,17 @@ class Client:
         self._http.patch(self._dag, json={"is_paused": False}).raise_for_status()
 
     def trigger(self, conf: Json) -> str:
-        """Start a run. Returns its id."""
-        response = self._http.post(f"{self._dag}/dagRuns", json={"logical_date": None, "conf": conf})
-        return str(response.raise_for_status().json()["dag_run_id"])
+        """Start a run. Returns its id, which is chosen here: after a lost answer, the run can be looked up."""
+        run_id = f"manual__{datetime.now(UTC).isoformat()}_{secrets.token_hex(4)}"
+        body = {"dag_run_id": run_id, "logical_date": None, "conf": conf}
+        try:
+            response = self._http.post(f"{self._dag}/dagRuns", json=body, timeout=_CREATION_TIMEOUT_S)
+        except httpx.TransportError:
+            if self._find(self._run(run_id), {}) is None:
+                raise
+        else:
+            response.raise_for_status()
+        return run_id
 
     def active_runs(self) -> list[Json]:
         """Runs that have not ended."""
