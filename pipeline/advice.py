@@ -12,7 +12,7 @@ from pipeline.monitor.verdict import Verdict
 PREPARED = 8 / 7
 """Side of an image that is prepared over that of the window which training crops from it (pipeline/input)."""
 _OF_THE_DATASET = ("prepare", "prepare_size")
-"""Settings that the dataset decides: a training may use one that was prepared with others."""
+"""Settings that are read from the dataset: those of the training may differ from the ones it was prepared with."""
 
 
 def advice(verdict: Verdict, settings: Settings, dataset: Mapping[str, Any]) -> str:

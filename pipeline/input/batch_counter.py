@@ -1,4 +1,4 @@
-"""How many batches an input pipeline has made: with those that were taken, how many are ready."""
+"""Counts the batches that an input pipeline has made. Less those that the training took, they are ready."""
 
 from typing import Any
 

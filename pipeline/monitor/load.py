@@ -27,7 +27,7 @@ class Load:
     usable_cores: float | None = None
     """Cores that this process may use: its affinity, or the limit of its container."""
     busy: float | None = None
-    """Of all cores of the machine, whoever uses them."""
+    """How busy all programs kept all cores of the machine, in percent."""
     own_cores: float | None = None
     """How many cores the training kept busy."""
     core_wait: float | None = None
@@ -69,7 +69,7 @@ class Load:
 
 
 def load_of(samples: Table, chosen: NDArray[np.bool_] | None = None, cores: float | None = None) -> Load:
-    """Return the load in the samples of a record: in all of them, or in those that are ``chosen``.
+    """Return the load over all samples of a record, or only over the ``chosen`` ones.
 
     ``cores`` is the number of cores of the machine, for records that lack it.
     """

@@ -331,7 +331,7 @@ def _unpacked(path: Path) -> io.BufferedIOBase:
     compressed = _compressed(path)
     if not compressed.stat().st_size:
         raise EOFError(f"{compressed} is empty")  # For gzip, it is a whole file without content.
-    return gzip.open(compressed)  # whoever looks for its first row unpacks no more than that
+    return gzip.open(compressed)  # unpacked only as far as it is read
 
 
 def surviving(table: pandas.DataFrame) -> pandas.DataFrame:

@@ -37,7 +37,7 @@ def sources(root: Path = Path("/"), now: Callable[[], float] = time.monotonic) -
 
 
 def cores() -> dict[str, float]:
-    """The number of cores of this machine, and of those that this process may run on."""
+    """The number of cores of this machine, and how many of them this process may run on."""
     return {"sys/cores": float(os.cpu_count() or 1), "proc/cores": float(len(os.sched_getaffinity(0)))}
 
 

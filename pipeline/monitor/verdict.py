@@ -226,7 +226,7 @@ def _about_load(found: Found, load: Load) -> Iterator[str]:
 
 
 def _about_cores(load: Load) -> str:
-    """The cores that the training had, of those that it may use, and what other programs had."""
+    """How many cores the training kept busy, how many it may use, and how many other programs kept busy."""
     if load.own_cores is None or load.usable_cores is None or load.cores is None:
         busy, cores = load.busy or 0.0, load.cores
         return (
