@@ -50,11 +50,11 @@ class Threads:
         if now >= self._listing_due:
             self._pids = [self._pid, *processes.descendants(self._proc, self._pid)]
             self._listing_due = now + processes.REFRESH_S
+        cpu_s = time.thread_time()  # Not by the clock: where cores are short, it also counts the wait for one.
         times = dict(self._read())
         if not times:
             raise OSError("this kernel does not count how long a thread waits for a core")
-        took = self._now() - now
-        self._due = now + max(INTERVAL_S, took / MAX_SHARE)
+        self._due = now + max(INTERVAL_S, (time.thread_time() - cpu_s) / MAX_SHARE)
         before, self._before = self._before, (now, times)
         return _grown(before, (now, times)) if before else dict.fromkeys(_NAMES, math.nan)
 

@@ -44,6 +44,17 @@ def test_it_measures_once_a_second(tmp_path: Path) -> None:
     assert [not math.isnan(value) for value in told] == [False, *([False] * 4 + [True]) * 3]
 
 
+def test_a_reader_that_waits_for_a_core_itself_measures_as_often(tmp_path: Path) -> None:
+    clock = Clock()
+
+    def slow() -> float:
+        clock.now += INTERVAL_S / 2  # whenever it looks at the clock, it has waited so long
+        return clock.now
+
+    source = Threads(grow(tmp_path, {"proc/10/task/10/schedstat": of(5, 1)}) / "proc", 10, slow)
+    assert [math.isnan(source()["proc/core_wait_pct"]) for _ in range(5)] == [True, True, False, True, False]
+
+
 def test_a_kernel_that_does_not_count_says_so(tmp_path: Path) -> None:
     (tmp_path / "proc/10/task/10").mkdir(parents=True)
     with pytest.raises(OSError, match="does not count how long a thread waits"):
@@ -61,9 +72,10 @@ def test_a_thread_that_shares_a_core_with_another_program_waits_for_it() -> None
         thread = threading.Thread(target=_spin, args=(ended,))
         thread.start()
         source = Threads(Path("/proc"), os.getpid())
-        source()
-        time.sleep(3)  # without a core of its own, this thread may take longer to wake up
         found = source()
+        while math.isnan(found["proc/core_wait_pct"]):  # A process of many threads is measured less often.
+            time.sleep(0.5)
+            found = source()
     finally:
         ended.set()
         os.sched_setaffinity(0, before)
