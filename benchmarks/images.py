@@ -21,12 +21,12 @@ TINY = (32, 32)
 
 def photographs(folder: Path, count: int) -> Path:
     """`count` JPEGs with the spectrum and the size of ImageNet's: about 110 KB, 500 x 375 or upright."""
-    return _make(folder, count, photograph)
+    return make_source(folder, count, photograph)
 
 
 def tiny_images(folder: Path, count: int) -> Path:
     """`count` JPEGs of 32 x 32 pixels, about 1 KB, as those of CIFAR."""
-    return _make(folder, count, tiny_image)
+    return make_source(folder, count, tiny_image)
 
 
 def given_images(folder: Path, count: int, given: Path) -> Path:
@@ -35,7 +35,7 @@ def given_images(folder: Path, count: int, given: Path) -> Path:
     if not found:
         raise SystemExit(f"no .jpg or .png below {given}: give --images a folder that holds some")
     paths = list(islice(cycle(found), count + 1))
-    return _make(folder, count, partial(_read, paths))
+    return make_source(folder, count, partial(_read, paths))
 
 
 def photograph(seed: int) -> bytes:
@@ -80,7 +80,7 @@ def _read(paths: Sequence[Path], number: int) -> bytes:
     return paths[number].read_bytes()
 
 
-def _make(folder: Path, count: int, image: Callable[[int], bytes]) -> Path:
+def make_source(folder: Path, count: int, image: Callable[[int], bytes]) -> Path:
     """A source of `count` training images in ten classes and one for validation, made once, whole or absent."""
     if not folder.exists():
         part = folder.with_name(f".{folder.name}.part")

@@ -26,14 +26,16 @@ from typing import Any
 
 from benchmarks.machine import HOME, logs, machine_line, new_folder, say
 from benchmarks.rounds import ENVIRONMENT, ROOT
+from pipeline.allowed import open_unless_set
 from pipeline.samples import draw_samples
-from scripts.airflow.client import Client, time_of
+from scripts.airflow.client import Client, new_run_id
 from scripts.airflow.commands import own_airflow
 from scripts.airflow.follow import follow
 from scripts.airflow.progress import Lines
 from scripts.airflow.record import only_one
 from scripts.airflow.settings import Layout
 from scripts.airflow.signals import Signals
+from scripts.airflow.times import time_of
 
 DAG = "image_training"
 IMAGES = 40
@@ -75,6 +77,7 @@ class Measured:
 def main() -> None:
     """Measure, and print Markdown."""
     options = parse(sys.argv[1:])
+    open_unless_set()
     try:
         results = {"imports": import_results()} | ({} if options.imports else {"chain": chain_results(options.rounds)})
     finally:
@@ -168,7 +171,8 @@ def measure_airflow(source: Path, measured: Measured) -> None:
         airflow, client = stack.enter_context(own_airflow(layout, DAG, signals))
         measured.start.append(time.perf_counter() - begin)
         for name in RUNS:
-            run_id = follow(airflow, client, settings_of(source), Lines(sys.stderr), signals)
+            run_id = new_run_id()
+            follow(airflow, client, settings_of(source), run_id, Lines(sys.stderr), signals)
             keep(client, run_id, name, measured)
 
 

@@ -31,6 +31,7 @@ from benchmarks.growing import growing
 from benchmarks.machine import machine_line, measure_sections, new_folder, say
 from benchmarks.rounds import ROOT
 from dags.places import TRAINING_PLACE
+from pipeline.allowed import open_unless_set
 from scripts.airflow.client import Login
 from scripts.airflow.commands import own_airflow
 from scripts.airflow.embedded import Embedded
@@ -107,6 +108,7 @@ class Answers:
 def main() -> None:
     """Measure, and print Markdown."""
     options = parse(sys.argv[1:])
+    open_unless_set()
     chosen = {name: measure for name, measure in SECTIONS.items() if options.only in ("", name)}
     with ExitStack() as stack:
         stack.enter_context(redirect_stdout(sys.stderr))  # standard output is for the tables alone

@@ -37,6 +37,7 @@ from benchmarks.machine import (
     versions_in,
 )
 from benchmarks.rounds import ROOT, Contender, as_json, measure_whole, measure_work, rate_cells
+from pipeline.allowed import open_unless_set
 from pipeline.config import settings_from
 from pipeline.extract import take_snapshot
 from pipeline.plan_files import load_plan, make_plan
@@ -72,6 +73,7 @@ PACKAGES = ("array-record", "webdataset", "mosaicml-streaming", "tfrecord", "ten
 def main() -> None:
     """Measure, and print Markdown."""
     options = parse(sys.argv[1:])
+    open_unless_set()
     logging.disable(logging.WARNING)  # advice on the size of shards, many times over
     try:
         results = plan_results(options) if options.plan else sharding_results(options)

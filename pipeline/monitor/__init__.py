@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from pipeline.monitor.comet import CometOptions, CometSink
 from pipeline.monitor.record import RecordSink, last_row, read, read_servers
-from pipeline.monitor.reporter import Reporter
+from pipeline.monitor.reporter import Reporter, closing_sink
 from pipeline.monitor.row import KINDS, Row, Sink
 from pipeline.monitor.sampler import Sampler, Source
 from pipeline.monitor.step_clock import StepClock, StepTimes
@@ -30,6 +30,7 @@ __all__ = [
     "Sink",
     "StepClock",
     "StepTimes",
+    "closing_sink",
     "last_row",
     "open_monitor",
     "read",
@@ -67,6 +68,7 @@ class Monitor:
         examples: int,
         ready_pct: float | None = None,
         python_calls: int = 0,
+        is_simulated: bool = False,
     ) -> None:
         """Report one training step. The first one of this process is marked: it traces and compiles.
 
@@ -78,6 +80,7 @@ class Monitor:
             ready_pct: How many batches were ready when it asked for one, in percent of those that may be; None if
                 unknown.
             python_calls: How many operations of the step call Python code.
+            is_simulated: Whether the step only waited, instead of using an accelerator.
         """
         parts = {
             "input/wait_ms": 1000 * times.wait_s,
@@ -87,6 +90,8 @@ class Monitor:
         }
         whole = {"step/time_ms": sum(parts.values()), "input/examples": examples, "epoch": epoch}
         known = {} if ready_pct is None else {"input/ready_pct": ready_pct}
+        if is_simulated:
+            known["step/simulated"] = 1.0
         values = {**parts, **whole, **known, "step/python_calls": python_calls, "first": float(self._first)}
         self._step, self._first = step, False
         self._reporter.report("batches", step, values)
@@ -123,8 +128,7 @@ def open_monitor(
         tracker = CometSink(run_folder / "comet", comet) if comet else None
         if tracker:
             closing.push(partial(_close, tracker))
-        record = RecordSink(run_folder / "record")
-        closing.callback(record.close)
+        record = closing.enter_context(closing_sink(RecordSink(run_folder / "record")))
         reporter = Reporter([record, *([tracker] if tracker else []), *sinks], sync=record.sync)
         closing.callback(reporter.close)
         monitor = Monitor(reporter, {**system.sources(), **gpu.sources(), **sources}, hz, tracker)

@@ -75,15 +75,16 @@ class Processors:
 
     def __call__(self) -> dict[str, float]:
         rates = self._rates()
-        if "used" not in rates:
+        if not rates:
             return {}
-        metrics = {"cgroup/cpu_used_cores": rates["used"]}
+        metrics = {"cgroup/cpu_used_cores": rates["used"]} if "used" in rates else {}
         if self._limit is None:
             return metrics
+        if "used" in rates:
+            metrics["cgroup/cpu_pct"] = 100 * rates["used"] / self._limit
         periods, throttled = rates.get("periods", 0.0), rates.get("throttled", 0.0)
         return metrics | {
             "cgroup/cpu_limit_cores": self._limit,
-            "cgroup/cpu_pct": 100 * rates["used"] / self._limit,
             "cgroup/cpu_throttled_pct": 100 * throttled / periods if periods else 0.0,  # no period: it stood idle
         }
 
@@ -178,7 +179,11 @@ class ProcessorsV1:
         return None if quota <= 0 else quota / int(self._period.read())
 
     def use(self) -> Mapping[str, float]:
-        return {"used": int(self._usage.read()) / 1e9, **_periods(self._stat.read())}
+        periods = _periods(self._stat.read())
+        try:
+            return {"used": int(self._usage.read()) / 1e9, **periods}
+        except OSError:  # The two controllers may be mounted apart, with groups of other names.
+            return periods
 
 
 def _periods(told: bytes) -> dict[str, float]:

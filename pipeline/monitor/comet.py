@@ -190,7 +190,9 @@ def _comet() -> Any:
     os.environ.setdefault("COMET_ERROR_TRACKING_ENABLE", "false")
     os.environ.setdefault("COMET_DISABLE_ANNOUNCEMENT", "1")
     # Of an outage it shows many tracebacks, and how to upload what is packed anew here, as another experiment.
-    os.environ.setdefault("COMET_LOGGING_CONSOLE", "CRITICAL")
+    if os.environ.setdefault("COMET_LOGGING_CONSOLE", "CRITICAL") == "CRITICAL":
+        # Comet's client tries again through urllib3, which warns of each try. The sink warns of the outcome.
+        logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)
     os.environ.setdefault("COMET_FALLBACK_STREAMER_KEEP_OFFLINE_ZIP", "1")
     os.environ.setdefault("COMET_TIMEOUT_CLEANING", "50")  # at the end it would else wait up to an hour for its server
     import comet_ml

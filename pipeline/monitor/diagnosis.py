@@ -40,7 +40,7 @@ class Summary:
     """Where the time of the steps went, in ms; spreads are None where there is no value.
 
     ``steps`` counts the steady steps, which the spreads are about, and of whose time ``wait_fraction`` was waiting for
-    data and ``host_fraction`` the loop itself, checkpoints too.
+    data and ``host_fraction`` the loop itself, checkpoints too. ``examples_per_s`` counts the examples in the batches.
     The first step of each process (it traces and compiles) and the first batch of each further epoch (it fills the
     pipeline anew) are apart: they say nothing about the steady state.
     """
@@ -51,6 +51,7 @@ class Summary:
     compute_ms: Spread | None
     wait_fraction: float | None
     host_fraction: float | None
+    examples_per_s: float | None
     first_step_ms: float | None
     first_batch_wait_ms: float | None
 
@@ -58,7 +59,7 @@ class Summary:
 def summarize(batches: Table) -> Summary:
     """Summary of the rows of kind "batches", in order: input/wait_ms, step/compute_ms, step/time_ms, epoch, first."""
     if "step/time_ms" not in batches or not len(batches["step/time_ms"]):
-        return Summary(0, None, None, None, None, None, None, None)
+        return Summary(0, None, None, None, None, None, None, None, None)
     total, wait, compute = (
         np.asarray(batches[name], dtype=float) for name in ("step/time_ms", "input/wait_ms", "step/compute_ms")
     )
@@ -70,6 +71,7 @@ def summarize(batches: Table) -> Summary:
         compute_ms=spread(compute[steady]),
         wait_fraction=_share(wait[steady], total[steady]),
         host_fraction=_share((total - wait - compute)[steady], total[steady]),
+        examples_per_s=_per_s(batches, total, steady),
         first_step_ms=_mean(total[process_first]),
         first_batch_wait_ms=_mean(wait[epoch_first]),
     )
@@ -109,6 +111,13 @@ def spread(values: NDArray[np.float64]) -> Spread | None:
     if not len(values):
         return None
     return Spread(*(float(v) for v in (values.mean(), np.median(values), values.std(), np.percentile(values, 95))))
+
+
+def _per_s(batches: Table, total_ms: NDArray[np.float64], steady: NDArray[np.bool_]) -> float | None:
+    if "input/examples" not in batches:
+        return None
+    found = _share(1000 * np.asarray(batches["input/examples"], dtype=float)[steady], total_ms[steady])
+    return found if found is not None and np.isfinite(found) else None
 
 
 def _share(part: NDArray[np.float64], whole: NDArray[np.float64]) -> float | None:

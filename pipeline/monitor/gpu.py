@@ -196,11 +196,14 @@ class Utilization:
 
     The driver measures some six times a second or less, and keeps that in a buffer: nothing is told where nothing is
     new, instead of a value again. Where it keeps none, its last value is told, which may be one again.
+
+    A sample is new if the buffer did not hold its time stamp before. Time stamps come from the wall clock, so they are
+    not compared with the newest one: after the clock is set back by an hour, no sample would be newer for that hour.
     """
 
     def __init__(self, nvml: Any, handle: Any) -> None:
         self._nvml, self._handle = nvml, handle
-        self._seen = 0
+        self._seen: frozenset[int] = frozenset()
 
     def __call__(self) -> dict[str, float]:
         try:
@@ -211,16 +214,14 @@ class Utilization:
 
     def _fresh(self) -> list[int]:
         try:
-            _, samples = self._nvml.nvmlDeviceGetSamples(
-                self._handle, self._nvml.NVML_GPU_UTILIZATION_SAMPLES, self._seen
-            )
-        except self._nvml.NVMLError_NotFound:  # none since the last seen; where none was ever seen, there is no buffer
+            _, samples = self._nvml.nvmlDeviceGetSamples(self._handle, self._nvml.NVML_GPU_UTILIZATION_SAMPLES, 0)
+        except self._nvml.NVMLError_NotFound:  # the buffer is empty; if it never held any, there is no buffer
             if not self._seen:
                 raise
             return []
-        samples = [sample for sample in samples if sample.timeStamp > self._seen]
-        self._seen = max([self._seen, *(sample.timeStamp for sample in samples)])
-        return [sample.sampleValue.uiVal for sample in samples]
+        fresh = [sample.sampleValue.uiVal for sample in samples if sample.timeStamp not in self._seen]
+        self._seen = frozenset(sample.timeStamp for sample in samples)
+        return fresh
 
 
 class Pcie:

@@ -14,6 +14,8 @@ from pipeline.monitor.load import Load
 
 FINE, BOUND = 0.05, 0.20
 """Shares of the time. These are the thresholds of TensorBoard's input-pipeline analyzer."""
+HOST_NOTED = 0.10
+"""Share of the time. Below it, the loop itself is no bottleneck: it takes 0.5 ms of any step, 5% of one of 10 ms."""
 BUSY, HALF_BUSY = 0.80, 0.50
 """Shares of the usable cores. From the first on, nothing is left: some is always lost between two tasks."""
 BUSY_PERCENT = 80.0
@@ -26,6 +28,8 @@ OTHERS = 0.25
 """Share of the cores. From here on, other programs have enough of them to slow a training down."""
 UNMET = 0.25
 """Cores that the training waits for because of other programs: that many, and that share of what it could use."""
+ASKED = 0.9
+"""Share of a part's time in which threads of the training must run or wait for a core. Below it, the training slept."""
 ONE_CORE = (0.8, 1.3)
 """Cores in use if Python code holds its lock all the time: one, and a little for the code of TensorFlow."""
 LATE_MS = 2.5
@@ -68,8 +72,14 @@ class Part(StrEnum):
     CALLBACKS = "callbacks"
 
 
-_IN_STEPS = (Part.INPUT, Part.HOST, Part.CHECKPOINTS)
-_BETWEEN_EPOCHS = (Part.VALIDATION, Part.CALLBACKS)
+_NOTED = {
+    Part.INPUT: FINE,
+    Part.HOST: HOST_NOTED,
+    Part.CHECKPOINTS: FINE,
+    Part.VALIDATION: BOUND,
+    Part.CALLBACKS: BOUND,
+}
+"""Share of the time from which on a part is a bottleneck."""
 Shares = dict[Part, float]
 """Share (0 to 1) of the time after the first step, by part."""
 
@@ -95,15 +105,20 @@ class Found:
     limits: tuple[Limit, ...]
 
 
-def find(shares: Shares, supply: Supply, load: Load, python_calls: float = 0.0) -> Found:
+def find(shares: Shares, supply: Supply, load: Load, python_calls: float = 0.0, is_simulated: bool = False) -> Found:
     """Return what limits a training.
 
-    ``python_calls`` is the number of operations of a step that call Python code.
+    Args:
+        shares: Where the time went.
+        supply: How the batches arrived.
+        load: Load of the machine in that time.
+        python_calls: Number of operations of a step that call Python code.
+        is_simulated: Whether the steps only waited, instead of using an accelerator. Such steps need no core.
     """
     parts = _parts(shares)
     if not parts:
         compute = shares.get(Part.COMPUTE, 1.0)
-        return Found((Part.COMPUTE,), tuple(_of_compute(compute, load, python_calls)))
+        return Found((Part.COMPUTE,), tuple(_of_compute(compute, load, python_calls, is_simulated)))
     found: list[Limit] = []
     for part in parts:
         found += _of_part(part, shares[part], supply, load)
@@ -122,8 +137,7 @@ def find_from_outside(load: Load) -> list[Limit]:
 
 def _parts(shares: Shares) -> tuple[Part, ...]:
     """The part that takes most of the time besides computing, and all others that take a large share."""
-    noted = [part for part in _IN_STEPS if shares.get(part, 0.0) >= FINE]
-    noted += [part for part in _BETWEEN_EPOCHS if shares.get(part, 0.0) >= BOUND]
+    noted = [part for part, least in _NOTED.items() if shares.get(part, 0.0) >= least]
     noted.sort(key=lambda part: -shares[part])
     return tuple(noted[:1] + [part for part in noted[1:] if shares[part] >= BOUND])
 
@@ -142,9 +156,9 @@ def _of_part(part: Part, share: float, supply: Supply, load: Load) -> Iterator[L
         }[part]
 
 
-def _of_compute(share: float, load: Load, python_calls: float) -> Sequence[Limit]:
+def _of_compute(share: float, load: Load, python_calls: float, is_simulated: bool) -> Sequence[Limit]:
     """A GPU that is busy needs nothing from the host."""
-    if load.gpu is not None and load.gpu >= IDLE_GPU:
+    if is_simulated or (load.gpu is not None and load.gpu >= IDLE_GPU):
         return [Limit.COMPUTE]
     found = list(_of_surroundings(share, load))
     if python_calls and not _uses_all_cores(load):
@@ -168,13 +182,18 @@ def _of_input(supply: Supply, load: Load) -> list[Limit]:
 
 def _of_busy_machine(wait: float, load: Load) -> Iterator[Limit]:
     """What is used up while a training waits for this share of the time."""
-    yield from _of_surroundings(wait, load)
+    surroundings = list(_of_surroundings(wait, load))
+    yield from surroundings
+    # If other programs hold the cores, the threads that wait for a core might decode, or might only wait for the lock
+    # of Python's interpreter. The numbers cannot tell these apart until the other programs are gone. Only a single
+    # thread is clear.
+    is_clear = Limit.OTHER_PROGRAMS not in surroundings
     uses_all_cores = _uses_all_cores(load)
-    if uses_all_cores:
+    if is_clear and uses_all_cores:
         yield Limit.DECODING
     if _stalls_on_disk(wait, load):
         yield Limit.READING
-    if not uses_all_cores and _uses_one_core(load):
+    if not uses_all_cores and _uses_one_core(load) and (is_clear or _asked_cores(load) <= ONE_CORE[1]):
         yield Limit.ONE_CORE
 
 
@@ -196,6 +215,11 @@ def _buffer_would_help(supply: Supply) -> bool:
     return supply.full >= supply.wait if supply.full is not None else supply.wait < 0.5
 
 
+def _asked_cores(load: Load) -> float:
+    """Cores that the training had or waited for."""
+    return (load.own_cores or 0.0) + (load.core_wait or 0.0)
+
+
 def _unmet(load: Load) -> float:
     """Cores that the training waited for while other programs had them."""
     return min(load.core_wait or 0.0, load.other_cores or 0.0)
@@ -206,6 +230,8 @@ def _is_starved(share: float, load: Load) -> bool:
     if (load.own_share or 0.0) >= BUSY:
         return False
     unmet, others, own = _unmet(load), load.other_cores or 0.0, load.own_cores or 0.0
+    if _asked_cores(load) < ASKED * share:
+        return False
     is_full = (load.busy or 0.0) >= BUSY_PERCENT and others >= OTHERS * (load.cores or 1.0)
     return is_full and unmet >= max(UNMET, share / 2) and unmet >= UNMET * (own + unmet)
 
@@ -231,8 +257,11 @@ def _stalls_on_disk(wait: float, load: Load) -> bool:
 
 def _uses_one_core(load: Load) -> bool:
     own = load.own_cores
-    if own is not None and ONE_CORE[0] <= own <= ONE_CORE[1] and (load.late_ms or 0.0) >= LATE_MS:
-        return True
+    if own is not None and ONE_CORE[0] <= own <= ONE_CORE[1]:
+        # TensorFlow runs a serial map on many threads, one at a time: none of them is busy, but never are two cores.
+        is_serial = load.own_cores_peak is not None and load.own_cores_peak <= ONE_CORE[1]
+        if is_serial or (load.late_ms or 0.0) >= LATE_MS:
+            return True
     if load.busiest_thread is not None:
         return load.busiest_thread >= BUSY_PERCENT
     return (load.busiest_core or 0.0) >= BUSY_PERCENT and (own is None or own >= ONE_CORE[0])

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from pipeline.monitor.limits import Limit
 from pipeline.monitor.load import Load
 from pipeline.monitor.row import KINDS, Row
-from pipeline.monitor.verdict import Verdict, diagnose
+from pipeline.monitor.verdict import Verdict, diagnose, numbers
 from pipeline.storage import write_whole
 
 MOST_ROWS = 20_000
@@ -32,8 +32,8 @@ class LiveVerdict:
     """A sink that says every minute what has limited the training since it said so last.
 
     ``words`` makes a text of a verdict. The last one is kept in ``file``, as JSON: ``sentence``, ``limit``, ``limits``,
-    ``wait_fraction``, ``step_ms`` and ``examples_per_s`` of the steady steps, the ``time`` it was said (unix s) and
-    of how many ``seconds`` it tells. If there were too few steps to say, it is silent: the end of the training says so.
+    its `numbers`, its ``time`` (Unix s), and the length of its interval in ``seconds``. If there were too few steps for
+    a verdict, it says nothing. The end of the training does.
     If no step ended at all, it says what the training is ``doing``, as the first batch or the compilation may take
     minutes.
     """
@@ -88,9 +88,7 @@ class LiveVerdict:
             "seconds": seconds,
             "limit": verdict.limit.value,
             "limits": [limit.value for limit in verdict.limits],
-            "wait_fraction": round(verdict.wait_fraction, 4),
-            "step_ms": round(verdict.step_ms, 3),
-            "examples_per_s": round(verdict.examples_per_s, 3),
+            **numbers(verdict),
             "sentence": sentence,
         }
         with write_whole(self._file) as file:

@@ -30,6 +30,8 @@ class Load:
     """How busy all programs kept all cores of the machine, in percent."""
     own_cores: float | None = None
     """How many cores the training kept busy."""
+    own_cores_peak: float | None = None
+    """The same in nine of ten samples, at most."""
     core_wait: float | None = None
     """How many threads of the training waited for a core, on average."""
     busiest_thread: float | None = None
@@ -84,6 +86,8 @@ def load_of(samples: Table, chosen: NDArray[np.bool_] | None = None, cores: floa
         return next((float(values.mean()) for values in known), None)
 
     gpus = [found for name in samples if _GPU_BUSY.fullmatch(str(name)) and (found := mean(str(name))) is not None]
+    own = _known(samples, "proc/cpu_pct", chosen)
+    children = mean("proc/children_cpu_pct") or 0.0
     host_cores = mean("sys/cores") or cores
     usable = [each for each in (mean("cgroup/cpu_limit_cores"), mean("proc/cores") or host_cores) if each]
     core_wait = mean("proc/core_wait_pct")
@@ -92,6 +96,7 @@ def load_of(samples: Table, chosen: NDArray[np.bool_] | None = None, cores: floa
         usable_cores=min(usable, default=None),
         busy=mean("sys/cpu_pct"),
         own_cores=_own_cores(mean("proc/cpu_pct"), mean("proc/children_cpu_pct"), mean("cgroup/cpu_used_cores")),
+        own_cores_peak=None if own is None else (float(np.percentile(own, 90)) + children) / 100,
         core_wait=None if core_wait is None else core_wait / 100,
         busiest_thread=mean("proc/busiest_thread_pct"),
         busiest_core=mean("sys/cpu_max_core_pct"),

@@ -3,15 +3,17 @@
     overview/samples-00000.csv   time,step,sys/cpu_pct,...,sys/cpu_pct/max,...
 
 A row for each two seconds at first, and one for each minute and a half after ten hours (pipeline/monitor/window.py).
+No window of batches spans two epochs.
 """
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
-from pipeline.monitor.window import Windows
+from pipeline.monitor.window import OF_BATCHES, Windows
 
 OVERVIEW = "overview"
 SHARE = 400
@@ -27,13 +29,18 @@ class OverviewSink:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._record, self._windows = RecordSink(folder, SEGMENT_BYTES), Windows(SHARE)
+        self._record = RecordSink(folder, SEGMENT_BYTES)
+        self._windows = Windows(SHARE, (*OF_BATCHES, "input/examples"))
 
     def write(self, row: Row) -> None:
+        # No window may have steps of two epochs, because the seconds of an epoch are the sum of its windows.
+        for window in self._windows.take(["batches"]) if row.kind == "epochs" else []:
+            self._record.write(window)
         for window in self._windows.add(row):
             self._record.write(window)
 
     def close(self) -> None:
-        for window in self._windows.take():
-            self._record.write(window)
-        self._record.close()
+        """Write the windows that are open. Raises OSError if the disk fails; everything is closed then, too."""
+        with closing(self._record):
+            for window in self._windows.take():
+                self._record.write(window)

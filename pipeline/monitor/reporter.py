@@ -7,8 +7,9 @@ import queue
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Protocol, TypeVar
 
 from pipeline.monitor.row import Row, Sink, steady_clock
 
@@ -17,6 +18,28 @@ GATHER_S = 1.0
 and for each sample, five a second, three times as much as for all of a second. SIGKILL loses no more than this, and a
 power loss not much more, since `sync` follows at once."""
 log = logging.getLogger(__name__)
+
+
+class _Closable(Protocol):
+    def close(self) -> None: ...
+
+
+_Sink = TypeVar("_Sink", bound=_Closable)
+
+
+@contextmanager
+def closing_sink(sink: _Sink) -> Iterator[_Sink]:
+    """Close a sink after the block. If the disk is full then, its last rows are lost, with a warning.
+
+    What was trained is worth more than its last rows.
+    """
+    try:
+        yield sink
+    finally:
+        try:
+            sink.close()
+        except OSError as error:
+            log.warning("monitor: %s could not write its last rows: %s", type(sink).__name__, error)
 
 
 class Reporter:

@@ -18,7 +18,8 @@ from pipeline.monitor.record import read, record_folders
 if TYPE_CHECKING:
     from pipeline.monitor.diagnosis import Table
 
-FEWEST_STEPS = 10
+MIN_STEPS, MIN_S = 10, 2.0
+"""A verdict needs at least this number of steady steps, which take at least this time: ten samples of the machine."""
 FULL = 99.0
 """Percent of the batches that the input may keep ready. From here on it stands still."""
 WORTH_NAMING = 0.1
@@ -57,6 +58,7 @@ class Verdict:
     sentence: str
     load: Load
     wait_fraction: float = 0.0
+    wait_ms: float = 0.0
     step_ms: float = 0.0
     """Mean of the steady steps; 0 where they are too few to tell."""
     examples_per_s: float = 0.0
@@ -66,6 +68,25 @@ class Verdict:
     def limit(self) -> Limit:
         """The strongest limit."""
         return self.limits[0]
+
+
+def numbers(verdict: Verdict) -> dict[str, float | None]:
+    """Return the numbers of a verdict, for JSON. A number that is not known is None.
+
+    Shares are from 0 to 1. Times are means of the steady steps, in ms. The use of GPUs and cores is in percent.
+    """
+    if not verdict.step_ms:
+        return dict.fromkeys(("wait_fraction", "wait_ms", "step_ms", "examples_per_s", "gpu_pct", "cpu_pct"))
+    found = {
+        "wait_fraction": verdict.wait_fraction,
+        "wait_ms": verdict.wait_ms,
+        "step_ms": verdict.step_ms,
+        "examples_per_s": verdict.examples_per_s,
+        "gpu_pct": verdict.load.gpu,
+        "cpu_pct": verdict.load.busy,
+    }
+    # Rounded to seven digits, not to decimal places: a wait of microseconds, rounded to four places, was a third off.
+    return {name: None if value is None else float(f"{value:.7g}") for name, value in found.items()}
 
 
 def diagnose(
@@ -83,22 +104,35 @@ def diagnose(
         whole: Whether the tables begin with the training, so that its start-up is in them.
     """
     summary = summarize(batches)
-    if summary.steps < FEWEST_STEPS or summary.wait_fraction is None or summary.time_ms is None:
-        return Verdict((Limit.UNKNOWN,), _too_few(summary.steps), Load())
+    if summary.steps < MIN_STEPS or summary.wait_fraction is None or not (summary.time_ms and summary.wait_ms):
+        return Verdict((Limit.UNKNOWN,), f"{_too_few(summary)}.", Load())
     steady = parts(batches)[0]
     load = load_of(samples, during(samples, batches, steady), cores)
     shares = _shares(summary, batches, epochs)
     supply = _supply(summary, batches, steady)
-    found = find(shares, supply, load, _mean(batches, "step/python_calls", steady) or 0.0)
+    python_calls, simulated = (_mean(batches, f"step/{name}", steady) for name in ("python_calls", "simulated"))
+    found = find(shares, supply, load, python_calls or 0.0, bool(simulated))
     facts = [
         _first_fact(found, summary, shares),
         *_other_parts(found, shares),
-        *_about_load(found, load),
+        *_about_load(found, load, bool(simulated)),
         *_start_up(batches, samples, whole),
         *_bound(found, summary, load),
     ]
-    speed = _examples_per_s(batches, steady)
-    return Verdict(found.limits, "; ".join(facts) + ".", load, summary.wait_fraction, summary.time_ms.mean, speed)
+    verdict = Verdict(
+        limits=found.limits,
+        sentence="; ".join(facts) + ".",
+        load=load,
+        wait_fraction=summary.wait_fraction,
+        wait_ms=summary.wait_ms.mean,
+        step_ms=summary.time_ms.mean,
+        examples_per_s=summary.examples_per_s or 0.0,
+    )
+    if _steady_s(summary) >= MIN_S:
+        return verdict
+    # The means are right for these steps, but there are too few samples of the machine to name a limit.
+    facts = [_too_few(summary), *_start_up(batches, samples, whole)]
+    return replace(verdict, limits=(Limit.UNKNOWN,), sentence="; ".join(facts) + ".")
 
 
 def diagnose_run(run_folder: Path, cores: int | None = None) -> Verdict:
@@ -112,14 +146,26 @@ def diagnose_run(run_folder: Path, cores: int | None = None) -> Verdict:
 def diagnose_servers(
     records: Mapping[int, tuple[Table, Table]], cores: int | None = None, epochs: Table | None = None
 ) -> Verdict:
-    """The verdict on the training server that waits most, by the (batches, samples) of each: the steps of the others
-    wait for it, which they take for computing.
+    """Return the verdict on the training server that waits most, from the batches and samples of each server."""
+    index = slowest_server({index: batches for index, (batches, _) in records.items()})
+    verdict = diagnose(*records[index], cores, epochs)
+    if len(records) == 1 or verdict.limit is Limit.UNKNOWN:
+        return verdict
+    return replace(verdict, sentence=f"Server {index} waits most. {verdict.sentence}")
+
+
+def slowest_server(batches: Mapping[int, Table]) -> int:
+    """Return the index of the training server that waits most. All numbers are about this server.
+
+    The other servers wait for it within their steps, and count that time as compute. ``batches`` has the rows of each
+    server.
     """
-    verdicts = {index: diagnose(batches, samples, cores, epochs) for index, (batches, samples) in records.items()}
-    index = max(verdicts, key=lambda index: verdicts[index].wait_fraction)
-    if len(verdicts) == 1 or verdicts[index].limit is Limit.UNKNOWN:
-        return verdicts[index]
-    return replace(verdicts[index], sentence=f"Server {index} waits most. {verdicts[index].sentence}")
+
+    def waiting(index: int) -> float:
+        summary = summarize(batches[index])
+        return (summary.wait_fraction or 0.0) if summary.steps >= MIN_STEPS else 0.0
+
+    return max(batches, key=waiting)
 
 
 def _shares(summary: Summary, batches: Table, epochs: Table | None) -> Shares:
@@ -158,13 +204,15 @@ def _mean(table: Table, column: str, chosen: NDArray[np.bool_]) -> float | None:
     return float(values.mean()) if len(values) else None
 
 
-def _examples_per_s(batches: Table, steady: NDArray[np.bool_]) -> float:
-    examples, time_ms = _mean(batches, "input/examples", steady), _mean(batches, "step/time_ms", steady)
-    return 1000 * examples / time_ms if examples and time_ms else 0.0
+def _steady_s(summary: Summary) -> float:
+    return summary.steps * summary.time_ms.mean / 1000 if summary.time_ms else 0.0
 
 
-def _too_few(steps: int) -> str:
-    return f"Not enough steps to say: {steps} in the steady state, at least {FEWEST_STEPS} are needed."
+def _too_few(summary: Summary) -> str:
+    if summary.steps < MIN_STEPS:
+        return f"Not enough steps to say: {summary.steps} in the steady state, at least {MIN_STEPS} are needed"
+    took = f"{summary.steps:,} steps in the steady state took {_steady_s(summary):.1f} s"
+    return f"Not enough time to say: {took}, at least {MIN_S:g} s are needed"
 
 
 def _first_fact(found: Found, summary: Summary, shares: Shares) -> str:
@@ -203,10 +251,12 @@ def _other_parts(found: Found, shares: Shares) -> Iterator[str]:
         yield f"{percent(shares[Part.INPUT])} of the time is waiting for data"
 
 
-def _about_load(found: Found, load: Load) -> Iterator[str]:
+def _about_load(found: Found, load: Load, is_simulated: bool) -> Iterator[str]:
     """What the machine did in the meantime."""
     if load.gpu is not None:
         yield f"the GPU was {load.gpu:.0f}% busy"
+    elif is_simulated:
+        yield "the accelerator was simulated"
     elif Part.COMPUTE in found.parts and load.busy is not None:
         yield "there is no GPU"
     if load.busy is not None and (Part.INPUT in found.parts or load.gpu is None or found.limits[0] in _NAMES):
@@ -251,12 +301,16 @@ def _about_reading(load: Load) -> Iterator[str]:
 
 
 def _start_up(batches: Table, samples: Table, whole: bool) -> Iterator[str]:
-    """The time until the first step has ended, if that is a large share of all."""
+    """Yield the time until the end of the first step, if it is a large share, with the wait for the first batch."""
     seconds = start_up_s(batches, samples) if whole else 0.0
+    if not seconds:
+        return
     rest = float(np.asarray(batches["time"])[-1] - np.asarray(batches["time"])[0])
-    share = seconds / (seconds + rest) if seconds else 0.0
+    share = seconds / (seconds + rest)
+    waited_s = float(np.asarray(batches["input/wait_ms"], dtype=float)[0]) / 1000
+    waiting = f", {waited_s:.0f} s of them waiting for the first batch" if waited_s >= BOUND * seconds else ""
     if share >= BOUND:
-        yield f"start-up and the first step took {percent(share)} of the time ({seconds:.0f} s)"
+        yield f"start-up and the first step took {percent(share)} of the time ({seconds:.0f} s{waiting})"
 
 
 def _bound(found: Found, summary: Summary, load: Load) -> Iterator[str]:

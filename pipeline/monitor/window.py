@@ -3,31 +3,41 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from pipeline.monitor.row import Row
 
-_OF_BATCHES = ("input/wait_ms", "step/compute_ms", "step/host_ms", "step/checkpoint_ms", "step/time_ms")
+OF_BATCHES = ("input/wait_ms", "step/compute_ms", "step/host_ms", "step/checkpoint_ms", "step/time_ms")
 
 
 class Windows:
     """Rows of the monitor to rows for a tracker: windows of samples and of batches, and each epoch as it is.
 
-    A window of a long run is one of so many parts (``share``) of it until then.
+    A window of a long run is a ``share``-th part of the run until then. Windows of batches have the metrics
+    ``of_batches``.
     """
 
-    def __init__(self, share: int = 1000) -> None:
+    def __init__(self, share: int = 1000, of_batches: Sequence[str] = OF_BATCHES) -> None:
+        self._of_batches = of_batches
         self._open = {"samples": Window(share), "batches": Window(share)}
 
     def add(self, row: Row) -> list[Row]:
         """Take a row; gives those that are complete with it."""
         if row.kind == "epochs":
             return [row]
-        ended = self._open[row.kind].add(_selected(row))
+        ended = self._open[row.kind].add(self._selected(row))
         return [ended] if ended else []
 
-    def take(self) -> list[Row]:
-        """End all windows now."""
-        return [row for window in self._open.values() if (row := window.take())]
+    def take(self, kinds: Sequence[str] = ("samples", "batches")) -> list[Row]:
+        """End the windows of these kinds now."""
+        return [row for kind in kinds if (row := self._open[kind].take())]
+
+    def _selected(self, row: Row) -> Row:
+        if row.kind == "samples":
+            return row
+        return Row(
+            row.kind, row.time, row.step, {name: row.values[name] for name in self._of_batches if name in row.values}
+        )
 
 
 class Window:
@@ -74,9 +84,3 @@ class Window:
 
     def _width(self, time: float) -> float:
         return max(2.0, (time - (self._begin or time)) / self._share, len(self._sums) / 50)
-
-
-def _selected(row: Row) -> Row:
-    if row.kind == "samples":
-        return row
-    return Row(row.kind, row.time, row.step, {name: row.values[name] for name in _OF_BATCHES if name in row.values})

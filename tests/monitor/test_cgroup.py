@@ -94,6 +94,16 @@ def test_without_a_limit_in_version_1(tmp_path: Path) -> None:
     assert seen(tmp_path, before, after) == UNLIMITED
 
 
+def test_a_limit_of_version_1_counts_without_the_use_of_its_group(tmp_path: Path) -> None:
+    """If the controller that counts the use is mounted apart, it has other groups, and none for this process."""
+    grow(tmp_path, {"proc/self/cgroup": "7:memory:/\n3:cpu:/job\n2:cpuacct:/\n0::/\n"})
+    before, after = (v1("job", 200_000, 0, *periods, 4 * GIB, 4 * GIB) for periods in ((100, 10), (120, 20)))
+    for files in (before, after):
+        del files["sys/fs/cgroup/cpuacct/job/cpuacct.usage"]
+    limits = {name: value for name, value in seen(tmp_path, before, after).items() if name.startswith("cgroup/cpu")}
+    assert limits == {"cgroup/cpu_limit_cores": 2.0, "cgroup/cpu_throttled_pct": 50.0}
+
+
 def test_the_tightest_limit_counts_wherever_it_stands(tmp_path: Path) -> None:
     """Use and throttling are then those of the group that has it: others may use it up as well."""
     grow(tmp_path, {"proc/self/cgroup": "0::/pod/main\n"})

@@ -62,7 +62,7 @@ def train(folder: Path, environment: dict[str, str]) -> tuple[str, str]:
     """Monitor a short training in a fresh process (comet_ml changes the process it is in); (location, its stderr)."""
     command = [sys.executable, "-c", TRAINING, str(folder)]
     known = environment_in(folder) | environment
-    done = subprocess.run(command, env=known, capture_output=True, text=True, timeout=90, check=True)
+    done = subprocess.run(command, env=known, capture_output=True, text=True, timeout=300, check=True)
     return done.stdout.splitlines()[-1], done.stderr
 
 
@@ -184,6 +184,7 @@ def test_a_server_away_means_offline_with_a_warning_and_no_secret(tmp_path: Path
     assert series(Path(archive))["loss"] == [(1, 0.5), (2, 0.25)]
     assert "an offline archive is written instead" in words
     assert SECRET not in words
+    assert "urllib3" not in words
 
 
 @contextmanager
@@ -192,7 +193,7 @@ def training(folder: Path, environment: dict[str, str]) -> Iterator[subprocess.P
     command = [sys.executable, "-c", TRAINING, str(folder), "go on"]
     process = subprocess.Popen(command, env=environment_in(folder) | environment, stderr=subprocess.DEVNULL)
     try:
-        until(lambda: b'"metricValue":0.25' in b"".join(map(Path.read_bytes, open_messages(folder))), seconds=30)
+        until(lambda: b'"metricValue":0.25' in b"".join(map(Path.read_bytes, open_messages(folder))))
         yield process
     finally:
         process.kill()
@@ -232,7 +233,7 @@ def test_what_a_killed_training_left_is_packed_and_can_be_uploaded(
     with comet_server(accepts=True) as (url, received):
         online = {"COMET_API_KEY": SECRET, "COMET_URL_OVERRIDE": url}
         command = [str(Path(sys.executable).with_name("comet")), "upload", str(archive)]
-        subprocess.run(command, env=environment_in(tmp_path) | online, capture_output=True, timeout=60, check=True)
+        subprocess.run(command, env=environment_in(tmp_path) | online, capture_output=True, timeout=300, check=True)
     assert b'"loss"' in received[METRICS]
 
 

@@ -168,6 +168,18 @@ def test_a_buffer_that_gives_what_was_seen_again_is_no_new_reading() -> None:
     assert [busy(), busy()] == [{"util_pct": 10}, {}]
 
 
+def test_a_clock_that_is_set_back_stops_no_readings() -> None:
+    """The driver stamps its samples by the wall clock, and keeps earlier samples for a while."""
+    nvml, hour = FakeNvml(count=1), 3600 * 10**6
+    busy = gpu.Utilization(nvml, 0)
+    before, after = [(2 * hour, 10), (2 * hour + 1, 20)], [(hour, 70), (hour + 1, 90)]
+    told = []
+    for buffer in (before, before + after[:1], before + after, before + after):
+        nvml.buffer = buffer
+        told.append(busy())
+    assert told == [{"util_pct": 15}, {"util_pct": 70}, {"util_pct": 90}, {}]
+
+
 @pytest.mark.parametrize("code", [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NOT_FOUND])
 def test_without_a_buffer_the_last_value_is_told(code: int) -> None:
     busy = gpu.Utilization(FakeNvml(broken={"nvmlDeviceGetSamples": code}), 0)

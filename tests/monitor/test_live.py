@@ -15,7 +15,7 @@ from pipeline.monitor.verdict import Verdict
 
 
 def batch(time: float, wait_ms: float) -> Row:
-    values = {"input/wait_ms": wait_ms, "step/compute_ms": 100.0, "step/time_ms": 100.0 + wait_ms, "epoch": 1}
+    values = {"input/wait_ms": wait_ms, "step/compute_ms": 200.0, "step/time_ms": 200.0 + wait_ms, "epoch": 1}
     return Row("batches", time, int(time), {**values, "input/examples": 8, "first": 0})
 
 
@@ -28,7 +28,7 @@ def told(rows: list[Row], caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 def test_each_minute_is_judged_by_itself_and_the_first_seconds_too(caplog: pytest.LogCaptureFixture) -> None:
-    batches = [batch(1000 + second, 300.0 if 20 <= second < 80 else 0.0) for second in range(141)]
+    batches = [batch(1000 + second, 600.0 if 20 <= second < 80 else 0.0) for second in range(141)]
     samples = [Row("samples", 1000.5 + second, 1, {"sys/cpu_pct": 95.0}) for second in range(141)]
     rows = sorted([*batches, *samples], key=lambda row: row.time)
     begin, first, second = told([*rows, Row("epochs", 1141.0, 1, {"loss": 1.0})], caplog)
@@ -42,8 +42,9 @@ def test_the_last_one_is_kept_for_those_who_look_on(tmp_path: Path) -> None:
     for second in range(21):
         live.write(batch(1000 + second, 0.0))
     kept = json.loads((tmp_path / "verdict.json").read_text())
+    nothing = {"wait_ms": 0.0, "gpu_pct": None, "cpu_pct": None}
     told = {"limit": "compute", "limits": ["compute"], "wait_fraction": 0.0, "sentence": "Compute-bound"}
-    assert kept == {"time": 1020, "seconds": 20, "step_ms": 100.0, "examples_per_s": 80.0, **told}
+    assert kept == {"time": 1020, "seconds": 20, "step_ms": 200.0, "examples_per_s": 40.0, **nothing, **told}
 
 
 def test_too_few_steps_are_nothing_to_talk_about(caplog: pytest.LogCaptureFixture) -> None:

@@ -60,6 +60,7 @@ def test_a_command_is_sampled_with_its_children(tmp_path: Path) -> None:
     assert "left out: FileNotFoundError" not in err
 
 
+@pytest.mark.alone
 def test_a_command_that_only_waits_is_limited_by_nothing_on_this_machine(tmp_path: Path) -> None:
     code, found, err = sampled(tmp_path, "sleep", "2.5")
     assert code == 0, err
@@ -69,6 +70,7 @@ def test_a_command_that_only_waits_is_limited_by_nothing_on_this_machine(tmp_pat
     assert "Nothing on this machine limits this program" in err
 
 
+@pytest.mark.alone
 def test_a_busy_thread_of_a_child_is_named(tmp_path: Path) -> None:
     """Beside other programs as well: it then waits for a core in the rest of the time."""
     burn = "import time; begin = time.time()\nwhile time.time() < begin + 4: pass"

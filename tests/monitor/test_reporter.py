@@ -115,14 +115,13 @@ def test_monitor_records_batches_epochs_and_samples(tmp_path: Path) -> None:
 
     class Waker:
         def write(self, row: Row) -> None:
-            if row.kind == "samples":
+            if row.kind == "samples" and row.step == 42:  # On a busy machine, an earlier row may be written late.
                 sampled.set()
 
     with monitor.open_monitor(tmp_path, hz=20, sinks=[sink, Waker()]) as m:
         m.batch(step=41, epoch=3, times=monitor.StepTimes(0.25, 0.75), examples=32)
         m.batch(step=42, epoch=3, times=monitor.StepTimes(0.0, 0.5), examples=16)
         m.epoch(epoch=3, step=42, values={"loss": 0.5})
-        sampled.clear()
         assert sampled.wait(10)
 
     batches = monitor.read(tmp_path / "record", "batches").drop(columns="time").to_dict("records")

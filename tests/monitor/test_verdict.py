@@ -80,6 +80,11 @@ BURSTS = [0.0, 0.0, 0.0, 0.0, 400.0]
         (batches(4, 96), OTHERS, [Limit.COMPUTE]),  # a device computes: the host is not needed
         (batches(4, 96), STARVED, [Limit.OTHER_PROGRAMS]),  # the host computes, and lacks its cores
         (batches(4, 96), {**STARVED, "gpu_0/util_pct": 90.0}, [Limit.COMPUTE]),
+        ({**batches(4, 96), "step/simulated": np.ones(STEPS + 1)}, STARVED, [Limit.COMPUTE]),
+        # A serial map runs on many threads, one at a time.
+        (batches(90, 10), {**IDLE, "proc_cpu_pct": 100.0}, [Limit.ONE_CORE]),
+        # In 40% of the time, no thread asked for a core: it waited for something else.
+        (batches(80, 20), {**OTHERS, "proc_cpu_pct": 20.0, "proc_core_wait_pct": 40.0}, [Limit.READING]),
         (batches(4, 96), {**STARVED, "gpu_0/util_pct": 20.0}, [Limit.OTHER_PROGRAMS]),
         (batches(4, 96), {**IDLE, "cgroup_cpu_throttled_pct": 60.0}, [Limit.CPU_QUOTA]),
         (batches(4, 96), {**IDLE, "step_python_calls": 2.0}, [Limit.COMPUTE]),
@@ -98,7 +103,12 @@ BURSTS = [0.0, 0.0, 0.0, 0.0, 400.0]
         (batches(41, 59), {**DECODES, **OWN_DISK}, [Limit.DECODING, Limit.READING]),
         (batches(41, 59), {**DECODES, **FOREIGN_DISK}, [Limit.DECODING]),
         (batches(41, 59), {**IDLE, "sys_cpu_pct": 65.0, "proc_cpu_pct": 1000.0}, [Limit.DECODING, Limit.READING]),
-        (batches(41, 59), STARVED, [Limit.OTHER_PROGRAMS, Limit.DECODING]),
+        (
+            batches(90, 10),
+            {**STARVED, "proc_cpu_pct": 45.0, "proc_core_wait_pct": 55.0},
+            [Limit.OTHER_PROGRAMS, Limit.ONE_CORE],
+        ),
+        (batches(41, 59), STARVED, [Limit.OTHER_PROGRAMS]),  # or a lock of Python: its threads wait for cores as well
         (
             batches(41, 59),
             {**DECODES, "proc_cpu_pct": 400.0, "cgroup_cpu_limit_cores": 4.0, "cgroup_cpu_throttled_pct": 90.0},
@@ -127,6 +137,8 @@ BURSTS = [0.0, 0.0, 0.0, 0.0, 400.0]
         (ready(batches(BURSTS, 120), [100, 100, 100, 100, 0]), IDLE, [Limit.BUFFER]),
         (ready(batches(BURSTS, 120), [80, 60, 40, 20, 0]), IDLE, [Limit.READING]),  # never full: the supply is slow
         (ready(batches(BURSTS, 59), [100, 100, 50, 20, 0]), IDLE, [Limit.READING]),  # it pauses for longer than that
+        (batches(1, 91, host=8), IDLE, [Limit.COMPUTE]),  # the loop itself takes that in any short step
+        (batches(1, 87, host=12), IDLE, [Limit.HOST]),
         (batches(1, 59, host=40), IDLE, [Limit.HOST]),
         (batches(1, 59, host=40), OTHERS, [Limit.HOST]),
         (batches(1, 59, host=40), STARVED, [Limit.OTHER_PROGRAMS, Limit.HOST]),
@@ -184,7 +196,10 @@ def test_a_long_start_is_part_of_the_sentence() -> None:
     at = samples(**IDLE)
     at["time"] = np.insert(at["time"][1:], 0, 940.0)
     found = diagnose(batches(0, 100), at, cores=16)
-    assert "start-up and the first step took 75% of the time (60 s)" in found.sentence
+    assert (
+        "start-up and the first step took 75% of the time (60 s, 60 s of them waiting for the first batch)"
+        in found.sentence
+    )
     assert "start-up" not in diagnose(batches(0, 100), at, cores=16, whole=False).sentence
 
 
@@ -195,6 +210,11 @@ def test_a_long_start_is_part_of_the_sentence() -> None:
             batches(41, 59, steps=9),
             {},
             "Not enough steps to say: 9 in the steady state, at least 10 are needed.",
+        ),
+        (
+            batches(4, 1),
+            {},
+            "Not enough time to say: 200 steps in the steady state took 1.0 s, at least 2 s are needed.",
         ),
         (
             batches(0, 2345),

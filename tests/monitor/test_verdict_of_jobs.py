@@ -13,10 +13,10 @@ from tests.monitor.jobs import STEP_S, ahead, decoded, every, job, pausing
 # Alone: other tests beside them would be the other programs that these jobs must not have.
 pytestmark = [pytest.mark.long, pytest.mark.alone]
 LONG_STEP_S = 0.05
-TEN_TIMES = pytest.mark.parametrize("time", range(10))
+THREE_TIMES = pytest.mark.parametrize("time", range(3))
 
 
-@TEN_TIMES
+@THREE_TIMES
 def test_input_bound(tmp_path: Path, time: int) -> None:
     with ahead(every(10 * STEP_S)) as batches:
         found = job(tmp_path, batches, steps=40)
@@ -24,7 +24,7 @@ def test_input_bound(tmp_path: Path, time: int) -> None:
     assert found.wait_fraction > 0.8
 
 
-@TEN_TIMES
+@THREE_TIMES
 def test_balanced(tmp_path: Path, time: int) -> None:
     """The input needs a little longer for a batch than a step does: a tenth of it is waiting."""
     with ahead(every(1.12 * STEP_S)) as batches:
@@ -32,7 +32,7 @@ def test_balanced(tmp_path: Path, time: int) -> None:
     assert found.sentence.startswith("Moderately input-bound ("), found.sentence
 
 
-@TEN_TIMES
+@THREE_TIMES
 def test_compute_bound(tmp_path: Path, time: int) -> None:
     # Of 20 ms, the loop's own share came to 7.7% where others on the same host took the processor away for moments.
     with ahead(every(0.4 * LONG_STEP_S)) as batches:

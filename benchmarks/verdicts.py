@@ -1,0 +1,368 @@
+"""Compare verdicts with the known limits of real trainings, alone and beside other programs, and measure the advice.
+
+    make bench-verdicts
+    python -m benchmarks.verdicts [--only NAME] [--load alone|beside] [--again] [--quick]
+
+Each job runs once alone, and once beside three programs for each core that compute all the time. Its result is stored
+in `.bench/verdicts/results.jsonl` at once, so a stopped benchmark goes on with the next job. `--again` begins from the
+first job. If other programs disturb a job that should run alone, its result is left out, and the next call measures it
+again. A job that this machine does not allow (a control group, a loop device) is listed with the reason.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks import surroundings
+from benchmarks.machine import CORES, HOME, logs, machine_line, say
+from benchmarks.own_inputs import MAPPED, MAPPED_MB
+from benchmarks.rounds import ENVIRONMENT, ROOT
+from benchmarks.surroundings import NotPossible
+from benchmarks.verdict_data import built, command_of
+from benchmarks.verdict_jobs import CHANGES, COMMON, JOBS, Change, Job
+from pipeline.monitor.limits import Limit
+from pipeline.monitor.load import load_of
+from pipeline.monitor.record import read
+
+FOLDER = HOME / "verdicts"
+ALONE, BESIDE = "alone", "beside"
+"""The loads of a job: without other programs, and beside them."""
+DISTURBED_CORES = 0.35
+"""Cores that other programs kept busy beside a job that should run alone. From here on, its result does not count."""
+SLOWED = 1.25
+"""How many times slower a job must be beside other programs, so that these are a second limit of it."""
+TIMEOUT_S = 1200
+DISK_BPS = 3_000_000
+SLOW_BUCKET_S, PAUSING_BUCKET_S = (2.5,), (0.02, 4.0)
+SMALL_GROUP_MB = 750
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a job runs: the prefix of its command, its dataset, and its environment."""
+
+    prefix: Sequence[str] = ()
+    dataset: str = ""
+    environment: Mapping[str, str] | None = None
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The result of a job. `reason` says why it was not run."""
+
+    name: str
+    load: str
+    limits: Sequence[str] = ()
+    verdict: str = ""
+    images_per_s: float = 0.0
+    """From the first step to the end of the training, with validation, checkpoints and callbacks."""
+    other_cores: float = 0.0
+    reason: str = ""
+
+    @property
+    def is_disturbed(self) -> bool:
+        """Whether other programs kept cores busy beside a job that should run alone."""
+        return self.load == ALONE and self.other_cores > DISTURBED_CORES
+
+
+def main() -> None:
+    """Measure the missing results, and print all as Markdown."""
+    options = parse(sys.argv[1:])
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    if options.again:
+        results_file().unlink(missing_ok=True)
+    jobs = [job for job in JOBS if options.only in job.name]
+    loads = [options.load] if options.load else [ALONE, BESIDE]
+    if options.quick:
+        jobs, loads = jobs[:1], [ALONE]
+    for number, job in enumerate(jobs, 1):
+        for load in loads:
+            measured(job.name, load, f"{number} of {len(jobs)}, {job.name}, {load}", partial(run, job, load))
+    for change in [] if options.quick else CHANGES:
+        if options.only in change.job and ALONE in loads:
+            name = changed_name(change)
+            measured(name, ALONE, name, partial(run_changed, change))
+    print(machine_line("tensorflow"))
+    print("\n".join(["", *report(load_results(), jobs, loads)]), flush=True)
+
+
+def parse(arguments: Sequence[str]) -> argparse.Namespace:
+    """Return the options of the command line."""
+    words = "Compare verdicts with the known limits of trainings."
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.verdicts", description=words)
+    parser.add_argument("--only", default="", metavar="NAME", help="run only jobs with this in their name")
+    parser.add_argument("--load", choices=[ALONE, BESIDE], help="run only under this load (default: both)")
+    parser.add_argument("--again", action="store_true", help="delete the stored results first")
+    parser.add_argument("--quick", action="store_true", help="run one job, to see that it works")
+    return parser.parse_args(arguments)
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+def results_file() -> Path:
+    """Return the file of the results: a line of JSON for each. The last result of a job counts."""
+    return FOLDER / "results.jsonl"
+
+
+def load_results() -> dict[tuple[str, str], Seen]:
+    """Return the results so far, by name and load."""
+    if not results_file().exists():
+        return {}
+    found = (Seen(**json.loads(line)) for line in results_file().read_text().splitlines())
+    return {(seen.name, seen.load): seen for seen in found}
+
+
+def measured(name: str, load: str, words: str, work: Callable[[], Seen]) -> None:
+    """Do some work and store its result, unless there is a valid one."""
+    before = load_results().get((name, load))
+    if before and not before.is_disturbed and not before.reason:
+        return
+    begin = time.perf_counter()
+    try:
+        seen = work()
+    except NotPossible as error:
+        seen = Seen(name, load, reason=str(error))
+    with open(results_file(), "a") as file:
+        file.write(json.dumps(asdict(seen)) + "\n")
+    disturbed = f"; disturbed by others on {seen.other_cores:.1f} cores" if seen.is_disturbed else ""
+    found = seen.reason or " and ".join(seen.limits)
+    say(f"{words}: {found}{disturbed} ({time.perf_counter() - begin:.0f} s)")
+
+
+# --- jobs -------------------------------------------------------------------------------------------------------------
+
+
+def run(job: Job, load: str) -> Seen:
+    """Run a job, alone or beside other programs. Raises NotPossible."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=FOLDER)))
+        place = stack.enter_context(SURROUNDINGS[job.around](job, folder))
+        if load == BESIDE:
+            stack.enter_context(surroundings.other_programs(3 * CORES))
+        result = answer(job.name, [*place.prefix, *command(job, place, folder)], place)
+        other_cores = load_of(read(Path(result["run"]) / "record", "samples")).other_cores
+        speed = images_per_s(Path(result["run"]))
+    return Seen(
+        name=job.name,
+        load=load,
+        limits=result["limits"],
+        verdict=result["verdict"],
+        images_per_s=speed,
+        other_cores=other_cores or 0.0,
+    )
+
+
+def images_per_s(run_folder: Path) -> float:
+    """Return the images a second that a training learned from, from its first step to its end."""
+    batches, epochs = (read(run_folder / "record", kind) for kind in ("batches", "epochs"))
+    end = max(batches["time"].iloc[-1], epochs["time"].max() if len(epochs) else 0.0)
+    took_s = end - batches["time"].iloc[0]
+    return float(batches["input/examples"].iloc[1:].sum() / took_s)
+
+
+def command(job: Job, place: Place, folder: Path) -> list[str]:
+    """Return the command that trains."""
+    if job.own_input:
+        (folder / "run").mkdir()
+        step_ms = "20"
+        numbers = [str(job.steps), step_ms, str(job.prefetched)]
+        own = ["-m", "benchmarks.own_inputs", job.own_input, str(folder / "run"), *numbers]
+        return [sys.executable, *own]
+    settings = {
+        "workspace": folder,
+        "local_folder": folder / "local",
+        "dataset": place.dataset,
+        **COMMON,
+        **job.settings,
+    }
+    return command_of("train", settings)
+
+
+def answer(name: str, words: Sequence[str], place: Place) -> dict[str, Any]:
+    """Return the JSON in the last line that a command prints. Its stderr goes to the log. Raises NotPossible."""
+    environment = {**ENVIRONMENT, "COMET_LOGGING_CONSOLE": "ERROR", **(place.environment or {})}
+    with open(logs() / "verdicts.log", "ab") as log:
+        log.write(f"\n=== {name}\n".encode())
+        log.flush()
+        try:
+            ended = subprocess.run(
+                words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=log, timeout=TIMEOUT_S, check=True
+            )
+        except subprocess.SubprocessError as error:
+            raise NotPossible(f"{error}; see {logs() / 'verdicts.log'}") from error
+    found: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
+    return found
+
+
+def run_changed(change: Change) -> Seen:
+    """Run the job of a change with this change."""
+    job = next(job for job in JOBS if job.name == change.job)
+    changed = Job(
+        name=changed_name(change),
+        limits=job.limits,
+        data=change.data or job.data,
+        settings={**job.settings, **change.settings},
+        own_input=job.own_input,
+        steps=job.steps,
+        prefetched=change.prefetched,
+        around=job.around,
+    )
+    return run(changed, ALONE)
+
+
+def changed_name(change: Change) -> str:
+    """Return the name of a change's result."""
+    return f"{change.job}, with {change.advice}"
+
+
+# --- surroundings -----------------------------------------------------------------------------------------------------
+
+
+def dataset_of(job: Job) -> Path:
+    """Return the dataset of a job, which is built once."""
+    return built(job.data, FOLDER)
+
+
+@contextmanager
+def nothing(job: Job, folder: Path) -> Iterator[Place]:
+    """Yield the machine as it is."""
+    yield Place(dataset="" if job.own_input else str(dataset_of(job)))
+
+
+@contextmanager
+def half_a_core(job: Job, folder: Path) -> Iterator[Place]:
+    """Yield a place with a CPU quota of half a core."""
+    quota = {"cpu.cfs_period_us": "100000", "cpu.cfs_quota_us": "50000"}
+    with surroundings.control_group("cpu", quota) as prefix:
+        yield Place(prefix, str(dataset_of(job)))
+
+
+@contextmanager
+def little_memory(job: Job, folder: Path) -> Iterator[Place]:
+    """Yield a place with memory for a part of a file that the input reads at random places."""
+    size = MAPPED_MB << 20
+    with open(folder / MAPPED, "wb") as file:
+        for _ in range(MAPPED_MB):
+            file.write(os.urandom(1 << 20))
+        file.flush()
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, size, os.POSIX_FADV_DONTNEED)
+    with surroundings.control_group("memory", {"memory.limit_in_bytes": f"{SMALL_GROUP_MB}M"}) as prefix:
+        yield Place(prefix)
+
+
+@contextmanager
+def slow_disk(job: Job, folder: Path) -> Iterator[Place]:
+    """Yield a place whose dataset is on a disk that reads 3 MB/s, and is not in the page cache."""
+    dataset, disk = dataset_of(job), FOLDER / "disk"
+    copy = disk / surroundings.object_prefix(dataset)
+    with surroundings.slow_disk(disk, 300, DISK_BPS):
+        if not copy.exists():
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            subprocess.run(["cp", "-r", str(dataset), str(copy)], check=True)
+    with surroundings.slow_disk(disk, 300, DISK_BPS) as prefix:
+        yield Place(prefix, str(copy))
+
+
+@contextmanager
+def slow_bucket(pauses_s: Sequence[float], job: Job, folder: Path) -> Iterator[Place]:
+    """Yield a place whose dataset is in a bucket that answers late."""
+    dataset = dataset_of(job)
+    with surroundings.slow_bucket(dataset, pauses_s) as url:
+        uri = f"gs://{surroundings.BUCKET}/{surroundings.object_prefix(dataset)}"
+        yield Place(dataset=uri, environment={"STORAGE_EMULATOR_HOST": url})
+
+
+SURROUNDINGS: dict[str, Callable[[Job, Path], AbstractContextManager[Place]]] = {
+    "": nothing,
+    "half a core": half_a_core,
+    "little memory": little_memory,
+    "slow disk": slow_disk,
+    "slow bucket": partial(slow_bucket, SLOW_BUCKET_S),
+    "bucket that pauses": partial(slow_bucket, PAUSING_BUCKET_S),
+}
+
+# --- tables -----------------------------------------------------------------------------------------------------------
+
+
+def report(results: Mapping[tuple[str, str], Seen], jobs: Sequence[Job], loads: Sequence[str]) -> list[str]:
+    """Return the confusion tables, the verdict on each job, and the effect of the advice, as lines of Markdown."""
+    lines: list[str] = []
+    for load in loads:
+        rows = [(job, seen) for job in jobs if (seen := results.get((job.name, load)))]
+        sound = [(job, seen) for job, seen in rows if not seen.reason and not seen.is_disturbed]
+        right = {job.name for job, seen in sound if is_right(job, seen, results.get((job.name, ALONE)))}
+        lines += [f"### {load.capitalize()}", "", *confusion(sound, load), ""]
+        lines += [f"{len(right)} of {len(sound)} verdicts name the limit and no wrong one.", ""]
+        lines += [*of_each(rows, load, right), ""]
+    return [*lines, *worth(results)]
+
+
+def is_right(job: Job, seen: Seen, alone: Seen | None = None) -> bool:
+    """Return whether the verdict on a job names its limit, and no other.
+
+    Other programs are a limit of a job, too, if it is `SLOWED` times slower beside them than `alone`.
+    """
+    if alone and seen.images_per_s * SLOWED <= alone.images_per_s:
+        if job.names_all:
+            job = replace(job, also=job.also | {Limit.OTHER_PROGRAMS})
+        else:
+            job = replace(job, limits=job.limits | {Limit.OTHER_PROGRAMS})
+    return job.is_named_by(frozenset(map(Limit, seen.limits)), seen.load == BESIDE)
+
+
+def confusion(rows: Sequence[tuple[Job, Seen]], load: str) -> list[str]:
+    """Return how often each limit was named for each known one. A verdict that names two counts in two columns."""
+    counts = Counter((expected(job, load), named) for job, seen in rows for named in seen.limits)
+    names = sorted({name for _, name in counts})
+    known = list(dict.fromkeys(expected(job, load) for job, _ in rows))
+    lines = [f"| limit (number of jobs) | {' | '.join(names)} |", f"|---|{'---|' * len(names)}"]
+    for limit in known:
+        jobs = sum(expected(job, load) == limit for job, _ in rows)
+        lines.append(f"| {limit} ({jobs}) | {' | '.join(str(counts[limit, name] or '') for name in names)} |")
+    return lines
+
+
+def expected(job: Job, load: str) -> str:
+    """Return the limit of a job, in words."""
+    if load == BESIDE and job.needs_cores:
+        return f"{Limit.OTHER_PROGRAMS.value}"
+    return " and ".join(sorted(limit.value for limit in job.limits))
+
+
+def of_each(rows: Sequence[tuple[Job, Seen]], load: str, right: Collection[str]) -> list[str]:
+    """Return a line for each job: its name, its limit, the limits that were named, and whether that is right."""
+    lines = ["| job | limit | named | |", "|---|---|---|---|"]
+    for job, seen in rows:
+        named = (seen.reason and f"not run: {seen.reason}") or " and ".join(seen.limits)
+        mark = "" if seen.reason else "disturbed" if seen.is_disturbed else "right" if job.name in right else "WRONG"
+        lines.append(f"| {job.name} | {expected(job, load)} | {named} | {mark} |")
+    return lines
+
+
+def worth(results: Mapping[tuple[str, str], Seen]) -> list[str]:
+    """Return a line for each change that a verdict advises: the images a second before and after it."""
+    lines = ["### Advice, alone", "", "| job | advice | images/s before | with it | times |", "|---|---|---|---|---|"]
+    for change in CHANGES:
+        before, after = results.get((change.job, ALONE)), results.get((changed_name(change), ALONE))
+        if before and after and before.images_per_s and after.images_per_s:
+            times = after.images_per_s / before.images_per_s
+            cells = f"{before.images_per_s:,.0f} | {after.images_per_s:,.0f} | {times:.2f}"
+            lines.append(f"| {change.job} | `{change.advice}` | {cells} |")
+    return lines
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""The benchmark of the verdict: which verdicts count as right, and a few of its jobs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks import verdicts
+from benchmarks.verdict_jobs import CHANGES, JOBS, Job
+from benchmarks.verdicts import ALONE, BESIDE, Seen
+from pipeline.monitor.limits import Limit
+
+ONE = Job("one", frozenset({Limit.DECODING}), also=frozenset({Limit.COMPUTE}), needs_cores=True)
+BOTH = Job("both", frozenset({Limit.HOST, Limit.READING}), names_all=True)
+
+
+@pytest.mark.parametrize(
+    ("job", "named", "alone", "beside"),
+    [
+        (ONE, {Limit.DECODING}, True, False),
+        (ONE, {Limit.DECODING, Limit.COMPUTE}, True, False),
+        (ONE, {Limit.COMPUTE}, False, False),
+        (ONE, {Limit.DECODING, Limit.READING}, False, False),
+        (ONE, {Limit.OTHER_PROGRAMS}, False, True),
+        (ONE, {Limit.OTHER_PROGRAMS, Limit.DECODING}, False, True),
+        (ONE, {Limit.OTHER_PROGRAMS, Limit.READING}, False, False),
+        (BOTH, {Limit.HOST}, False, False),
+        (BOTH, {Limit.HOST, Limit.READING}, True, True),
+        (BOTH, {Limit.UNKNOWN}, False, False),
+    ],
+)
+def test_a_verdict_is_right_if_it_names_the_limit_and_no_other(
+    job: Job, named: set[Limit], alone: bool, beside: bool
+) -> None:
+    assert job.is_named_by(frozenset(named), beside_others=False) == alone
+    assert job.is_named_by(frozenset(named), beside_others=True) == beside
+
+
+@pytest.mark.parametrize(("images_per_s", "right"), [(40, True), (80, True), (81, False)])
+def test_other_programs_are_a_second_limit_of_a_job_that_they_slow_down(images_per_s: float, right: bool) -> None:
+    job = Job("waits", frozenset({Limit.READING}))
+    beside = Seen("waits", BESIDE, ["reading", "other programs"], images_per_s=images_per_s)
+    alone = Seen("waits", ALONE, ["reading"], images_per_s=100)
+    assert verdicts.is_right(job, beside, alone) == right
+    assert not verdicts.is_right(job, beside)
+
+
+def test_names_of_jobs_are_unique_and_changes_name_jobs() -> None:
+    names = [job.name for job in JOBS]
+    assert len(set(names)) == len(names) >= 30
+    assert {change.job for change in CHANGES} <= set(names)
+
+
+def test_a_stopped_benchmark_goes_on_and_a_disturbed_job_is_measured_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verdicts, "FOLDER", tmp_path)
+    cores = iter([1.5, 0.1])
+
+    def work() -> Seen:
+        return Seen("one", ALONE, ["decoding"], other_cores=next(cores))
+
+    for _ in range(3):
+        verdicts.measured("one", ALONE, "one", work)
+    assert verdicts.load_results() == {("one", ALONE): Seen("one", ALONE, ["decoding"], other_cores=0.1)}
+
+
+def test_the_table_counts_what_was_named() -> None:
+    results = {
+        ("one", BESIDE): Seen("one", BESIDE, ["other programs", "decoding"]),
+        ("both", BESIDE): Seen("both", BESIDE, reason="no disk"),
+    }
+    lines = verdicts.report(results, [ONE, BOTH], [BESIDE])
+    assert "| limit (number of jobs) | decoding | other programs |" in lines
+    assert "| other programs (1) | 1 | 1 |" in lines
+    assert "1 of 1 verdicts name the limit and no wrong one." in lines
+    assert "| both | host and reading | not run: no disk |  |" in lines
+
+
+@pytest.mark.long
+@pytest.mark.alone
+@pytest.mark.parametrize("name", ["steps of 40 ms", "slow file server", "Python generator"])
+def test_some_jobs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verdicts, "FOLDER", tmp_path)
+    [job] = [job for job in JOBS if job.name == name]
+    seen = verdicts.run(job, ALONE)
+    assert verdicts.is_right(job, seen), seen.verdict
+
+
+@pytest.mark.long
+@pytest.mark.alone
+def test_a_job_beside_other_programs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verdicts, "FOLDER", tmp_path)
+    [job] = [job for job in JOBS if job.name == "small CNN on the cores"]
+    seen = verdicts.run(job, BESIDE)
+    assert verdicts.is_right(job, seen), seen.verdict
