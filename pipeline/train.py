@@ -6,6 +6,7 @@ import platform
 import signal
 import subprocess
 import sys
+import uuid
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from importlib.metadata import version as installed_version
 from pathlib import Path
@@ -28,6 +29,7 @@ from pipeline.errors import (
     words_of,
 )
 from pipeline.mirror import Mirror, claim
+from pipeline.own_model import require_own_model
 from pipeline.preflight import require_buckets, require_weights
 from pipeline.process import environment_of_tensorflow
 from pipeline.proxies import require_proxies
@@ -60,7 +62,8 @@ def train(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
     All training servers are processes on this machine, which share its GPUs. Out of memory, they are started again and
     take fewer examples at once. They are started again, too, if decoded images on the disk were damaged.
 
-    Returns {"run", "metrics", "model", "export", "comet", "verdict", "limit", "wait_fraction", "step_ms", "epochs"}.
+    Returns {"run", "metrics", "model", "export", "comet", "verdict", "limit", "limits", "wait_fraction", "wait_ms",
+    "step_ms", "examples_per_s", "gpu_pct", "cpu_pct", "epochs"}.
     Raises what `TrainingProcess.wait` does.
     """
     damaged = 0
@@ -179,12 +182,13 @@ def _require_usable(settings: Settings, dataset: Place) -> None:
 
 
 def require_trainable(settings: Settings, snapshot: Place) -> None:
-    """Refuse settings that do not fit the labels, before a shard is written.
+    """Refuse settings that do not fit the labels, and a model that cannot be built, before a shard is written.
 
     Raises SettingsError.
     """
     content = load_snapshot(snapshot)
     require_fit(settings, content.multi_label, content.source_uri)
+    require_own_model(settings, len(content.labels))
 
 
 def require_fit(settings: Settings, multi_label: bool, place: str) -> None:
@@ -210,7 +214,9 @@ class TrainingProcess:
 
     def __init__(self, run: Run, output: int) -> None:
         self._run = run
-        self._process = None if result_of(run) else _start(run.folder, output)
+        self._attempt = uuid.uuid4().hex
+        """Distinguishes the failure of this process from that of another attempt in the same folder."""
+        self._process = None if result_of(run) else _start(run.folder, output, self._attempt)
         if self._process is None:
             _log.info(
                 "trained before, with the same data and settings: %s (another seed makes another one)", run.folder
@@ -232,7 +238,7 @@ class TrainingProcess:
 
     def _failure(self, code: int) -> TenfoldError:
         """What the process said of its end; where it said nothing, the other servers are told of it, too."""
-        said = take_failure(self._run.folder)
+        said = take_failure(self._run.folder, self._attempt)
         if said is not None:
             return said
         error = TrainingError(f"the training process ended with {_ending(code)}")
@@ -258,10 +264,9 @@ class TrainingProcess:
             self._process.wait()
 
 
-def _start(folder: Path, output: int) -> subprocess.Popen[bytes]:
-    take_failure(folder)  # that of an earlier try
+def _start(folder: Path, output: int, attempt: str) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "pipeline.training", str(folder), str(os.getpid())],
+        [sys.executable, "-m", "pipeline.training", str(folder), str(os.getpid()), attempt],
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,

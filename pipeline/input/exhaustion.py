@@ -4,8 +4,12 @@ import re
 
 import tensorflow as tf
 
+from pipeline.errors import FileSystemError
+
 _WORDS = re.compile(r"out of memory|OOM when|ALLOC_FAILED|failed to allocate", re.IGNORECASE)
 """Of cuBLAS and cuDNN, too, which tell of it as of any failure of theirs."""
+_OF_NODES = re.compile(r"\{\{.*?\}\}\s*|\s*\[Op:\w+\]")
+"""What TensorFlow adds for its developers."""
 _OF_FILES = re.compile(r"No space left|Disk quota exceeded|Too many open files", re.IGNORECASE)
 """TensorFlow raises the same error for a full disk, a full quota and too many open files as for a full memory."""
 
@@ -20,3 +24,11 @@ def is_out_of_memory(error: tf.errors.OpError) -> bool:
 def is_out_of_files(error: tf.errors.OpError) -> bool:
     """Whether a disk or a quota is full, or the process may open no more files."""
     return isinstance(error, tf.errors.ResourceExhaustedError) and bool(_OF_FILES.search(str(error.message)))
+
+
+def out_of_files(error: tf.errors.OpError) -> FileSystemError:
+    """What to raise for an error that `is_out_of_files`."""
+    return FileSystemError(
+        f"{_OF_NODES.sub('', str(error.message))}: make room, or allow more open files (ulimit -n), and run again; "
+        "training goes on from its last checkpoint"
+    )

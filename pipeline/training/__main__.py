@@ -1,4 +1,7 @@
-"""The training process: `python -m pipeline.training RUN_FOLDER PARENT`, a folder with a run.json and a process id.
+"""The training process: `python -m pipeline.training RUN_FOLDER PARENT [ATTEMPT]`.
+
+RUN_FOLDER holds a run.json, and PARENT is a process id. failure.json repeats ATTEMPT, so that its reader knows which
+attempt failed.
 
 Exit codes: 0 trained; 75 asked to stop, checkpoint written, run it again; 1 failed, and failure.json says why.
 SIGTERM means: write a checkpoint and leave.
@@ -9,12 +12,14 @@ import os
 import signal
 import sys
 import threading
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
 
 from pipeline import storage
-from pipeline.errors import FileSystemError, Preempted, TenfoldError
+from pipeline.errors import FileSystemError, Preempted, TenfoldError, TrainingError
 from pipeline.experiment import log_results
 from pipeline.mirror import mirrored
 from pipeline.monitor.comet import say_archives
@@ -23,45 +28,74 @@ from pipeline.progress import log_words
 from pipeline.rendezvous import Gang, joined
 from pipeline.runs import EXIT_PREEMPTED, Run, exclusive, load_run, result_of, save_failure
 from pipeline.servers import CLUSTER
+from pipeline.storage.local import FULL
+from pipeline.training.full_disk import full_disk_in_words
 from pipeline.training.quiet import stderr_held_back
 from pipeline.training.watchdog import watched
 
+FAIL_S = 300.0
+"""Time limit in seconds for the work after a failure, such as copying the last files of the run to its bucket."""
 _log = logging.getLogger("pipeline.training")
 
 
-def main(folder: Path, parent: int) -> int:
+def end(folder: Path, parent: int, attempt: str = "") -> NoReturn:
+    """Call `main`, and end this process with its exit code."""
+    code = main(folder, parent, attempt)
+    logging.shutdown()
+    # All files are written. An ordinary exit would wait for all threads, and one of them may wait for a stalled bucket.
+    os._exit(code)
+
+
+def main(folder: Path, parent: int, attempt: str = "") -> int:
     """Train the run of `folder`; return the exit code."""
     log_words()
     stop = _stop_of(signal.SIGTERM)
     end_with_parent(parent, signal.SIGTERM)
     try:
-        return _ended(folder, stop)
+        with full_disk_in_words():
+            return _ended(folder, stop, attempt)
     finally:
         say_archives(folder / "comet")
 
 
-def _ended(folder: Path, stop: threading.Event) -> int:
+def _ended(folder: Path, stop: threading.Event, attempt: str = "") -> int:
     try:
         with exclusive(folder, stop.is_set):
-            _train(folder, stop)
+            _train(folder, stop, partial(_leave, folder, attempt))
     except Preempted as reason:
         _log.warning("%s: a rerun goes on from the last checkpoint", reason)
         return EXIT_PREEMPTED
     except TenfoldError as error:
         _log.error("%s", error)
-        _save_failure(folder, error)
+        _save_failure(folder, error, attempt)
         return 1
     except OSError as error:
-        failure = FileSystemError(f"{error}: run again, and training goes on from its last checkpoint")
-        _log.exception("%s", failure)
-        _save_failure(folder, failure)
+        failure = _in_words(error)
+        _log.error("%s", failure, exc_info=error.errno not in FULL)
+        _save_failure(folder, failure, attempt)
+        return 1
+    except Exception as error:  # noqa: BLE001 - raised further, it would end in an exit that waits for all threads
+        _log.exception("the training failed unexpectedly")
+        _save_failure(folder, _in_words(error), attempt)
         return 1
     return 0
 
 
-def _save_failure(folder: Path, error: TenfoldError) -> None:
+def _in_words(error: Exception) -> TenfoldError:
+    if isinstance(error, TenfoldError):
+        return error
+    if isinstance(error, OSError):
+        do = "make room and run again" if error.errno in FULL else "run again"
+        return FileSystemError(f"{error}: {do}, and training goes on from its last checkpoint")
+    return TrainingError(
+        f"the training failed unexpectedly ({type(error).__name__}: {error}): see the traceback in its log. Run again, "
+        "and training goes on from its last checkpoint"
+    )
+
+
+def _save_failure(folder: Path, error: TenfoldError, attempt: str) -> None:
     try:
-        save_failure(folder, error)
+        save_failure(folder, error, attempt)
     except OSError as reason:  # A full disk must not hide why the training failed.
         _log.warning("the reason is only in this log: %s", reason)
 
@@ -86,19 +120,19 @@ def _stop_of(number: signal.Signals) -> threading.Event:
     return stop
 
 
-def _train(folder: Path, stop: threading.Event) -> None:
+def _train(folder: Path, stop: threading.Event, leave: Callable[[TenfoldError], None]) -> None:
     run = load_run(folder)
     if result_of(run):  # a twin that held the lock has done it
         return
     storage.sweep(folder)
-    with _joined(run, stop) as gang:
+    with _joined(run, stop, leave) as gang:
         _log.info("loading TensorFlow")
         with stderr_held_back():  # the import takes seconds: SIGTERM must be heeded before it
             from pipeline.training.job import run_job
 
         stall_s = 60 * run.settings.stall_minutes
         with mirrored(run.folder, run.place):
-            with watched(run.folder, stall_s, partial(_leave, run.folder)) as heard:
+            with _failing_in_time(leave), watched(run.folder, stall_s, leave) as heard:
                 run_job(run, stop.is_set, gang, heard)
             if run.server.is_chief:
                 log_results(run)
@@ -106,24 +140,40 @@ def _train(folder: Path, stop: threading.Event) -> None:
             gang.wait_for_chief(stop.is_set)
 
 
-def _joined(run: Run, stop: threading.Event) -> AbstractContextManager[Gang | None]:
+@contextmanager
+def _failing_in_time(leave: Callable[[TenfoldError], None]) -> Iterator[None]:
+    """End this process with `leave` FAIL_S seconds after the block failed, if it still lives.
+
+    The watchdog is off by then. The mirror and the readers may wait for a stalled bucket, and would hold the GPU.
+    """
+    try:
+        yield
+    except Preempted:  # The process that requested the stop has its own time limit.
+        raise
+    except Exception as error:
+        timer = threading.Timer(FAIL_S, leave, [_in_words(error)])
+        timer.daemon = True
+        timer.start()
+        raise
+
+
+def _joined(
+    run: Run, stop: threading.Event, leave: Callable[[TenfoldError], None]
+) -> AbstractContextManager[Gang | None]:
     """The other servers, before TensorFlow is loaded: while one waits for them, it holds no GPU."""
     if run.server.count == 1:
         return nullcontext()
     wait_s = 60 * run.settings.server_wait_minutes
-    return joined(run.training / CLUSTER, run.server, wait_s, stop.is_set, partial(_leave, run.folder))
+    return joined(run.training / CLUSTER, run.server, wait_s, stop.is_set, leave)
 
 
-def _leave(folder: Path, error: TenfoldError) -> None:
+def _leave(folder: Path, attempt: str, error: TenfoldError) -> None:
     """End this process while its main thread is stuck within TensorFlow, or waits there for a server that is gone."""
-    save_failure(folder, error)
+    _save_failure(folder, error, attempt)
     _log.error("%s", error)
     logging.shutdown()
     os._exit(1)
 
 
 if __name__ == "__main__":
-    code = main(Path(sys.argv[1]), int(sys.argv[2]))
-    logging.shutdown()
-    # All is written. An ordinary exit waits for threads, and one of them may wait for a bucket that is stalling.
-    os._exit(code)
+    end(Path(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])

@@ -138,7 +138,10 @@ class Checkpoints:
             for old in self._files()[: -self._kept]:
                 old.unlink()
         except OSError as error:
-            raise StorageError(f"the checkpoint {path} cannot be written: {error}") from error
+            raise StorageError(
+                f"the checkpoint {path} cannot be written: {error}: make room, or look at the file system, and run "
+                "again; training goes on from the checkpoint before"
+            ) from error
 
     def _files(self) -> list[Path]:
         """The oldest first."""

@@ -15,13 +15,13 @@ from pipeline import dataset as datasets
 from pipeline.advice import advised
 from pipeline.config import Settings
 from pipeline.dataset import Dataset
-from pipeline.errors import BadInput, FileSystemError, Preempted, StorageError
+from pipeline.errors import BadInput, Preempted, StorageError
 from pipeline.experiment import comet_options
 from pipeline.input import one_ahead, steps_per_epoch
 from pipeline.input.damage import DAMAGE, damage_named
-from pipeline.input.exhaustion import is_out_of_files, is_out_of_memory
+from pipeline.input.exhaustion import is_out_of_files, is_out_of_memory, out_of_files
 from pipeline.malloc import keep_large_blocks
-from pipeline.monitor import Monitor, Sink, open_monitor
+from pipeline.monitor import Monitor, Sink, closing_sink, open_monitor
 from pipeline.monitor.live import LiveVerdict
 from pipeline.monitor.overview import OVERVIEW, OverviewSink
 from pipeline.monitor.record import rows
@@ -63,7 +63,7 @@ def run_job(
     # Before the monitor: Comet's thread draws from Python's random numbers, from which Keras takes the first weights.
     training = _Training(run, stopping, gang, heard)
     with (
-        closing(OverviewSink(run.folder / OVERVIEW)) as overview,
+        closing_sink(OverviewSink(run.folder / OVERVIEW)) as overview,
         _tensorboard(run, training) as trackers,
         _monitored(run, gang, [overview, *trackers], training.doing, training.advised) as monitor,
         losses_named(gang),
@@ -91,7 +91,7 @@ def _tensorboard(run: Run, training: "_Training") -> Iterator[Sequence[Sink]]:
         yield ()
         return
     done = (row for row in rows(run.folder / "record", "epochs") if row.step <= training.epochs_done)
-    with closing(TensorBoardSink(run.folder / "tensorboard", done)) as sink:
+    with closing_sink(TensorBoardSink(run.folder / "tensorboard", done)) as sink:
         yield (sink,)
 
 
@@ -147,6 +147,7 @@ class _Training:
             loop.after_step = self._keeper.save_where_due
             loop.ready_pct = self._inputs.counter.ready_pct
             loop.python_calls = lambda: self._compiled.python_calls
+            loop.is_simulated = bool(settings.simulated_step_ms)
             if not start.sums.examples:
                 self._keeper.replace_lost_best(start.epochs_done)
             self._train(loop)
@@ -154,7 +155,10 @@ class _Training:
                 # Where no checkpoint is written any more: the model now gets the weights of the best epoch.
                 self._evaluate()
         if self._run.server.is_chief:
-            export(with_probabilities(self._model, self._task), settings, self._dataset, self._run.export_folder)
+            try:
+                export(with_probabilities(self._model, self._task), settings, self._dataset, self._run.export_folder)
+            except tf.errors.ResourceExhaustedError as error:
+                raise (out_of_files(error) if is_out_of_files(error) else error) from error
 
     def _keeps(self) -> bool | None:
         """Whether decoded images are kept; None where it is not decided, and this server alone may."""
@@ -212,10 +216,7 @@ class _Training:
             if is_out_of_memory(error):
                 raise out_of_memory(self._run, self._share, self._parts) from error
             if is_out_of_files(error):
-                raise FileSystemError(
-                    f"{error.message}: make room, or allow more open files (ulimit -n), and run again; training goes "
-                    "on from its last checkpoint"
-                ) from error
+                raise out_of_files(error) from error
             if isinstance(error, DAMAGE) and (damaged := readers.damaged_copy):
                 raise StorageError(
                     f"{damaged} was damaged or removed after it was checked: run again; the shard is fetched again, "
@@ -223,8 +224,10 @@ class _Training:
                 ) from error
             raise
 
-    def _in_words(self, batch: NumberedBatch) -> str:
-        return examples_in_words(self._strategy, self._folder, self._dataset, batch)
+    def _in_words(self, batch: NumberedBatch, spoiled: Sequence[float]) -> str:
+        return examples_in_words(
+            self._strategy, self._run.server, self._folder, self._dataset, batch=batch, spoiled=spoiled
+        )
 
     def _epoch(
         self, epoch: int, loop: EpochLoop, batches: Iterator[NumberedBatch], validation: Iterable[Batch]

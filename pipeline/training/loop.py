@@ -5,7 +5,7 @@ Keras callbacks cannot see that wait: they report none on a job that waits 94% o
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -86,13 +86,15 @@ class EpochLoop:
     """Seconds for which `clock` stood still: what the host did that is no part of an epoch's time."""
     after_step: Callable[[int], None] = lambda epochs_done: None
     """Called after each training step with the number of epochs that are done."""
-    describe: Callable[[NumberedBatch], str] = lambda batch: "one batch"
-    """What a batch holds, in words for an error."""
+    describe: Callable[[NumberedBatch, Sequence[float]], str] = lambda batch, spoiled: "one batch"
+    """Describes the part of a batch that spoiled a step, for an error message. `Steps` says which replicas did."""
 
     ready_pct: Callable[[int], float | None] = lambda taken: None
     """How many batches are ready, in percent, after that many were taken."""
     python_calls: Callable[[], int] = lambda: 0
     """How many operations of a step call Python code; asked after each step."""
+    is_simulated: bool = False
+    """Whether the steps only wait, instead of using an accelerator."""
     doing: str = "waiting for the first batch"
     """What it does now, in words for a person who waits for the next step."""
 
@@ -104,7 +106,8 @@ class EpochLoop:
     def train(self, epoch: int, batches: Iterator[NumberedBatch], last_step: int, advance: Advance) -> Sums:
         """Take batches up to the end of an epoch (from 1), which is `last_step`; `advance` is told of every example.
 
-        Raises Preempted where the process is asked to stop, TrainingError where the loss is no number.
+        Raises Preempted if a stop is requested, and TrainingError if the loss or the gradients of a step are not
+        finite. The message names the batch of that step.
         """
         start = self.clock() - self.sums.time_s
         advance(self.sums.examples)
@@ -142,11 +145,20 @@ class EpochLoop:
     def _train_step(self, epoch: int, batch: NumberedBatch, ready_pct: float | None) -> bool:
         """Take one step; whether some server is asked to stop."""
         # `numpy` waits for the device, which would otherwise still be at work.
-        loss, right, examples, asked = self.steps.train(*batch[:4], self._asked()).numpy().tolist()
+        loss, right, examples, asked, *spoiled = self.steps.train(*batch[:4], self._asked()).numpy().tolist()
         self._times.computed()
         self._has_compiled = True
         self.step += 1
-        _require_number(loss, lambda: f"at step {self.step} of epoch {epoch}, in {self.describe(batch)}")
+
+        def where() -> str:
+            return f"at step {self.step} of epoch {epoch}, in {self.describe(batch, spoiled)}"
+
+        _require_number(loss, where)
+        if any(spoiled):  # The loss was finite. Without this check, the error would name the next batch.
+            raise TrainingError(
+                f"the gradients overflowed {where()}: lower learning_rate, set clip_norm, or look at the data; the "
+                "next try goes on from the checkpoint before"
+            )
         times = self._times.take()
         self.monitor.batch(
             step=self.step,
@@ -155,6 +167,7 @@ class EpochLoop:
             examples=int(examples),
             ready_pct=ready_pct,
             python_calls=self.python_calls(),
+            is_simulated=self.is_simulated,
         )
         self.sums.add(int(examples), loss, right, times.wait_s)
         return bool(asked)

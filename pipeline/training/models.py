@@ -6,8 +6,8 @@ from contextlib import contextmanager
 import keras
 
 from pipeline.config import Settings
-from pipeline.errors import SettingsError
-from pipeline.training.own import explained, own_function
+from pipeline.errors import OwnCodeError, SettingsError
+from pipeline.training.own import explained, own_function, require_arguments
 from pipeline.training.task import ONE_LABEL, Task
 
 # How the input of each model of keras.applications was scaled when its published weights were trained.
@@ -66,7 +66,8 @@ def _own_model(settings: Settings, classes: int) -> keras.Model:
     """The model that a function of the user's own makes, as it is: it is not theirs to guess what we put before it."""
     what = f"model {settings.model!r}"
     function = own_function(what, settings.model)
-    with explained(f"{what} failed, called with ({settings.image_size}, {classes})"):
+    require_arguments(what, function, settings.image_size, classes)
+    with explained(f"{what} failed, called with ({settings.image_size}, {classes})", OwnCodeError):
         theirs = function(settings.image_size, classes)
     if not isinstance(theirs, keras.Model):
         raise SettingsError(f"{what} must return a keras.Model, got {type(theirs).__name__}")

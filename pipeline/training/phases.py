@@ -8,6 +8,7 @@ import tensorflow as tf
 from pipeline.config import Settings
 from pipeline.dataset import Dataset
 from pipeline.training.models import base_of
+from pipeline.training.simulated import SimulatedSteps
 from pipeline.training.steps import Steps
 from pipeline.training.task import task_of
 
@@ -53,11 +54,16 @@ def build_steps(
     dataset: Dataset,
     steps_per_epoch: int,
     parts: int = 1,
-) -> Steps | TwoPhases:
+) -> Steps | TwoPhases | SimulatedSteps:
     """The steps of a training of `dataset`, for an optimizer that is built and, after a stop, restored.
 
     Each replica takes its batch in so many `parts`.
     """
+    if settings.simulated_step_ms:
+        _log.warning(
+            "simulated_step_ms=%g: no step computes anything, and the model learns nothing", settings.simulated_step_ms
+        )
+        return SimulatedSteps(strategy, settings.simulated_step_ms / 1000)
     task = task_of(dataset.records)
     loss = task.training_loss(settings, dataset)
     told = settings.color_jitter, settings.seed, loss, settings.xla, task, parts, settings.flip

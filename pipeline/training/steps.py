@@ -26,9 +26,11 @@ class Steps:
     is to mirror (bool, (n,)), as it does with `flip`: the input decides it of each example, so that all replicas do
     the same as one. They return four float32 sums over the replicas
     of all servers, (4,): the examples' losses, how many of them were right, how many there were, and `asked`: all
-    servers learn in the same step that one of them has to leave. What weighs nothing is in none of them. The training
-    step sees other colours, by up to `color_jitter` (0 to 1), and gives the `loss` that it trains on, by default the
-    plain one of the `task`; an evaluation gives that one. `xla` compiles both with XLA, where there is one replica.
+    servers learn in the same step that one of them has to leave. What weighs nothing is in none of them. After
+    these sums, the training step returns a number for each replica: 1 if that replica spoiled the step, because its
+    loss or its gradients are not finite, else 0. All servers learn this in the same step, too. The training step sees
+    other colours, by up to `color_jitter` (0 to 1), and gives the `loss` that it trains on, by default the plain one of
+    the `task`; an evaluation gives that one. `xla` compiles both with XLA, where there is one replica.
     Each replica takes its batch in so many `parts`, one after another, for one update: the memory of a step is that of
     a part.
     """
@@ -66,7 +68,8 @@ class Steps:
         # for more than others.
         told = self._sum(_told, weights, asked)
         step = self._compiled(self._train_replica)
-        sums = tf.concat([self._sum(step, images, labels, weights, mirrored, told[0]), told], axis=0)
+        found = self._sum(step, images, labels, weights, mirrored, told[0])
+        sums = tf.concat([found[:2], told, found[2:]], axis=0)
         self.python_calls = python_calls(tf.compat.v1.get_default_graph())  # This runs once, when it is traced.
         return sums
 
@@ -89,10 +92,27 @@ class Steps:
         zeros = [tf.zeros(variable.shape, variable.dtype) for variable in variables], tf.zeros(2)
         of_part = partial(self._gradients, examples)
         gradients, sums = summed(of_part, (seen, labels, weights), self._parts, zeros)
+        # Checked before the gradients are summed. Afterwards, those of all replicas are spoiled.
+        spoiled = self._spoiled(sums[0], gradients)
         # Before the optimizer, which would clip, and look for an overflow, in the part of this replica alone.
         gradients = tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, gradients)
         self._optimizer.apply(gradients, variables)
-        return sums
+        return tf.concat([sums, spoiled], axis=0)
+
+    def _spoiled(self, loss: tf.Tensor, gradients: list[tf.Tensor]) -> tf.Tensor:
+        """Return a number for each replica: 1 for this one if its loss or gradients are not finite, else 0.
+
+        The check uses the square of the norm of the sum over all replicas, because Adam keeps squares, which overflow
+        first. The norm takes one operation for each gradient. With loss scaling, gradients overflow now and then. The
+        optimizer leaves such a step out, so the gradients are not checked.
+        """
+        replicas = self._strategy.num_replicas_in_sync
+        is_finite = tf.math.is_finite(loss)
+        if not isinstance(self._optimizer, keras.optimizers.LossScaleOptimizer):
+            norm = tf.linalg.global_norm([tf.cast(each, tf.float32) for each in gradients if each is not None])
+            is_finite &= tf.math.is_finite(tf.square(replicas * norm))
+        own = tf.one_hot(tf.distribute.get_replica_context().replica_id_in_sync_group, replicas)
+        return tf.where(is_finite, tf.zeros_like(own), own)
 
     def _gradients(
         self, examples: tf.Tensor, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor

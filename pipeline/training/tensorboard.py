@@ -7,6 +7,7 @@ operation of TensorFlow runs beside the training, and no worker needs the packag
 import os
 import platform
 from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 
 import tensorflow as tf
@@ -38,10 +39,9 @@ class TensorBoardSink:
         self._write(self._windows.add(row))
 
     def close(self) -> None:
-        """Write the windows that are open."""
-        self._write(self._windows.take())
-        self._epochs.close()
-        self._others.close()
+        """Write the windows that are open. Raises OSError if the disk fails; everything is closed then, too."""
+        with closing(self._epochs), closing(self._others):
+            self._write(self._windows.take())
 
     def _write(self, rows: Iterable[Row]) -> None:
         for row in rows:
@@ -64,7 +64,9 @@ class _EventFile:
         self._file.close()
 
     def _append(self, event: tf.compat.v1.Event) -> None:
-        self._file.write(frame(event.SerializeToString()))
+        record = frame(event.SerializeToString())
+        while record:  # a disk that is nearly full takes a part; the next call says why
+            record = record[self._file.write(record) :]
 
 
 def _scalar(name: str, value: float) -> tf.compat.v1.Summary.Value:

@@ -97,7 +97,7 @@ def nothing(folder: Path) -> None:
 
 
 def takes_time(folder: Path) -> list[keras.callbacks.Callback]:
-    return [Sleeper()]
+    return [Sleeper(0.1)]
 
 
 class StopsInEpoch(keras.callbacks.Callback):
@@ -114,8 +114,12 @@ class StopsInEpoch(keras.callbacks.Callback):
 
 
 class Sleeper(keras.callbacks.Callback):
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+
     def on_train_batch_end(self, batch: int, logs: dict | None = None) -> None:
-        time.sleep(0.1)
+        time.sleep(self._seconds)
 
 
 def settings_of(name: str, **values: object) -> Settings:
@@ -315,7 +319,7 @@ def test_batches_cost_nothing_where_no_callback_listens(name: str, tmp_path: Pat
     [
         ("raises", {}, r"failed, called with \(.*/callbacks\) \(IndexError: list index out of range\)"),
         ("nothing", {}, "must return a list of keras.callbacks.Callback, got None"),
-        ("gone", {}, "cannot be imported: install its package.* has no attribute 'gone'"),
+        ("gone", {}, "does not exist: .* has no 'gone'"),
         ("backs_up", {}, "cannot have BackupAndRestore: checkpoints are written anyway"),
         ("writes_for_tensorboard", {}, "cannot have TensorBoard without the package tensorboard: install it, or set"),
         ("reduces_the_rate", {"learning_rate_schedule": "cosine"}, "cannot have ReduceLROnPlateau, which sets the"),
@@ -351,8 +355,12 @@ def job_settings(tmp_path: Path, name: str, **values: object) -> Settings:
     return settings_of(name, **small)
 
 
+LONG_S = 1.0
+"""Longer than a step, on a slow machine too."""
+
+
 def ends_with_the_first_epoch(folder: Path) -> list[keras.callbacks.Callback]:
-    return [StopsInEpoch(1), Sleeper()]
+    return [StopsInEpoch(1), Sleeper(LONG_S)]
 
 
 @pytest.mark.long
@@ -362,10 +370,10 @@ def test_a_job_ends_where_a_callback_stops_it(published: Path, tmp_path: Path):
     assert load_result(run.folder)["epochs"] == 1
     assert (run.folder / "evaluation.json").exists()
     batches, epochs = (read(run.folder / "record", kind) for kind in ("batches", "epochs"))
-    assert epochs["callbacks/time_s"][0] >= 0.1 * len(batches)
+    assert epochs["callbacks/time_s"][0] >= LONG_S * len(batches)
     # What callbacks do with a batch is the host's; those behind the last one are in no step.
-    assert batches["step/host_ms"].max() >= 100
-    assert batches["step/compute_ms"].min() < 100
+    assert batches["step/host_ms"].max() >= 1000 * LONG_S
+    assert batches["step/compute_ms"].min() < 1000 * LONG_S
 
 
 def patient(folder: Path) -> list[keras.callbacks.Callback]:

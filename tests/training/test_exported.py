@@ -36,7 +36,7 @@ def exported(published: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = with_probabilities(build_model(SETTINGS, 2))
     export(model, SETTINGS, datasets.load(published), folder / "export")
     save_predictions(folder, evaluate_exported(folder / "export", published))
-    (folder / "run.json").write_text(json.dumps({"dataset": str(published)}))
+    (folder / "run.json").write_text(json.dumps({"dataset": str(published), "settings": {}}))
     (folder / "result.json").write_text(json.dumps({"metrics": {}}))
     model.save(folder / "model.keras")
     return folder
@@ -89,7 +89,7 @@ def test_the_champion_is_evaluated_on_the_images_of_a_new_version(
     version = datasets.load(folder).version
     assert version != about["dataset_version"]
     (new / "export" / "about.json").write_text(json.dumps({**about, "dataset_version": version}))
-    (new / "run.json").write_text(json.dumps({"dataset": str(folder)}))
+    (new / "run.json").write_text(json.dumps({"dataset": str(folder), "settings": {}}))
     ours = evaluate_exported(exported / "export", folder)
     assert ours.right.mean() >= 0.5
     save_predictions(new, ours._replace(predicted=1 - ours.label))

@@ -113,7 +113,7 @@ def test_validation_counts_the_last_small_batch(clock: Clock, recorder: Recorder
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_a_loss_that_is_no_number_stops_the_training(clock: Clock, recorder: Recorder, loss: float):
     loop = EpochLoop(Steps(clock, loss=loss), recorder, lambda: False, step=12, sums=Sums(examples=4))
-    loop.describe = lambda batch: f"numbers {batch[4].numpy()}"
+    loop.describe = lambda batch, spoiled: f"numbers {batch[4].numpy()}"
     loop.after_step = lambda _: pytest.fail("a checkpoint of it")
     with pytest.raises(TrainingError, match=rf"{loss} at step 13 of epoch 2, in numbers \[0 1\]: lower learning_rate"):
         loop.train(2, batches(clock), 20, lambda _: None)

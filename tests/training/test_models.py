@@ -171,7 +171,8 @@ def test_its_weights_may_come_from_a_file(own: str, tmp_path: Path):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("gone", r"cannot be imported: .* on every worker \(AttributeError: module 'own_.*' has no attribute 'gone'\)"),
+        ("gone", r"does not exist: .*/own_.*\.py has no 'gone'; name a function of it$"),
+        ("functionall", r"does not exist: .*/own_.*\.py has no 'functionall'; did you mean 'functional'\?$"),
         ("fails", r"failed, called with \(32, 4\) \(IndexError: list index out of range\)"),
         ("nothing", "must return a keras.Model, got NoneType"),
         ("too_many", r"must give a logit a class, \(None, 4\), got \(None, 5\)"),
@@ -189,6 +190,16 @@ def test_a_function_that_cannot_be_used_is_told_in_one_sentence(name: str, words
 def test_a_package_that_is_not_there_is_told_in_one_sentence():
     with pytest.raises(SettingsError, match=r"^model 'no_such:make' cannot be imported: .*No module named 'no_such'"):
         build_model(own_settings("no_such:make"), 4)
+
+
+def test_a_package_that_fails_when_it_is_imported_is_not_to_be_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "own_failing.py").write_text("1 / 0")
+    monkeypatch.syspath_prepend(tmp_path)
+    words = r"^model 'own_failing:make' cannot be imported: mend its module \(ZeroDivisionError: division by zero\)"
+    with pytest.raises(SettingsError, match=words):
+        build_model(own_settings("own_failing:make"), 4)
 
 
 @pytest.mark.parametrize("model", ["small_cnn", "own"])

@@ -1,6 +1,7 @@
 """The training process: it is asked to stop, its parent dies, two of them meet."""
 
 import contextlib
+import errno
 import json
 import os
 import signal
@@ -15,9 +16,25 @@ import pytest
 from pipeline import runs
 from pipeline.build import build
 from pipeline.config import Settings, settings_from
-from pipeline.errors import BadInput, DatasetError, Preempted, SettingsError, TrainingError
+from pipeline.errors import (
+    BadInput,
+    DatasetError,
+    FileSystemError,
+    Preempted,
+    SettingsError,
+    TenfoldError,
+    TrainingError,
+)
 from pipeline.monitor import last_row, read
-from pipeline.runs import EXIT_PREEMPTED, exclusive, load_result, training_folder, training_words
+from pipeline.runs import (
+    EXIT_PREEMPTED,
+    exclusive,
+    load_result,
+    save_failure,
+    take_failure,
+    training_folder,
+    training_words,
+)
 from pipeline.train import TrainingProcess, prepare_run, train, trained
 from pipeline.training import __main__ as process
 from tests.conftest import MakeImages
@@ -67,7 +84,7 @@ def test_a_command_that_is_asked_to_stop_waits_for_its_training(settings: Settin
         until(lambda: last_row(folder / "record", "epochs"))
         [trainer] = psutil.Process(process.pid).children()
         process.terminate()
-        words = process.communicate(timeout=60)[1]
+        words = process.communicate(timeout=300)[1]
     assert process.returncode == EXIT_PREEMPTED
     assert words.endswith("stopped: the same command goes on from here\n")
     assert not trainer.is_running()
@@ -150,7 +167,7 @@ def test_a_trainer_whose_parent_died_at_once_ends_too(settings: Settings, datase
     gone = subprocess.Popen(["true"])
     gone.wait()
     orphan = [sys.executable, "-m", "pipeline.training", str(run.folder), str(gone.pid)]
-    assert subprocess.run(orphan, timeout=60, check=False).returncode == EXIT_PREEMPTED
+    assert subprocess.run(orphan, timeout=300, check=False).returncode == EXIT_PREEMPTED
 
 
 def test_other_weights_under_the_same_path_are_another_training(settings: Settings, tmp_path: Path):
@@ -216,6 +233,58 @@ def test_what_decides_no_training_leaves_it_in_its_folder(settings: Settings, va
     """The same versions were trained on before, whatever the date of the run that asks."""
     other = settings_from({**settings.model_dump(), **values})
     assert training_folder(other, "run", "1") == training_folder(settings, "run", "1")
+
+
+def test_another_attempt_leaves_the_failure_of_the_running_one(settings: Settings, dataset: Path):
+    """Its parent has not read it yet."""
+    run = prepare_run(settings, dataset, "run")
+    save_failure(run.folder, BadInput("too small"), attempt="first")
+    second = TrainingProcess(run, output=1)
+    second._process.kill()
+    with pytest.raises(TrainingError, match="SIGKILL"):
+        second.wait()
+    failure = take_failure(run.folder, attempt="first")
+    assert (type(failure), str(failure)) == (BadInput, "too small")
+    assert take_failure(run.folder, attempt="first") is None
+
+
+STALLED = """
+import sys, threading, time
+from pathlib import Path
+from pipeline.training import __main__ as process
+
+def failing(*_):
+    threading.Thread(target=time.sleep, args=(600,)).start()  # like a thread that reads from a stalled bucket
+    raise RuntimeError("nobody expected this")
+
+process._train = failing
+process.end(Path(sys.argv[1]), int(sys.argv[2]))
+"""
+
+
+def test_an_unexpected_exception_waits_for_no_thread(tmp_path: Path):
+    command = [sys.executable, "-c", STALLED, str(tmp_path), str(os.getpid())]
+    ended = subprocess.run(command, timeout=300, check=False, capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert "Traceback" in ended.stderr
+    failure = take_failure(tmp_path)
+    assert isinstance(failure, TrainingError)
+    assert "RuntimeError: nobody expected this" in str(failure)
+
+
+def test_the_exit_after_a_failure_takes_a_bounded_time(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(process, "FAIL_S", 0.1)
+    left: list[TenfoldError] = []
+    with pytest.raises(RuntimeError), process._failing_in_time(left.append):
+        raise RuntimeError("nobody expected this")
+    until(lambda: left)
+    assert "RuntimeError: nobody expected this" in str(left[0])
+    with pytest.raises(OSError, match="Stale"), process._failing_in_time(left.append):
+        raise OSError(errno.ESTALE, "Stale file handle")
+    until(lambda: len(left) == 2)
+    assert isinstance(left[1], FileSystemError)
+    with pytest.raises(Preempted), process._failing_in_time(lambda _: pytest.fail("a stop has time")):
+        raise Preempted("asked to stop")
 
 
 @pytest.mark.parametrize("reason", [BadInput("too small"), OSError(28, "No space left on device")])

@@ -131,7 +131,7 @@ def test_a_command_names_the_server_that_was_killed(settings: Settings, publishe
     (tmp_path / "settings.json").write_text(json.dumps(values))
     command = [sys.executable, "-m", "pipeline", "train", "--config", str(tmp_path / "settings.json")]
     with subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True) as process:
-        until(lambda: list(tmp_path.glob("runs/*/*/checkpoints/*.npz")), seconds=120)
+        until(lambda: list(tmp_path.glob("runs/*/*/checkpoints/*.npz")))
         children = psutil.Process(process.pid).children()
         [second] = [child for child in children if any("servers/1" in word for word in child.cmdline())]
         second.kill()

@@ -101,9 +101,9 @@ def test_a_training_that_is_stuck_in_tensorflow_ends(
     (tmp_path / "stuck_model.py").write_text(STUCK)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     values = {"source_uri": str(make_images({"a": 8, "b": 8})), "workspace": str(tmp_path / "w"), "image_size": 32}
-    settings = settings_from({**values, "batch_size": 4, "model": "stuck_model:model", "stall_minutes": 0.15})
+    settings = settings_from({**values, "batch_size": 4, "model": "stuck_model:model", "stall_minutes": 0.5})
     dataset = Path(build(settings)["dataset"])
-    with pytest.raises(TrainingError, match=r"no step for 0\.15 minutes"):
+    with pytest.raises(TrainingError, match=r"no step for 0\.5 minutes"):
         train(settings, dataset, "run")
     [stacks] = tmp_path.rglob(STACKS)
     text = stacks.read_text()

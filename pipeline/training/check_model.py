@@ -1,0 +1,28 @@
+"""Check that a user's own model can be built: `python -m pipeline.training.check_model CLASSES ANSWER < SETTINGS`.
+
+SETTINGS are JSON. The file ANSWER gets JSON, too: {}, or the error as `words_of` if the model cannot be built. The
+user's code may print to stdout at any time, so stdout is not used.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from pipeline.config import settings_from
+from pipeline.errors import SettingsError, words_of
+from pipeline.training.models import build_model
+
+
+def main(classes: int, answer: Path) -> None:
+    """Build the model of the settings on stdin and write what is wrong with it."""
+    settings = settings_from(json.load(sys.stdin))
+    words = {}
+    try:
+        build_model(settings, classes)
+    except SettingsError as error:
+        words = words_of(error)
+    answer.write_text(json.dumps(words))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), Path(sys.argv[2]))

@@ -1,0 +1,121 @@
+"""A disk that fills while a training ends: a warning once the training is complete, one sentence before."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipeline import __main__ as command
+from pipeline.config import settings_from
+from pipeline.dataset import load
+from pipeline.errors import TrainingError
+from pipeline.monitor import Row, closing_sink
+from pipeline.monitor.overview import OverviewSink
+from pipeline.runs import load_result, save_run
+from pipeline.train import TrainingProcess, prepare_run
+from pipeline.training.full_disk import full_disk_in_words
+from pipeline.training.tensorboard import TensorBoardSink
+from tests.namespaces import disk_of, fill
+from tests.report.evaluated import evaluated
+from tests.waiting import until
+
+
+@pytest.fixture
+def end_on_a_full_disk(published: Path, tmp_path: Path) -> Callable[[str, str], tuple[TrainingProcess, str]]:
+    """Trains on a disk that is filled when a file of the run appears; returns the process and its words."""
+
+    def train(size: str, appears: str) -> tuple[TrainingProcess, str]:
+        with disk_of(size, tmp_path / "disk") as disk:
+            values = {"workspace": str(disk / "w"), "image_size": 32, "batch_size": 4, "epochs": 2, "tensorboard": True}
+            run = prepare_run(settings_from(values), published, "run")
+            with open(tmp_path / "log", "wb") as log:
+                process = TrainingProcess(run, log.fileno())
+                until((run.folder / appears).exists, pause=0.001)
+                fill(disk)
+                try:
+                    process.wait()
+                except TrainingError as error:
+                    log.write(str(error).encode())
+            assert (load_result(run.folder) is not None) == (appears == "result.json")
+            return process, (tmp_path / "log").read_text()
+
+    return train
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("appears", "words"),
+    [
+        ("result.json", "to bring this run to Comet: "),
+        ("export/about.json", "result.json': make room and run again, and training goes on from its last checkpoint"),
+        ("evaluation.json", "make room"),
+    ],
+)
+def test_a_disk_that_fills_is_an_error_until_the_training_is_complete_and_then_a_warning(
+    end_on_a_full_disk: Callable[[str, str], tuple[TrainingProcess, str]], appears: str, words: str
+):
+    _, said = end_on_a_full_disk("64m", appears)
+    assert words in said
+    assert ("the training process ended with exit code" in said) == (appears != "result.json")
+    for unexpected in ("Traceback", "Exception", "unexpectedly"):
+        assert unexpected not in said
+
+
+@pytest.mark.parametrize("kind", [OverviewSink, TensorBoardSink])
+def test_the_last_rows_of_a_sink_that_find_no_room_are_lost_with_a_warning(
+    kind: type[OverviewSink | TensorBoardSink], small_disk: Path, caplog: pytest.LogCaptureFixture
+):
+    with closing_sink(kind(small_disk / "sink")) as sink:
+        sink.write(Row("samples", 1e9, 1, {f"sys/{number}": 1.0 for number in range(1000)}))
+        fill(small_disk)
+    assert f"{kind.__name__} could not write its last rows: [Errno 28] No space left on device" in caplog.text
+
+
+class Torn:
+    """What fails when nobody needs it any more."""
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __del__(self) -> None:
+        raise self._error
+
+
+def test_a_full_disk_in_a_thread_or_destructor_of_a_library_is_a_warning_and_other_errors_are_not(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    others: list[str] = []
+    monkeypatch.setattr(threading, "excepthook", lambda failed: others.append(str(failed.exc_value)))
+    monkeypatch.setattr(sys, "unraisablehook", lambda failed: others.append(str(failed.exc_value)))
+
+    def fail(error: Exception) -> None:
+        def work() -> None:
+            raise error
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        Torn(error)
+        gc.collect()
+
+    with full_disk_in_words():
+        fail(OSError(28, "No space left on device"))
+        assert (others, caplog.text.count("No space left on device")) == ([], 2)
+        fail(ValueError("a mistake"))
+    assert others == ["a mistake", "a mistake"]
+
+
+def test_a_report_that_finds_no_room_does_not_fail_a_training(
+    published: Path, small_disk: Path, caplog: pytest.LogCaptureFixture
+):
+    run = prepare_run(settings_from({"workspace": str(small_disk / "w"), "batch_size": 4}), published, "run")
+    evaluated(run.folder, ["a", "b"], [(0, 1, 0.5)] * load(published).splits["validation"].examples)
+    save_run(run)
+    fill(small_disk)
+    assert command._report_of(run.folder) == ""
+    assert f"make room, and write it with `python -m pipeline report {run.folder}`" in caplog.text

@@ -1,0 +1,139 @@
+"""A model of the user's own that is certain to fail is refused before an image is sharded."""
+
+import logging
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeline.__main__ import main
+from pipeline.config import settings_from
+from pipeline.errors import SettingsError
+from pipeline.own_model import require_own_model
+from tests.conftest import MakeImages
+
+OWN = """
+import atexit, os
+
+def no_model(image_size, classes):
+    return classes
+
+def one_argument(image_size):
+    raise NotImplementedError
+
+def fails(image_size, classes):
+    return [][classes]
+
+def ends(image_size, classes):
+    os._exit(0)
+
+def prints(image_size, classes):
+    import keras
+    atexit.register(print, "good bye")
+    os.write(1, b"\\xff")
+    image = keras.Input((image_size, image_size, 3))
+    return keras.Model(image, keras.layers.Dense(classes)(keras.layers.Flatten()(image)))
+"""
+FAILS = "import package_of_the_gpu_workers"
+
+
+@pytest.fixture
+def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_models.py").write_text(OWN)
+    (tmp_path / "own_failing.py").write_text(FAILS)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+
+@pytest.mark.usefixtures("modules")
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("no_model", "must return a keras.Model, got int"),
+        ("one_argument", "must take (32, 2), but has the arguments (image_size)"),
+        ("fail", "has no 'fail'; did you mean 'fails'?"),
+    ],
+)
+def test_a_run_refuses_it_once(
+    name: str,
+    words: str,
+    make_images: MakeImages,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture,
+    caplog: pytest.LogCaptureFixture,
+):
+    caplog.set_level(logging.INFO, "pipeline")
+    values = {"source_uri": make_images({"a": 4, "b": 4}), "workspace": tmp_path / "w", "image_size": 32}
+    told = [f"{field}={value}" for field, value in {**values, "model": f"own_models:{name}"}.items()]
+    assert main(["run", *(each for assignment in told for each in ("--set", assignment))]) == 1
+    said = capfd.readouterr().err
+    assert (said + caplog.text).count(words) == 1
+    assert f"checking the model own_models:{name}" in caplog.text
+    assert not list((tmp_path / "w").rglob("*.tfrecord*"))
+
+
+@pytest.mark.usefixtures("modules")
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ("own_models:fails", "failed, called with (32, 2) (IndexError"),
+        ("own_failing:make", "No module named 'package_of_the_gpu_workers'"),
+        ("own_gone:make", "No module named 'own_gone'"),
+        ("own_models:ends", "could not check the model"),
+        ("own_models:prints", ""),
+    ],
+)
+def test_one_that_may_work_where_it_is_trained_is_left_to_the_training(
+    model: str, words: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    places = {"source_uri": str(tmp_path), "workspace": str(tmp_path / "w"), "image_size": 32}
+    require_own_model(settings_from({**places, "model": model}), 2)
+    warnings = [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
+    assert [words in warning for warning in warnings] == ([True] if words else [])
+
+
+@pytest.fixture
+def without_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of modules on a worker without TensorFlow: to import one is an error."""
+    monkeypatch.setitem(sys.modules, "tensorflow", None)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "parts" / "__init__.py").write_text("import tensorflow")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        ("def small(image_size, classes): ...", ""),
+        ("if True:\n    from others import tiny as small", ""),
+        ("small = lambda image_size, classes: None", ""),
+        ("from others import *", ""),
+        ("def __getattr__(name): ...", ""),
+        ("def smal(image_size, classes): ...", "has no 'small'; did you mean 'smal'?"),
+        ("import tensorflow", "has no 'small'; name a function of it"),
+        ("def small(", "is not valid Python"),
+    ],
+)
+@pytest.mark.parametrize("module", ["models", "parts.models"])
+def test_a_worker_without_tensorflow_looks_for_the_function_in_the_source(
+    without_tensorflow: Path, module: str, source: str, words: str
+):
+    file = without_tensorflow / f"{module.replace('.', '/')}.py"
+    file.write_text(source)
+    settings = settings_from({"model": f"{module}:small"})
+    if not words:
+        require_own_model(settings, 2)
+        return
+    with pytest.raises(SettingsError, match=f"model '{module}:small'.*{file}.*") as refused:
+        require_own_model(settings, 2)
+    assert words in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "model", ["nowhere:small", "parts.nowhere:small", "models.models:small", "math:small", "small_cnn"]
+)
+def test_a_worker_without_tensorflow_leaves_what_it_cannot_look_into_to_the_training(
+    without_tensorflow: Path, model: str
+):
+    (without_tensorflow / "models.py").touch()
+    require_own_model(settings_from({"model": model}), 2)

@@ -1,0 +1,41 @@
+"""Trainings on a simulated accelerator."""
+
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from pipeline.config import settings_from
+from pipeline.monitor import read
+from pipeline.runs import load_result, training_folder
+from pipeline.train import prepare_run
+from pipeline.training.job import run_job
+from pipeline.training.simulated import SimulatedSteps
+
+
+def test_each_step_takes_its_time_and_the_model_stays_as_it_is(tmp_path: Path, published: Path) -> None:
+    places = {"workspace": str(tmp_path), "image_size": 32, "batch_size": 8, "epochs": 2}
+    run = prepare_run(settings_from({**places, "simulated_step_ms": 30.0}), published, "some run")
+    run_job(run, lambda: False)
+    batches = read(run.folder / "record", "batches")
+    assert batches["step/compute_ms"].min() >= 30.0
+    assert batches["step/compute_ms"].median() < 45.0
+    result = load_result(run.folder)
+    assert result is not None
+    assert result["metrics"]["loss"] == 0.0
+    assert len(result["limits"]) >= 1
+
+
+def test_it_counts_examples_and_passes_on_a_stop_request() -> None:
+    steps = SimulatedSteps(tf.distribute.get_strategy(), 0.0)
+    weights = tf.constant([1.0, 1.0, 0.0])
+    images, labels, mirrored = tf.zeros((3, 8, 8, 3), tf.uint8), tf.zeros(3, tf.int32), tf.zeros(3, bool)
+    assert steps.train(images, labels, weights, mirrored, tf.constant(1.0)).numpy().tolist() == [0.0, 0.0, 2.0, 1.0]
+    assert steps.evaluate(images, labels, weights, tf.constant(0.0)).numpy().tolist() == [0.0, 0.0, 2.0, 0.0]
+
+
+@pytest.mark.parametrize(("simulated_step_ms", "is_same"), [(0.0, True), (40.0, False)])
+def test_it_is_another_training(tmp_path: Path, simulated_step_ms: float, is_same: bool) -> None:
+    plain = settings_from({"workspace": str(tmp_path)})
+    other = plain.model_copy(update={"simulated_step_ms": simulated_step_ms})
+    assert (training_folder(plain, "run", "v") == training_folder(other, "run", "v")) == is_same
