@@ -7,6 +7,7 @@ from typing import Any
 
 from airflow.sdk import Asset, ExceptionRetryPolicy, RetryAction, RetryDecision, RetryRule
 
+from dags.failure import keep_failure
 from dags.notify import notifiers
 from pipeline.config import Settings, settings_of_command_line
 
@@ -31,6 +32,7 @@ def task_defaults() -> dict[str, Any]:
         "retries": RETRIES,
         "retry_delay": timedelta(seconds=15),
         "retry_policy": ExceptionRetryPolicy(_rules()),
+        "on_failure_callback": keep_failure,
     }
 
 

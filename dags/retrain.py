@@ -2,7 +2,9 @@
 
 import logging
 import os
-from datetime import timedelta
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from airflow.sdk import PokeReturnValue, dag, get_current_context, task
@@ -13,11 +15,16 @@ from dags.defaults import DATASETS, form_defaults, ownership, task_defaults
 from dags.document import document
 from dags.form import form, settings_of_training
 from dags.notify import deadline
-from pipeline.config import Settings
+from dags.under_way import forms_under_way
+from pipeline.config import Settings, settings_from
 from pipeline.errors import SettingsError
 
 MAKER = "image_dataset"
 POLL_S = float(os.environ.get("TENFOLD_RETRAIN_POLL_SECONDS") or 15)
+WAIT = timedelta(hours=float(os.environ.get("TENFOLD_RETRAIN_WAIT_HOURS") or 12))
+"""How long a run waits for runs of `image_dataset`. Without a limit, it would never train while they overlap."""
+CLOCKS = timedelta(minutes=2)
+"""The clocks of the workers and of the server may differ by this much."""
 FIRST = (
     "dataset_name",
     "window",
@@ -31,20 +38,22 @@ FIRST = (
 _log = logging.getLogger(__name__)
 
 
-@task.sensor(mode="reschedule", poke_interval=POLL_S, timeout=timedelta(days=2).total_seconds())
+@task.sensor(mode="reschedule", poke_interval=POLL_S, timeout=(WAIT + timedelta(days=1)).total_seconds())
 def choose() -> PokeReturnValue:
     """
-    Wait until no run of `image_dataset` is under way, then take the newest partitions as one data set.
+    Wait until no run of `image_dataset` makes this dataset, then take the newest partitions as one dataset.
 
-    A backfill of 30 dates tells of 30 data sets. Whoever finds more to come leaves the work to the run behind it, if
-    there is one by then, and looks again otherwise: so the last one trains, also where the last date fails. Skips the
-    rest, and says so, where that leaves nothing to do, or where the same versions were trained with the same settings.
+    A backfill of 30 dates announces 30 datasets. The first run of this DAG waits for the last date, even if that date
+    fails, and trains once. The runs behind it are skipped, because their datasets are part of that training. No run
+    waits for runs of other dataset names. After `TENFOLD_RETRAIN_WAIT_HOURS` (12), a run trains on the newest
+    partitions that exist by then.
 
-    *Cost*: none while it waits. *A failure*: no data set of this name (the message names the folder), leaks between
-    dates above `max_leaked_fraction` (the message names some), or `image_dataset` has been busy for two days.
+    *Cost*: none while it waits. *A failure*: no dataset of this name (the message names the folder), or leaks between
+    dates above `max_leaked_fraction` (the message names some).
     """
     settings = _with_name(stages.settings_of_run())
-    if not _at_rest():
+    _skip_if_served(settings)
+    if _should_wait(settings):
         return PokeReturnValue(is_done=False)
     chosen = _newest(settings)
     for key, value in chosen.items():
@@ -59,8 +68,7 @@ def _with_name(settings: Settings) -> Settings:
     """
     from pipeline.workspace import named
 
-    events = get_current_context()["triggering_asset_events"].get(DATASETS, [])
-    names = sorted({str(event.extra.get("dataset_name")) for event in events})
+    names = sorted({str(event.extra.get("dataset_name")) for event in _events()})
     if not names:
         return named(settings)
     if not settings.dataset_name and len(names) > 1:
@@ -73,27 +81,66 @@ def _with_name(settings: Settings) -> Settings:
     return settings.model_copy(update={"dataset_name": settings.dataset_name or names[0]})
 
 
-def _at_rest() -> bool:
-    """Whether no run of `image_dataset` is under way. Skips where another run of this DAG will look again."""
-    ti = get_current_context()["ti"]
-    coming = ti.get_dr_count(dag_id=MAKER, states=["queued", "running"])
-    if coming and ti.get_dr_count(dag_id=ti.dag_id, states=["queued"]):
-        raise AirflowSkipException(f"{coming} runs of {MAKER} are under way: left to the {ti.dag_id} behind this one")
-    if coming:
-        _log.info("waiting for %d runs of %s", coming, MAKER)
-    return not coming
+def _events() -> list[Any]:
+    """Return the asset events that triggered this run. A run that a person triggered has none."""
+    return list(get_current_context()["triggering_asset_events"].get(DATASETS, []))
+
+
+def _training(settings: Settings) -> str:
+    return f"{get_current_context()['ti'].dag_id}-{settings.dataset_name}"
+
+
+def _skip_if_served(settings: Settings) -> None:
+    """Skip this run if another has chosen its datasets since. Otherwise, each run would repeat a failed training."""
+    from pipeline.choices import last_choice
+
+    asked = [event.timestamp for event in _events()]
+    choice = last_choice(settings, _training(settings))
+    if not asked or choice is None or choice.run == get_current_context()["run_id"]:
+        return
+    if max(asked) + CLOCKS < datetime.fromtimestamp(choice.at, UTC):
+        raise AirflowSkipException(f"the run {choice.run} chose its datasets later, and trains on this one too")
+
+
+def _should_wait(settings: Settings) -> bool:
+    """Whether a run of `image_dataset` that makes this dataset is under way, and WAIT is not over."""
+    words = next(filter(None, (_concern(form, settings) for form in forms_under_way(MAKER))), "")
+    if not words:
+        return False
+    run = get_current_context()["dag_run"]
+    if datetime.now(UTC) - (run.start_date or run.run_after) > WAIT:
+        _log.warning("%s; this run has waited for %s, and now trains on the newest partitions", words, WAIT)
+        return False
+    _log.info("%s: waiting for it", words)
+    return True
+
+
+def _concern(form: Mapping[str, Any] | None, settings: Settings) -> str:
+    """Return why this run waits for a run of `image_dataset`; empty if that run makes another dataset."""
+    if form is None:
+        return f"a run of {MAKER} without a date is under way, and a task cannot read its form"
+    try:
+        made = stages.with_source(settings_from({**form_defaults().model_dump(), **form}))
+    except SettingsError:
+        return ""  # Its first task refuses it.
+    if (made.datasets_folder, made.dataset_name) != (settings.datasets_folder, settings.dataset_name):
+        return ""
+    return f"a run of {MAKER} that makes {settings.dataset_name!r} is under way"
 
 
 def _newest(settings: Settings) -> dict[str, Any]:
     """What `train` needs. Skips where it was done before."""
+    from pipeline.choices import save_choice
     from pipeline.train import trained
     from pipeline.window import newest_dataset
 
+    begin, training = time.time(), _training(settings)
     dataset = newest_dataset(settings)
-    training = f"{get_current_context()['ti'].dag_id}-{settings.dataset_name}"
     if result := trained(settings, dataset, training):
         newest = f"the newest partitions of {settings.dataset_name!r} (window={settings.window})"
         raise AirflowSkipException(f"{newest} were trained with the same settings before: {result['run']}")
+    if _events():  # A person who triggers a run may choose other settings than the other runs have.
+        save_choice(settings, training, get_current_context()["run_id"], begin)
     return {"settings": settings.model_dump(), "dataset": str(dataset), "training": training}
 
 
@@ -112,8 +159,8 @@ def retrain() -> None:
     """
     New data sets of `image_dataset` → one training on the newest state of them.
 
-    - `choose` waits until no run of `image_dataset` is under way, and takes the newest `window` partitions as one data
-      set, without copying a shard. Where the same versions were trained with the same settings, the rest is skipped.
+    - `choose` waits until no run of `image_dataset` makes this dataset, and takes the newest `window` partitions as one
+      dataset, without copying a shard. If the same versions were trained with the same settings, the rest is skipped.
     - `train`, `promote` and `report` are those of `image_training`.
 
     **Cost**: one training for a whole backfill. **Backfill**: that of `image_dataset` is enough; this DAG follows its

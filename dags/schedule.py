@@ -7,6 +7,7 @@ from typing import Any
 from airflow.sdk import CronDataIntervalTimetable
 
 from dags.backfill_dates import BackfillDates
+from pipeline.data_date import utc_of
 
 FIRST = datetime(2020, 1, 1, tzinfo=UTC)
 
@@ -32,6 +33,6 @@ def schedule_from(variable: str) -> dict[str, Any]:
 
 
 def _start() -> datetime:
-    """The first date of schedules: TENFOLD_START_DATE, in UTC."""
+    """Return the first date of the schedules: TENFOLD_START_DATE, in UTC unless it has an offset."""
     given = os.environ.get("TENFOLD_START_DATE", "")
-    return datetime.fromisoformat(given).replace(tzinfo=UTC) if given else FIRST
+    return utc_of(given) if given else FIRST

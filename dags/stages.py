@@ -17,13 +17,15 @@ from airflow.sdk import (
 from dags.defaults import training_retries
 from dags.links import CardLink, CometLink, ReportLink, TrainingLink
 from dags.notify import notifiers
-from dags.places import DATASET_PLACE, GPU_POOL, TRAINING_PLACE
+from dags.places import DATASET_PLACE, GPU_POOL, TRAINING_PLACE, pool_command
 from pipeline.config import Settings, settings_from
 from pipeline.errors import GateError, SettingsError
 from pipeline.storage import place_of
 
 _log = logging.getLogger(__name__)
 _APPROVE = "Approve"
+_ASKED = "asked"
+"""XCom key of the questions that the task asked. When it resumes, there may be other questions."""
 
 
 @task(multiple_outputs=True, execution_timeout=timedelta(hours=12))
@@ -39,9 +41,10 @@ def extract(for_training: bool) -> dict[str, Any]:
     from pipeline.train import require_shares, require_trainable
 
     run = get_current_context()["dag_run"]
-    settings = _with_source(settings_of_run()).dated(run.logical_date or run.run_after)
+    settings = with_source(settings_of_run()).dated(run.logical_date or run.run_after)
     if for_training:
         require_shares(settings, settings.train_shards)
+        _warn_of_slots(settings)
     snapshot = take_snapshot(settings)
     if for_training:
         require_trainable(settings, snapshot)
@@ -140,12 +143,21 @@ def servers(settings: dict[str, Any], dataset: str) -> list[int]:
     Check that the training can start, and start a task for each of its servers.
 
     *Cost*: seconds, and no GPU. *A failure* names what is wrong: the data set or the weights are missing, or it has too
-    few shards for so many servers.
+    few shards for the servers. The log names the pool that the training needs.
     """
     from pipeline.train import require_startable
 
     read = settings_from(settings)
     require_startable(read, place_of(dataset))
+    # A task cannot look up pools, and Airflow 3.3 reports a missing pool only in the scheduler's log.
+    _log.info(
+        "the training takes %d slots of the pool %r. If `train` stays in the state scheduled, the pool is missing or "
+        "full: look under Admin, Pools, or create the pool with `%s`",
+        read.num_training_servers,
+        GPU_POOL,
+        pool_command(read.num_training_servers),
+    )
+    _warn_of_slots(read)
     return list(range(read.num_training_servers))
 
 
@@ -207,18 +219,25 @@ class ApproveOperator(HITLOperator):
         self.body = "\n".join([f"Images of {self._settings.source_uri}:", "", *(f"- {each}" for each in questions)])
         self.response_timeout = timedelta(hours=self._settings.ask_hours)
         self.log.warning("%s\nanswer under Required Actions within %g hours", self.body, self._settings.ask_hours)
+        context["ti"].xcom_push(key=_ASKED, value=questions)
         super().execute(context)
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> None:
-        """Keep what was approved. Raises GateError where it was not, or nobody answered."""
-        from pipeline.approval import approve
+        """Store the approval. Raises GateError if the answer is no, nobody answered, or there are new questions."""
+        from pipeline.approval import approve, unasked
 
+        # Nothing is kept of a question that an older release asked, before an upgrade.
+        asked: list[str] = context["ti"].xcom_pull(task_ids=self.task_id, key=_ASKED) or self._questions()
+        stopped = f"{'; '.join(asked)}; clear this task to be asked again"
         if event.get("error_type") == "timeout":
-            raise GateError(f"nobody answered within ask_hours={self._settings.ask_hours:g}: {self._stopped()}")
+            raise GateError(f"nobody answered within ask_hours={self._settings.ask_hours:g}: {stopped}")
         answer = super().execute_complete(context, event)
         if answer["chosen_options"] != [_APPROVE]:
-            raise GateError(f"stopped by the answer {answer['chosen_options'][0]!r}: {self._stopped()}")
-        approve(place_of(self.plan_file), self._questions())
+            raise GateError(f"stopped by the answer {answer['chosen_options'][0]!r}: {stopped}")
+        approve(place_of(self.plan_file), asked)
+        if questions := self._questions():
+            # This task cannot ask them: Airflow 3.3.2 would show the text of its first question again.
+            raise unasked(questions, asked)
 
     @property
     def _settings(self) -> Settings:
@@ -228,9 +247,6 @@ class ApproveOperator(HITLOperator):
         from pipeline.approval import questions
 
         return questions(place_of(self.plan_file), self._settings)
-
-    def _stopped(self) -> str:
-        return f"{'; '.join(self._questions())}; clear this task to be asked again"
 
 
 class TrainOperator(BaseOperator):
@@ -293,7 +309,24 @@ def settings_of_run() -> Settings:
     return settings
 
 
-def _with_source(settings: Settings) -> Settings:
+def _warn_of_slots(settings: Settings) -> None:
+    """Warn if the pool was created with fewer slots than the training has servers, or if their number is unknown.
+
+    This is no error, because a task cannot look up pools, and somebody may have changed the slots since the start.
+    """
+    servers, slots = settings.num_training_servers, os.environ.get("TENFOLD_GPUS", "")
+    if servers == 1 or (slots.isdecimal() and servers <= int(slots)):
+        return
+    made = f", but TENFOLD_GPUS={slots} made it" if slots else ""
+    _log.warning(
+        "num_training_servers=%d needs %d slots of the pool %r at the same time%s: check the slots under Admin, Pools, "
+        "or train on fewer servers; with fewer slots, the servers wait for each other for %g minutes "
+        "(server_wait_minutes) and fail",
+        *(servers, servers, GPU_POOL, made, settings.server_wait_minutes),
+    )
+
+
+def with_source(settings: Settings) -> Settings:
     """A form that was left as it was trains on the sample images, where the start-up drew some.
 
     Under a name of their own: their classes would else stay in the label map of the user's.
@@ -393,7 +426,9 @@ _APPROVE_DOC = """
 Ask a person, where the images are over a threshold whose setting says `ask`. The question stands under *Required
 Actions*; no worker and no GPU waits with it.
 
-*Cost*: none. *A failure* is the answer *Reject*, or none within `ask_hours`: clear the task to be asked again.
+*Cost*: none. *A failure* is the answer *Reject*, or none within `ask_hours`: clear the task to be asked again. If
+another run of this dataset name commits a version in the meantime, the images are compared with that version, and the
+approval no longer holds: trigger the DAG again.
 """
 _TRAIN_DOC = """
 Train in a process of its own, on a slot of the pool `gpu`. Killed or cleared, it goes on from its last checkpoint; out
@@ -402,5 +437,6 @@ servers train together: they wait for each other, and where one is gone all end 
 
 *Cost*: the GPU, for as long as the log says. *A failure*: a server is missing (give the pool `gpu` a slot for each, and
 the queue a worker), a loss that is no number (a smaller `learning_rate`), a damaged shard, or one example that is too
-much for the memory (the message names it and what to do).
+much for the memory (the message names it and what to do). *In the state scheduled* it waits for a slot. If the pool
+does not exist, it waits forever: create it with `airflow pools set gpu 1 "trainings at once"`.
 """

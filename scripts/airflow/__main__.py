@@ -1,4 +1,4 @@
-"""`python -m scripts.airflow run | backfill | up | down | status`: Airflow on this machine, on loopback only."""
+"""`python -m scripts.airflow run | backfill | up | down | status | check`: Airflow on this machine and on loopback."""
 
 import argparse
 import os
@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import httpx
 
+from pipeline.allowed import open_unless_set
 from scripts.airflow import commands
 from scripts.airflow.dates import Backfill, read_backfill, require_dated, today
 from scripts.airflow.errors import Failed, Interrupted, Refused
@@ -14,7 +15,7 @@ from scripts.airflow.remote import remote_from
 from scripts.airflow.request import Conf, check_settings, read_request
 from scripts.airflow.retraining import MAKER, TRAINER
 from scripts.airflow.schedules import check_schedule
-from scripts.airflow.settings import Layout, layout_from
+from scripts.airflow.settings import Layout, folders, layout_from
 from scripts.airflow.signals import Signals
 
 DAG = "image_training"
@@ -25,6 +26,7 @@ AT_ONCE_ELSEWHERE = 16
 def main() -> int:
     """Carry out one command. Returns its exit code: 0, 1 failed, 2 refused, 130 after Ctrl-C."""
     args = _parser().parse_args()
+    open_unless_set()
     try:
         return _carry_out(args, layout_from(os.environ, args.dags))
     except (Refused, Failed, Interrupted) as error:
@@ -42,7 +44,7 @@ def _carry_out(args: argparse.Namespace, layout: Layout) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m scripts.airflow", description=__doc__)
-    parser.add_argument("command", choices=["run", "backfill", "up", "down", "status"])
+    parser.add_argument("command", choices=["run", "backfill", "up", "down", "status", "check"])
     parser.add_argument("--source", default="", help="folder of images, one sub-folder a class (default: samples)")
     parser.add_argument("--params", default="", help="further settings of the run as a JSON object")
     parser.add_argument("--from", dest="first", default="", help="backfill: the first date, such as 2026-01-01")
@@ -58,8 +60,11 @@ def _command(args: argparse.Namespace, layout: Layout, signals: Signals) -> int:
         return commands.run(layout, args.dag or DAG, _conf(args, args.dag or DAG), signals)
     if args.command == "backfill":
         return commands.backfill(layout, args.dag or MAKER, _backfill(args, layout), signals)
-    if args.command == "up":
+    if args.command == "check":
         check_schedule(os.environ)
+        return 0
+    if args.command == "up":
+        check_schedule({**os.environ, **folders(layout)})
         return commands.up(layout, args.dag or DAG, signals)
     return commands.down(layout) if args.command == "down" else commands.status(layout)
 

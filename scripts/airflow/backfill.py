@@ -7,18 +7,20 @@ from datetime import date, datetime
 
 import httpx
 
-from scripts.airflow.client import ACTIVE, FINISHED, Client, Json, time_of
+from scripts.airflow.client import ACTIVE, FINISHED, Client, Json
 from scripts.airflow.dates import Backfill
-from scripts.airflow.errors import Failed, Interrupted, Refused
+from scripts.airflow.errors import Interrupted, Refused
 from scripts.airflow.follow import GIVE_UP_LIMIT_S, give_up
+from scripts.airflow.patience import BUSY
 from scripts.airflow.progress import Display, Stage, say
 from scripts.airflow.remote import Running
 from scripts.airflow.signals import Signals
-from scripts.airflow.watch import LOCKED, POLL_S, Seen, once_free, watch
+from scripts.airflow.times import time_of
+from scripts.airflow.watch import POLL_S, Seen, naming, starting, watch
 
 _LAST_LOOKS = 4
 _RANGE = ("from_date", "to_date")
-_BUSY: Mapping[int, str] = {**LOCKED, httpx.codes.CONFLICT: "Airflow has not closed an earlier backfill yet"}
+_BUSY: Mapping[int, str] = {**BUSY, httpx.codes.CONFLICT: "Airflow has not closed an earlier backfill yet"}
 
 
 @dataclass(frozen=True)
@@ -45,24 +47,28 @@ def carry_out(airflow: Running, client: Client, wanted: Backfill, display: Displ
 
     Raises Refused where another one is under way.
     """
+    what = f"the backfill of {client.dag_id} from {wanted.first} to {wanted.last}"
+    with naming(airflow, what, f"/dags/{client.dag_id}/backfills"):
+        return _carried_out(airflow, client, wanted, display, signals)
+
+
+def _carried_out(airflow: Running, client: Client, wanted: Backfill, display: Display, signals: Signals) -> Outcome:
     try:
-        backfill = _start(client, wanted, signals)
+        backfill = _start(client, wanted)
         since = _made_at(backfill)
         watch(airflow, lambda: _seen(_outcome(client, wanted, since).runs), display, signals)
     except Interrupted:
         _cancel(client, wanted)
         raise
     # Airflow itself looks for finished ones twice a minute, and refuses another one until then.
-    once_free(lambda: client.close_backfill(backfill["id"]), signals.pause)
+    client.close_backfill(backfill["id"])
     return _outcome(client, wanted, since)
 
 
-def _start(client: Client, wanted: Backfill, signals: Signals) -> Json:
-    try:
+def _start(client: Client, wanted: Backfill) -> Json:
+    with starting(f"the backfill of {client.dag_id}"):
         # An answer that fails does not tell whether the backfill was made: each try looks first.
-        return once_free(lambda: _under_way(client, wanted) or _create(client, wanted), signals.pause, reasons=_BUSY)
-    except httpx.HTTPStatusError as error:
-        raise Failed(f"Airflow refused the backfill of {client.dag_id}: {error.response.text}") from error
+        return client.patience.until_answered(lambda: _under_way(client, wanted) or _create(client, wanted), _BUSY)
 
 
 def _create(client: Client, wanted: Backfill) -> Json:
@@ -142,16 +148,17 @@ def _moment_of(run: Json) -> datetime:
 
 def _cancel(client: Client, wanted: Backfill) -> None:
     """Let nothing of the backfill go on."""
+    hurried = client.hurried(GIVE_UP_LIMIT_S)
     try:
-        for backfill in once_free(client.open_backfills, time.sleep, GIVE_UP_LIMIT_S):
+        for backfill in hurried.open_backfills():
             if _is_same(backfill, wanted, client.dag_id):
-                _cancel_one(client, wanted, backfill)
+                _cancel_one(hurried, wanted, backfill)
     except httpx.HTTPError as error:
         say(f"The backfill could not be cancelled: {error}")
 
 
 def _cancel_one(client: Client, wanted: Backfill, backfill: Json) -> None:
-    once_free(lambda: client.close_backfill(backfill["id"]), time.sleep, GIVE_UP_LIMIT_S)
+    client.close_backfill(backfill["id"])
     say("The backfill is cancelled")
     for look in range(_LAST_LOOKS):
         # A scheduler that read a run before it was failed may still write it down as running: one look misses that.

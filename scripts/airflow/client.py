@@ -1,8 +1,10 @@
 """Airflow's REST API, as far as it is needed here. A call of Airflow's own command line costs 4 to 10 s of imports."""
 
 import secrets
+import time
 from collections.abc import Generator
 from copy import copy
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote
@@ -10,6 +12,7 @@ from urllib.parse import quote
 import httpx
 
 from scripts.airflow.keys import USER
+from scripts.airflow.patience import PATIENT, Patience
 
 Json = dict[str, Any]
 ACTIVE = ("queued", "running")
@@ -43,18 +46,31 @@ class Login(httpx.Auth):
 
 
 class Client:
-    """What this package asks of one DAG. Raises httpx.HTTPError where the server does not answer or refuses."""
+    """Calls of Airflow's REST API for one DAG. Raises httpx.HTTPError if the server refuses, or is silent for too long.
 
-    def __init__(self, url: str, password: str, dag_id: str) -> None:
+    Calls that the server does not answer are repeated, except `create_backfill`, which would create a second backfill.
+    """
+
+    def __init__(self, url: str, password: str, dag_id: str, patience: Patience = PATIENT) -> None:
         self.dag_id = dag_id
+        self.patience = patience
+        self.creation_s = _CREATION_TIMEOUT_S
         self._tasks = f"{url}/execution/health"
         # trust_env: a proxy of the network must not take calls to this machine.
-        self._http = httpx.Client(base_url=f"{url}/api/v2", auth=Login(url, password), timeout=10, trust_env=False)
+        self._http = httpx.Client(
+            base_url=f"{url}/api/v2", auth=Login(url, password), timeout=patience.answer_s, trust_env=False
+        )
 
     def of(self, dag_id: str) -> "Client":
         """The same for another DAG, over the same connection."""
         other = copy(self)
         other.dag_id = dag_id
+        return other
+
+    def hurried(self, limit_s: float) -> "Client":
+        """Return the same client for a person who waits: it tries again for `limit_s` seconds and ignores signals."""
+        other = copy(self)
+        other.patience = replace(self.patience, pause=time.sleep, limit_s=limit_s)
         return other
 
     def close(self) -> None:
@@ -68,7 +84,7 @@ class Client:
         try:
             # Without our token, which is not one of a task: the server would log each time that it is not.
             return httpx.get(self._tasks, timeout=10, trust_env=False).is_success and all(
-                self._http.get(path).is_success for path in ("/version", "/pools")
+                self._http.get(path, timeout=10).is_success for path in ("/version", "/pools")
             )
         except httpx.HTTPError:
             return False
@@ -83,9 +99,7 @@ class Client:
 
     def create_pool(self, name: str, slots: int) -> None:
         """Create a pool. One that is there stays as it is: its slots may have been set in the UI."""
-        response = self._http.post("/pools", json={"name": name, "slots": slots})
-        if response.status_code != httpx.codes.CONFLICT:
-            response.raise_for_status()
+        self._send("POST", "/pools", accepted=httpx.codes.CONFLICT, json={"name": name, "slots": slots})
 
     def pool_slots(self, name: str) -> int:
         """How many tasks of a pool may run at once."""
@@ -93,19 +107,16 @@ class Client:
 
     def unpause(self) -> None:
         """Let runs of the DAG start."""
-        self._http.patch(self._dag, json={"is_paused": False}).raise_for_status()
+        self._send("PATCH", self._dag, json={"is_paused": False})
 
-    def trigger(self, conf: Json) -> str:
-        """Start a run. Returns its id, which is chosen here: after a lost answer, the run can be looked up."""
-        run_id = f"manual__{datetime.now(UTC).isoformat()}_{secrets.token_hex(4)}"
+    def trigger(self, conf: Json, run_id: str = "") -> str:
+        """Start a run, and return its id. The id is chosen here, so that a repeated call starts no second run."""
+        run_id = run_id or new_run_id()
         body = {"dag_run_id": run_id, "logical_date": None, "conf": conf}
-        try:
-            response = self._http.post(f"{self._dag}/dagRuns", json=body, timeout=_CREATION_TIMEOUT_S)
-        except httpx.TransportError:
-            if self._find(self._run(run_id), {}) is None:
-                raise
-        else:
-            response.raise_for_status()
+        runs = f"{self._dag}/dagRuns"
+        made = self._send("POST", runs, accepted=httpx.codes.CONFLICT, json=body, timeout=self.creation_s)
+        if made.status_code == httpx.codes.CONFLICT:
+            self.run(run_id)  # an earlier call made it, but its answer was lost
         return run_id
 
     def active_runs(self) -> list[Json]:
@@ -118,7 +129,7 @@ class Client:
 
     def create_backfill(self, body: Json) -> Json:
         """Start a backfill: `id`, `created_at` and what was asked for."""
-        response = self._http.post("/backfills", json=body, timeout=_CREATION_TIMEOUT_S)
+        response = self._http.post("/backfills", json=body, timeout=self.creation_s)
         created: Json = response.raise_for_status().json()
         return created
 
@@ -129,9 +140,7 @@ class Client:
 
     def close_backfill(self, backfill_id: int) -> None:
         """Let a backfill start no further runs; those that wait for their turn count as failed."""
-        response = self._http.put(f"/backfills/{backfill_id}/cancel")
-        if response.status_code != httpx.codes.CONFLICT:  # closed already
-            response.raise_for_status()
+        self._send("PUT", f"/backfills/{backfill_id}/cancel", accepted=httpx.codes.CONFLICT)  # closed already
 
     def has_events(self) -> bool:
         """Whether a run of this DAG is about to start, since an asset that it waits for was updated."""
@@ -140,7 +149,7 @@ class Client:
 
     def fail(self, run_id: str) -> None:
         """Mark a run as failed; its tasks are ended."""
-        self._http.patch(self._run(run_id), json={"state": "failed"}).raise_for_status()
+        self._send("PATCH", self._run(run_id), json={"state": "failed"})
 
     def run(self, run_id: str) -> Json:
         """What Airflow says of a run: `state`, `start_date`, `end_date` and more."""
@@ -180,7 +189,7 @@ class Client:
         return f"{self._run(run_id)}/taskInstances/{quote(task_id, safe='')}"
 
     def _get(self, path: str, params: Json) -> Json:
-        response: Json = self._http.get(path, params=params).raise_for_status().json()
+        response: Json = self._send("GET", path, params=params).json()
         return response
 
     def _all(self, path: str, params: Json, key: str) -> list[Json]:
@@ -192,13 +201,24 @@ class Client:
                 return found
 
     def _find(self, path: str, params: Json) -> Json | None:
-        response = self._http.get(path, params=params, headers={"Accept": "application/json"})
-        if response.status_code == httpx.codes.NOT_FOUND:
+        answer = self._send(
+            "GET", path, accepted=httpx.codes.NOT_FOUND, params=params, headers={"Accept": "application/json"}
+        )
+        if answer.status_code == httpx.codes.NOT_FOUND:
             return None
-        found: Json = response.raise_for_status().json()
+        found: Json = answer.json()
         return found
 
+    def _send(self, method: str, path: str, accepted: int | None = None, **arguments: Any) -> httpx.Response:
+        """Make a call that may be repeated. `accepted` is a status code that is not an error of this call."""
 
-def time_of(text: str | None) -> datetime | None:
-    """A time as the API writes it."""
-    return datetime.fromisoformat(text) if text else None
+        def send() -> httpx.Response:
+            response = self._http.request(method, path, **arguments)
+            return response if response.status_code == accepted else response.raise_for_status()
+
+        return self.patience.until_answered(send)
+
+
+def new_run_id() -> str:
+    """Return an id that no other run has."""
+    return f"manual__{datetime.now(UTC).isoformat()}_{secrets.token_hex(4)}"

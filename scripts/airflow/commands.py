@@ -7,20 +7,31 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 
+from pipeline.allowed import open_words
 from scripts.airflow.backfill import Outcome, carry_out
-from scripts.airflow.client import Client
+from scripts.airflow.client import Client, new_run_id
 from scripts.airflow.dates import Backfill
 from scripts.airflow.embedded import Embedded, noted, prepare, sweep, usable
-from scripts.airflow.follow import EVER, end_forgotten_runs, follow, require_slots, results, wait_until_ready
+from scripts.airflow.follow import (
+    EVER,
+    end_forgotten_runs,
+    follow,
+    naming_run,
+    require_slots,
+    results,
+    wait_until_ready,
+)
 from scripts.airflow.keys import USER
+from scripts.airflow.patience import Patience
 from scripts.airflow.progress import clock, display_for, say
 from scripts.airflow.record import only_one
 from scripts.airflow.remote import Running, remote_from
 from scripts.airflow.request import Conf, draw_once, with_source
-from scripts.airflow.retraining import follow_training, trainer_of, training_report
+from scripts.airflow.retraining import TRAINER, follow_training, trainer_of, training_report
 from scripts.airflow.settings import Layout
 from scripts.airflow.signals import Signals
 from scripts.airflow.table import report
+from scripts.airflow.watch import naming
 
 
 def run(layout: Layout, dag_id: str, conf: Conf, signals: Signals) -> int:
@@ -79,7 +90,7 @@ def _airflow(layout: Layout, dag_id: str, signals: Signals) -> Iterator[tuple[Ru
     """The Airflow that is named or that of `up` where there is one, else one of our own that ends with the block."""
     if airflow := remote_from(os.environ, layout) or usable(layout):
         say(f"Using the Airflow at {airflow.url}")
-        with closing(_client(airflow, dag_id)) as client:
+        with closing(_client(airflow, dag_id, signals)) as client:
             wait_until_ready(airflow, client, EVER, signals)
             yield airflow, client
     else:
@@ -92,7 +103,7 @@ def own_airflow(layout: Layout, dag_id: str, signals: Signals) -> Iterator[tuple
     """An Airflow of this command's own, ready to run the DAG; stopped with all it started when the block ends."""
     airflow = prepare(layout, background=False)
     try:
-        with closing(_client(airflow, dag_id)) as client:
+        with closing(_client(airflow, dag_id, signals)) as client:
             _start(airflow, client, signals)
             end_forgotten_runs(client)
             yield airflow, client
@@ -104,7 +115,7 @@ def own_airflow(layout: Layout, dag_id: str, signals: Signals) -> Iterator[tuple
 def _start_to_stay(layout: Layout, dag_id: str, signals: Signals) -> Embedded:
     airflow = prepare(layout, background=True)
     try:
-        with closing(_client(airflow, dag_id)) as client:
+        with closing(_client(airflow, dag_id, signals)) as client:
             _start(airflow, client, signals)
     except BaseException:
         airflow.stop()
@@ -118,13 +129,17 @@ def _start(airflow: Embedded, client: Client, signals: Signals) -> None:
     airflow.start(signals)
     wait_until_ready(airflow, client, since, signals)
     say(f"Airflow is ready after {time.monotonic() - begin:.0f} s")
+    if words := open_words():
+        say(words)
 
 
 def _run(airflow: Running, client: Client, conf: Conf, signals: Signals) -> list[str]:
     require_slots(client, conf)
     say(f"Running {client.dag_id} with {conf}")
-    run_id = follow(airflow, client, conf, display_for(sys.stdout), signals)
-    return results(client, run_id)
+    run_id = new_run_id()
+    with naming_run(airflow, client, run_id):
+        follow(airflow, client, conf, run_id, display_for(sys.stdout), signals)
+        return results(client, run_id)
 
 
 def _backfill(airflow: Running, client: Client, wanted: Backfill, signals: Signals) -> bool:
@@ -137,10 +152,15 @@ def _backfill(airflow: Running, client: Client, wanted: Backfill, signals: Signa
 
 
 def _train(airflow: Running, trainer: Client, outcome: Outcome, signals: Signals) -> bool:
-    runs = follow_training(airflow, trainer, outcome.since, display_for(sys.stdout), signals)
-    say("\n".join(["", *training_report(trainer, runs)]))
+    with naming(airflow, f"each run of {TRAINER} since the backfill began", f"/dags/{TRAINER}/runs"):
+        runs = follow_training(airflow, trainer, outcome.since, display_for(sys.stdout), signals)
+        say("\n".join(["", *training_report(trainer, runs)]))
     return all(run["state"] != "failed" for run in runs)
 
 
-def _client(airflow: Running, dag_id: str) -> Client:
-    return Client(airflow.url, airflow.password, dag_id)
+def _client(airflow: Running, dag_id: str, signals: Signals) -> Client:
+    def pause(seconds: float) -> None:
+        airflow.check()  # An Airflow that has died will not answer.
+        signals.pause(seconds)
+
+    return Client(airflow.url, airflow.password, dag_id, Patience(pause))

@@ -11,12 +11,16 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from scripts.airflow.errors import Failed
+from pipeline.allowed import ALL
+from scripts.airflow.errors import Failed, Refused
 from scripts.airflow.keys import USER, load_keys, write_private
-from scripts.airflow.processes import Identity, end, find, identify, spawn
+from scripts.airflow.processes import Identity, end, find, identify, spawn, work_of
+from scripts.airflow.progress import say
 from scripts.airflow.record import Record, forget_record, read_record, write_record
-from scripts.airflow.settings import HOST, Layout, environment, for_database, url_of
+from scripts.airflow.settings import Layout, environment, for_database, url_of
 from scripts.airflow.signals import Signals
+from scripts.airflow.stalls import Stalls
+from scripts.ports import HOST, is_forbidden, is_taken
 
 FAVOURITE_PORT = 8080
 MIGRATION = "db-migrate"
@@ -52,6 +56,21 @@ class Embedded:
         """The log-in."""
         return self.keys.password
 
+    @property
+    def pages(self) -> str:
+        """Address of its UI."""
+        return self.url
+
+    @property
+    def stays(self) -> bool:
+        """Whether it keeps running when the command ends."""
+        return self.record.background
+
+    @property
+    def where_logs_are(self) -> str:
+        """Where a person finds the logs of its processes."""
+        return f"the logs in {self.layout.logs}"
+
     def start(self, signals: Signals) -> None:
         """Prepare the database, then start the four processes. Ends with them if anything stops it half way."""
         self.add(MIGRATION, ["db", "migrate"])
@@ -65,11 +84,15 @@ class Embedded:
         environ = for_database({**usual, **self._settings, **settings})
         child = spawn([sys.executable, "-m", "airflow", *command], environ, self.log(name))
         self._children.append(child)
-        self._note({**self.record.processes, name: identify(child.pid)})
+        self._note({**self.record.processes, name: identify(child.pid)}, settings_in(environ))
 
     def dead(self) -> list[str]:
         """Names of the processes that should run and do not."""
         return [name for name, process in self.record.processes.items() if find(process) is None]
+
+    def work_s(self) -> float:
+        """CPU seconds of its processes so far."""
+        return work_of(self.record.processes.values())
 
     def check(self) -> None:
         """Raise Failed, with the end of its log, if a process has died."""
@@ -89,15 +112,17 @@ class Embedded:
 
     def _wait_for_migration(self, signals: Signals) -> None:
         migration = self._children[-1]
+        stalls = Stalls(self)
         while migration.poll() is None:
+            stalls.check(f"its database is not ready: see {self.log(MIGRATION)}")
             signals.pause(0.1)
         if migration.returncode != 0:
             log = self.log(MIGRATION)
             raise Failed(f"Airflow's database could not be prepared. The end of {log}:\n{tail(log)}")
-        self._note({})
+        self._note({}, [])
 
-    def _note(self, processes: dict[str, Identity]) -> None:
-        self.record = Record(self.record.port, self.record.background, processes)
+    def _note(self, processes: dict[str, Identity], settings: list[str]) -> None:
+        self.record = Record(self.record.port, self.record.background, processes, settings)
         write_record(self.layout.home, self.record)
 
 
@@ -110,7 +135,7 @@ def prepare(layout: Layout, background: bool, settings: Mapping[str, str] = USUA
     for name in components(0):
         (layout.logs / f"{name}.log").unlink(missing_ok=True)
     layout.logs.mkdir(exist_ok=True)
-    airflow = Embedded(layout, Record(free_port(FAVOURITE_PORT if background else 0), background, {}), settings)
+    airflow = Embedded(layout, Record(_port(layout, background), background, {}), settings)
     write_private(layout.passwords, json.dumps({USER: airflow.keys.password}))
     return airflow
 
@@ -122,10 +147,26 @@ def noted(layout: Layout) -> Embedded | None:
 
 
 def usable(layout: Layout) -> Embedded | None:
-    """The Airflow that `up` left running, if all of it lives."""
+    """The Airflow that `up` left running, if all of it lives.
+
+    Raises Refused if it was started without a setting that its processes must have: it would fail every run.
+    """
     airflow = noted(layout)
     complete = airflow and airflow.record.background and len(airflow.record.processes) == len(components(0))
-    return airflow if airflow and complete and not airflow.dead() else None
+    if airflow is None or not complete or airflow.dead():
+        return None
+    needed = {*ALL, *settings_in(environment(layout, airflow.keys, airflow.record.port, {}))}
+    if not needed <= {*airflow.record.settings}:
+        raise Refused(
+            f"the Airflow at {airflow.url} was started by an older release, without settings that this release needs: "
+            "stop it with `make down`, then run this command again"
+        )
+    return airflow
+
+
+def settings_in(environ: Mapping[str, str]) -> list[str]:
+    """Names of the settings of Airflow and of Tenfold in an environment."""
+    return sorted(name for name in environ if name.startswith(("AIRFLOW", "TENFOLD_")))
 
 
 def sweep(layout: Layout) -> bool:
@@ -136,18 +177,30 @@ def sweep(layout: Layout) -> bool:
     return airflow is not None
 
 
+def _port(layout: Layout, background: bool) -> int:
+    """A free port: that of TENFOLD_PORT for an Airflow that stays. Raises Refused if it cannot be had."""
+    if not background:
+        return free_port(0)
+    if layout.port and is_taken(layout.port):
+        raise Refused(
+            f"TENFOLD_PORT={layout.port} is taken by another program on {HOST}: end that program, or set another "
+            "TENFOLD_PORT"
+        )
+    if layout.port and is_forbidden(layout.port):
+        raise Refused(f"TENFOLD_PORT={layout.port} is a port that this user may not open: choose a port from 1024 on")
+    port = free_port(layout.port or FAVOURITE_PORT)
+    if port != (layout.port or FAVOURITE_PORT):
+        say(f"Port {FAVOURITE_PORT} is taken by another program: using {port}. Set TENFOLD_PORT to choose a port")
+    return port
+
+
 def free_port(favourite: int) -> int:
     """The favourite port where nobody has it, else any free one."""
-    for port in (favourite, 0):
-        with socket.socket() as probe:
-            # As the API server does it: a port that has just been left counts as free.
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((HOST, port))
-            except OSError:
-                continue
-            return int(probe.getsockname()[1])
-    raise Failed(f"no free port on {HOST}")
+    if favourite and not is_taken(favourite):
+        return favourite
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        return int(probe.getsockname()[1])
 
 
 def tail(log: Path, lines: int = _LOG_TAIL_LINES) -> str:

@@ -1,26 +1,28 @@
 """Trigger a run, show where it stands, tell what came of it."""
 
-import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 
-from scripts.airflow.client import EVERY_DAG, FINISHED, Client, Json, time_of
+from scripts.airflow.client import EVERY_DAG, FINISHED, Client, Json
 from scripts.airflow.errors import Failed, Interrupted
 from scripts.airflow.failure import error_text, log_path
 from scripts.airflow.progress import Display, say, stages_of
 from scripts.airflow.remote import Running
 from scripts.airflow.request import Conf
 from scripts.airflow.signals import Signals
-from scripts.airflow.watch import Seen, once_free, watch
+from scripts.airflow.stalls import Stalls
+from scripts.airflow.times import time_of
+from scripts.airflow.watch import Seen, naming, starting, watch
 
 GPU_POOL = "gpu"
 COMMIT = "upload.commit"
 """The task that tells of a finished data set."""
 EVER = datetime.min.replace(tzinfo=UTC)
-START_LIMIT_S = 180.0
 PLACES = ("workspace", "local_folder")
 """Settings that say where a training's record is."""
 GIVE_UP_LIMIT_S = 10.0
@@ -31,19 +33,18 @@ _QUICK_POLL_S = 0.2
 def wait_until_ready(airflow: Running, client: Client, since: datetime, signals: Signals) -> None:
     """Wait for the API server and for a parse of the DAG after `since`; the database may hold one of older code.
 
-    Raises Failed where a process dies, the DAG cannot be imported or nothing comes of it in three minutes.
+    Raises Failed if a process dies, the DAG cannot be imported, or the start makes no progress (see `Stalls`).
     """
-    deadline = time.monotonic() + START_LIMIT_S
+    stalls = Stalls(airflow)
     while not (client.ready() and _is_parsed(client, since)):
         airflow.check()
-        if time.monotonic() > deadline:
-            raise Failed(
-                f"Airflow was not ready with the DAG {client.dag_id} of {airflow.layout.dags} after "
-                f"{START_LIMIT_S:.0f} s: see the logs in {airflow.layout.logs}"
-            )
+        stalls.check(
+            f"the Airflow at {airflow.url} does not answer, or has not read the DAG {client.dag_id}: see "
+            f"{airflow.where_logs_are}"
+        )
         signals.pause(_QUICK_POLL_S)
-    once_free(lambda: require_pool(client, airflow.layout.gpus), signals.pause)
-    once_free(client.unpause, signals.pause)
+    require_pool(client, airflow.layout.gpus)
+    client.unpause()
 
 
 def require_pool(client: Client, slots: int) -> None:
@@ -90,18 +91,26 @@ def end_forgotten_runs(client: Client) -> None:
         client.of(run["dag_id"]).fail(run["dag_run_id"])
 
 
-def follow(airflow: Running, client: Client, conf: Conf, display: Display, signals: Signals) -> str:
-    """Trigger a run and show it until it ends. Returns its id. Raises Failed with the error of the task that failed."""
-    run_id = client.trigger(conf)
+@contextmanager
+def naming_run(airflow: Running, client: Client, run_id: str) -> Iterator[None]:
+    """Name the run in the error if Airflow does not answer in this block, because the run may go on."""
+    page = f"/dags/{quote(client.dag_id, safe='')}/runs/{quote(run_id, safe=':')}"
+    with naming(airflow, f"the run {run_id} of {client.dag_id}", page):
+        yield
+
+
+def follow(airflow: Running, client: Client, conf: Conf, run_id: str, display: Display, signals: Signals) -> None:
+    """Trigger a run with this id and show it until it ends. Raises Failed with the error of the task that failed."""
     places = {"workspace": str(airflow.layout.workspace)} | {name: conf[name] for name in PLACES if conf.get(name)}
     try:
+        with starting(f"the run {run_id} of {client.dag_id}"):
+            client.trigger(conf, run_id)
         _watch(airflow, client, run_id, places, display, signals)
     except Interrupted:
         give_up(client, run_id)
         raise
     if client.state(run_id) == "failed":
         raise Failed(failure_of(client, run_id))
-    return run_id
 
 
 def _watch(airflow: Running, client: Client, run_id: str, places: Conf, display: Display, signals: Signals) -> None:
@@ -120,11 +129,17 @@ def training_note(places: Conf, run_id: str) -> str:
 
 
 def give_up(client: Client, run_id: str) -> None:
-    """Mark a run as failed, and say so."""
+    """Mark a run as failed, and say so. A run whose trigger was cut off may not be there."""
     try:
-        once_free(lambda: client.fail(run_id), time.sleep, GIVE_UP_LIMIT_S)
+        client.hurried(GIVE_UP_LIMIT_S).fail(run_id)
         say(f"The run {run_id} is marked as failed")
     except httpx.HTTPError as error:
+        if isinstance(error, httpx.HTTPStatusError) and error.response.status_code == httpx.codes.NOT_FOUND:
+            say(
+                f"Airflow has no run {run_id} of {client.dag_id}. If Airflow was slow to answer, the run may still "
+                "start: look for it in the list of runs"
+            )
+            return
         say(f"The run {run_id} could not be marked as failed: {error}")
 
 

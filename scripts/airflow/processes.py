@@ -119,6 +119,19 @@ def _session(pid: int) -> int:
         return -1
 
 
+def work_of(identities: Iterable[Identity]) -> float:
+    """Return the CPU seconds of processes and of their children that still live or were waited for."""
+    roots = [process for root in identities if (process := find(root))]
+    return sum(_cpu_s(process) for root in roots for process in (root, *_descendants(root)))
+
+
+def _cpu_s(process: psutil.Process) -> float:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        times = process.cpu_times()
+        return float(times.user + times.system + times.children_user + times.children_system)
+    return 0.0
+
+
 def _children(process: psutil.Process) -> list[psutil.Process]:
     with contextlib.suppress(psutil.NoSuchProcess):
         return process.children()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TextIO
 
-from scripts.airflow.client import time_of
+from scripts.airflow.times import time_of
 
 DONE = ("success", "skipped")
 FAILED = ("failed", "upstream_failed")

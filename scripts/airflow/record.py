@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from scripts.airflow.errors import Refused
@@ -21,6 +21,8 @@ class Record:
     background: bool
     """Started by `up`: it outlives the command that started it, and runs may use it."""
     processes: dict[str, Identity]
+    settings: list[str] = field(default_factory=list)
+    """Names of the settings that its processes got. Those of an older release lack some, and it noted none."""
 
 
 def write_record(home: Path, record: Record) -> None:

@@ -8,6 +8,8 @@ from scripts.airflow.errors import Refused
 from scripts.airflow.settings import Layout
 
 URL, PASSWORD = "TENFOLD_AIRFLOW_URL", "TENFOLD_AIRFLOW_PASSWORD"
+PAGES = "AIRFLOW__API__BASE_URL"
+"""Airflow's own setting for the address of its UI. From a container, the API has another address."""
 
 
 class Running(Protocol):
@@ -25,6 +27,21 @@ class Running(Protocol):
     def password(self) -> str:
         """The log-in."""
 
+    @property
+    def pages(self) -> str:
+        """Address of its UI for a browser."""
+
+    @property
+    def stays(self) -> bool:
+        """Whether it keeps running when the command ends."""
+
+    @property
+    def where_logs_are(self) -> str:
+        """Where a person finds the logs of its processes."""
+
+    def work_s(self) -> float | None:
+        """CPU seconds of its processes so far, which show whether a start makes progress; None if nobody can see it."""
+
     def check(self) -> None:
         """Raise Failed where it is known to have died."""
 
@@ -36,6 +53,17 @@ class Remote:
     layout: Layout
     url: str
     password: str
+    pages: str
+    stays: bool = True
+
+    @property
+    def where_logs_are(self) -> str:
+        """Its processes run elsewhere."""
+        return "the logs of its API server and its dag-processor"
+
+    def work_s(self) -> float | None:
+        """None: its processes cannot be seen from here."""
+        return None
 
     def check(self) -> None:
         """Its processes cannot be seen from here; whoever follows a run notices their silence."""
@@ -46,4 +74,4 @@ def remote_from(environ: Mapping[str, str], layout: Layout) -> Remote | None:
     url = environ.get(URL, "").rstrip("/")
     if url and not environ.get(PASSWORD):
         raise Refused(f"{URL}={url} needs the password of its user: set {PASSWORD}")
-    return Remote(layout, url, environ[PASSWORD]) if url else None
+    return Remote(layout, url, environ[PASSWORD], pages=environ.get(PAGES) or url) if url else None

@@ -6,7 +6,16 @@ from datetime import datetime
 from scripts.airflow.client import ACTIVE, Client, Json
 from scripts.airflow.errors import Interrupted
 from scripts.airflow.failure import skip_reason
-from scripts.airflow.follow import EVER, PLACES, failure_of, give_up, results, training_note, wait_until_ready
+from scripts.airflow.follow import (
+    EVER,
+    GIVE_UP_LIMIT_S,
+    PLACES,
+    failure_of,
+    give_up,
+    results,
+    training_note,
+    wait_until_ready,
+)
 from scripts.airflow.progress import Display, Stage, stages_of
 from scripts.airflow.remote import Running
 from scripts.airflow.signals import Signals
@@ -34,7 +43,7 @@ def follow_training(
     try:
         watch(airflow, lambda: _seen(trainer, since), display, signals)
     except Interrupted:
-        for run in _runs(trainer, since):
+        for run in _runs(trainer.hurried(GIVE_UP_LIMIT_S), since):
             if run["state"] in ACTIVE:
                 give_up(trainer, run["dag_run_id"])
         raise

@@ -1,24 +1,30 @@
 """The administrator's settings of DAGs: what Airflow would only say of a DAG that it could not import."""
 
 from collections.abc import Callable, Mapping
-from datetime import date
+from functools import partial
 from pathlib import Path
 
-from croniter import croniter
+from croniter import CroniterError, croniter
 
+from pipeline.allowed import OF_PLACES, allowed_places
 from pipeline.config import Settings, settings_of_command_line
+from pipeline.data_date import utc_of
 from pipeline.errors import SettingsError
 from scripts.airflow.errors import Refused
+from scripts.airflow.notifiers import problem_of_notifiers
 from scripts.airflow.progress import say
 
 SCHEDULES = ("TENFOLD_DATASET_SCHEDULE", "TENFOLD_TRAINING_SCHEDULE")
 PRESETS = ("@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
 _ANSWERS = ("true", "false", "yes", "no", "1", "0")
+MAX_HOURS = 87_600
+"""Ten years. Airflow adds this time to a date, and dates have a maximum."""
+MAX_SECONDS = 86_400
 _LINKS = ("https://", "http://", "mailto:")
 
 
 def check_schedule(environ: Mapping[str, str]) -> None:
-    """Refuse what keeps a DAG from being imported, or lets its runs always fail."""
+    """Refuse settings that keep a DAG from being imported or make all runs fail. `up` and Compose call it first."""
     file = environ.get("TENFOLD_SETTINGS", "")
     settings = usual_settings(file)
     for variable, (is_right, wanted) in _checks().items():
@@ -29,6 +35,22 @@ def check_schedule(environ: Mapping[str, str]) -> None:
             if not settings.source_uri:
                 raise Refused(f"{variable} needs a file of settings with a source_uri: name it in TENFOLD_SETTINGS")
             say(f"Schedule ({variable}): {cron}, with the settings of {file}. Its latest interval starts at once")
+    for setting in OF_PLACES:
+        _require_places(setting, environ)
+
+    names = [name.strip() for name in environ.get("TENFOLD_NOTIFIERS", "").split(",") if name.strip()]
+    if names and (problem := problem_of_notifiers(environ, names)):
+        raise Refused(
+            f"TENFOLD_NOTIFIERS: {problem}. Name functions as package.module.function that Airflow's processes can "
+            "import, and that return an Airflow notifier without arguments"
+        )
+
+
+def _require_places(setting: str, environ: Mapping[str, str]) -> None:
+    try:
+        allowed_places(setting, environ)
+    except SettingsError as error:
+        raise Refused(str(error)) from error
 
 
 def usual_settings(file: str) -> Settings:
@@ -42,27 +64,42 @@ def usual_settings(file: str) -> Settings:
 def _checks() -> Mapping[str, tuple[Callable[[str], bool], str]]:
     """By setting: whether a text will do, and what is wanted."""
     return {
-        **dict.fromkeys(SCHEDULES, (_is_schedule, f"a cron expression or one of {', '.join(PRESETS)}")),
-        "TENFOLD_START_DATE": (_is_date, "a date such as 2026-01-31"),
+        **dict.fromkeys(
+            SCHEDULES, (_is_schedule, f"a cron expression with a next date, or one of {', '.join(PRESETS)}")
+        ),
+        "TENFOLD_START_DATE": (_is_date, "a date such as 2026-01-31, or a time such as 2026-01-31T00:00+02:00"),
         "TENFOLD_CATCHUP": (lambda text: text.lower() in _ANSWERS, "true or false"),
-        "TENFOLD_DEADLINE_HOURS": (_is_hours, "a number of hours"),
+        **dict.fromkeys(
+            ("TENFOLD_DEADLINE_HOURS", "TENFOLD_RETRAIN_WAIT_HOURS"),
+            (partial(_is_number, most=MAX_HOURS), f"a number of hours, above 0 and at most {MAX_HOURS}"),
+        ),
+        "TENFOLD_RETRAIN_POLL_SECONDS": (
+            partial(_is_number, most=MAX_SECONDS),
+            f"a number of seconds, above 0 and at most {MAX_SECONDS}",
+        ),
         "TENFOLD_OWNER_LINK": (lambda text: text.startswith(_LINKS), "an https: or mailto: link"),
     }
 
 
 def _is_schedule(text: str) -> bool:
-    return text in PRESETS or (not text.startswith("@") and bool(croniter.is_valid(text)))
+    if text.startswith("@"):
+        return text in PRESETS
+    try:
+        croniter(text).get_next()  # "0 0 31 2 *" is valid, but has no date
+    except CroniterError:
+        return False
+    return True
 
 
 def _is_date(text: str) -> bool:
     try:
-        return bool(date.fromisoformat(text))
-    except ValueError:
+        return bool(utc_of(text))
+    except (ValueError, OverflowError):
         return False
 
 
-def _is_hours(text: str) -> bool:
+def _is_number(text: str, most: float) -> bool:
     try:
-        return 0 < float(text) < float("inf")
+        return 0 < float(text) <= most
     except ValueError:
         return False

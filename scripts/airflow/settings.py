@@ -7,10 +7,12 @@ from pathlib import Path
 
 from scripts.airflow.errors import Refused
 from scripts.airflow.keys import USER, Keys
+from scripts.ports import HOST, port_of
 
 ROOT = Path(__file__).resolve().parents[2]
-HOST = "127.0.0.1"
 TASKS_AT_ONCE = 4
+HOME, DAGS, PLUGINS = "AIRFLOW_HOME", "AIRFLOW__CORE__DAGS_FOLDER", "AIRFLOW__CORE__PLUGINS_FOLDER"
+"""Airflow's own settings, of the folders that it imports from."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,8 @@ class Layout:
     workspace: Path
     dags: Path
     gpus: int = 1
+    port: int = 0
+    """Port of the UI of an Airflow that stays. 0: 8080, or any free port if that is taken."""
 
     @property
     def logs(self) -> Path:
@@ -41,13 +45,14 @@ class Layout:
 def layout_from(environ: Mapping[str, str], dags: str = "") -> Layout:
     """The layout of this checkout, or where TENFOLD_HOME and TENFOLD_WORKSPACE say.
 
-    Raises Refused where TENFOLD_GPUS is no number of GPUs.
+    Raises Refused if TENFOLD_GPUS is not a number of GPUs, or TENFOLD_PORT is not a port.
     """
     return Layout(
         home=Path(environ.get("TENFOLD_HOME") or ROOT / ".airflow").absolute(),
         workspace=Path(environ.get("TENFOLD_WORKSPACE") or ROOT / "workspace").absolute(),
         dags=Path(dags or ROOT / "dags").absolute(),
         gpus=_gpus(environ.get("TENFOLD_GPUS") or "1"),
+        port=_port(environ.get("TENFOLD_PORT", "")),
     )
 
 
@@ -55,6 +60,13 @@ def _gpus(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise Refused(f"TENFOLD_GPUS must be the number of trainings that may run at once, 1 at least, got {text!r}")
     return int(text)
+
+
+def _port(text: str) -> int:
+    try:
+        return port_of(text) if text else 0
+    except ValueError as error:
+        raise Refused(str(error)) from error
 
 
 def url_of(port: int) -> str:
@@ -72,6 +84,7 @@ def environment(layout: Layout, keys: Keys, port: int, inherited: Mapping[str, s
         "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), inherited.get("PYTHONPATH", "")])),
         "TENFOLD_WORKSPACE": str(layout.workspace),
         "TENFOLD_SAMPLES": str(layout.samples),
+        "TENFOLD_GPUS": str(layout.gpus),
         "TF_CPP_MIN_LOG_LEVEL": "2",
         # Tasks talk to the API server; a proxy of the network would take the calls and fail them.
         "NO_PROXY": ",".join(filter(None, [HOST, "localhost", inherited.get("NO_PROXY", "")])),
@@ -86,11 +99,14 @@ def for_database(environ: Mapping[str, str]) -> dict[str, str]:
     return {**environ, **(arguments if is_sqlite else {})}
 
 
+def folders(layout: Layout) -> dict[str, str]:
+    """Settings of the folders that Airflow imports from."""
+    return {HOME: str(layout.home), DAGS: str(layout.dags), PLUGINS: str(ROOT / "plugins")}
+
+
 def _airflow(layout: Layout, port: int) -> dict[str, str]:
     return {
-        "AIRFLOW_HOME": str(layout.home),
-        "AIRFLOW__CORE__DAGS_FOLDER": str(layout.dags),
-        "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
+        **folders(layout),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
         # A schedule that somebody set must start, and a training follow its data sets: without one nothing does.
         "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",

@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from scripts.airflow.backfill import Outcome, date_of
-from scripts.airflow.client import Client, Json, time_of
+from scripts.airflow.client import Client, Json
 from scripts.airflow.follow import COMMIT, failure_of, returned
+from scripts.airflow.times import time_of
 
 
 class Row(NamedTuple):

@@ -1,25 +1,21 @@
-"""Looking at Airflow until it is done, also while it does not always answer."""
+"""Show what Airflow does until it is over, and name what goes on if Airflow does not answer any more."""
 
 import time
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
 
 import httpx
 
-from scripts.airflow.progress import Display, Stage, say
+from scripts.airflow.errors import Failed
+from scripts.airflow.patience import passing
+from scripts.airflow.progress import Display, Stage
 from scripts.airflow.remote import Running
 from scripts.airflow.signals import Signals
 
 POLL_S = 1.0
-SILENCE_LIMIT_S = 60.0
-LOCK_LIMIT_S = 180.0
-"""Longer than the two minutes after which Airflow closes a backfill that it could not make."""
-LOCKED: Mapping[int, str] = {
-    httpx.codes.SERVICE_UNAVAILABLE: "Airflow's database is locked by another writer",
-    httpx.codes.INTERNAL_SERVER_ERROR: "Airflow answers with an error, as it does while its database is locked",
-}
-"""What Airflow answers while SQLite is locked, in words."""
-_Answer = TypeVar("_Answer")
+TOLERANCE_S = 60.0
+"""How long a refusal is taken for a passing one: an ingress without its backend answers 404."""
 
 
 class Seen(NamedTuple):
@@ -30,42 +26,59 @@ class Seen(NamedTuple):
 
 
 def watch(airflow: Running, look: Callable[[], Seen], display: Display, signals: Signals) -> None:
-    """Show what `look` sees until it is over. Raises Failed where a process of Airflow dies."""
-    start = answered = time.monotonic()
+    """Show what `look` sees until it is over.
+
+    Raises:
+        Failed: A process of Airflow died.
+        httpx.HTTPError: Airflow did not answer for as long as the client asks, or refused for TOLERANCE_S seconds.
+    """
+    start = time.monotonic()
+    refused_since: float | None = None
     over = False
     while not over:
         airflow.check()
         try:
             stages, over = look()
-            answered = time.monotonic()
-            display.show(stages, answered - start)
-        except httpx.HTTPError:
-            # SQLite may be locked for a moment. One answer that fails must not end a training of hours.
-            if time.monotonic() - answered > SILENCE_LIMIT_S:
+        except httpx.HTTPStatusError as error:
+            refused_since = refused_since or time.monotonic()
+            # The client has asked again for minutes after an error that passes.
+            if passing(error) or time.monotonic() - refused_since > TOLERANCE_S:
                 raise
+        else:
+            refused_since = None
+            display.show(stages, time.monotonic() - start)
         signals.pause(0 if over else POLL_S)
 
 
-def once_free(
-    call: Callable[[], _Answer],
-    pause: Callable[[float], None],
-    limit_s: float = LOCK_LIMIT_S,
-    reasons: Mapping[int, str] = LOCKED,
-) -> _Answer:
-    """What `call` returns, called again while Airflow answers with a status of `reasons`: SQLite has one writer.
+@contextmanager
+def naming(airflow: Running, what: str, page: str) -> Iterator[None]:
+    """Name what goes on, in the error, if Airflow does not answer in this block.
 
-    Raises httpx.HTTPStatusError for any other status, and after `limit_s` seconds for these.
+    Args:
+        airflow: The Airflow that is asked.
+        what: What was started, such as "the run r of image_training".
+        page: Path of the page of Airflow's UI that shows it.
+
+    Raises:
+        Failed: Airflow did not answer or refused, however often it was asked.
     """
-    deadline = time.monotonic() + limit_s
-    told = ""
-    while True:
-        try:
-            return call()
-        except httpx.HTTPStatusError as error:
-            reason = reasons.get(error.response.status_code, "")
-            if not reason or time.monotonic() > deadline:
-                raise
-        if reason != told:
-            say(f"{reason}: trying again for up to {limit_s:.0f} s")
-            told = reason
-        pause(POLL_S)
+    try:
+        yield
+    except httpx.HTTPError as error:
+        reason = passing(error) or str(error).partition("\n")[0] or type(error).__name__
+        if airflow.stays:
+            goes_on = f"{what} goes on without this command: see {airflow.pages}{page}"
+        else:
+            goes_on = f"{what} ends with this command: see the logs in {airflow.layout.logs}, and start it again"
+        raise Failed(f"gave up on Airflow at {airflow.url}: {reason}. {goes_on}") from error
+
+
+@contextmanager
+def starting(what: str) -> Iterator[None]:
+    """Say what was not started if Airflow refuses a call of this block. Raises Failed with the words of Airflow."""
+    try:
+        yield
+    except httpx.HTTPStatusError as error:
+        if passing(error):
+            raise
+        raise Failed(f"Airflow refused {what}: {error.response.text}") from error

@@ -1,13 +1,19 @@
 """The file .env of Compose, with a log-in and secrets of its own: `python3 -m scripts.compose.env`.
 
 Runs on the host, which need not have an environment, so it uses the standard library only. A file that is there stays
-as it is. Prints the address and the log-in.
+as it is. Refuses a port that another program uses, because the build before the start takes minutes. Prints the address
+and the log-in.
 """
 
+import os
 import secrets
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 from scripts.airflow.keys import USER, new_keys, write_private
+from scripts.ports import HOST, is_taken, port_of
 
 ROOT = Path(__file__).resolve().parents[2]
 _TEMPLATE = """\
@@ -22,9 +28,14 @@ TENFOLD_PORT=8080
 # Workers that make shards, and how many tasks each works on at once.
 TENFOLD_WORKERS=2
 TENFOLD_WORKER_TASKS=2
+# Base images. Each can be pinned by digest, such as postgres:17@sha256:...
+# PYTHON_IMAGE=python:3.11-slim-bookworm
+# POSTGRES_IMAGE=postgres:17
+# REDIS_IMAGE=redis:7
 # Trainings at once.
 TENFOLD_GPUS=1
 # What a form may reach: prefixes with a comma between them, gs://bucket/prefix too, and packages of models.
+# Empty allows nothing, * allows everything.
 TENFOLD_ALLOWED_SOURCES=/data,/workspace/samples
 TENFOLD_ALLOWED_WORKSPACES=/workspace
 TENFOLD_ALLOWED_PUBLISH=/workspace
@@ -39,17 +50,38 @@ AIRFLOW_SESSION_KEY={session}
 """
 
 
-def main() -> None:
-    """Make the file where it is missing, and say what is in it."""
+def main() -> int:
+    """Make the file if it is missing, and print the address and the log-in. Returns 2 if the port is taken, else 0."""
     file = ROOT / ".env"
     if not file.exists():
         write_private(file, new_settings())
         (ROOT / "data").mkdir(exist_ok=True)  # or Docker makes it, owned by root
     settings = read(file)
-    print(
-        f"Airflow: http://127.0.0.1:{settings['TENFOLD_PORT']}   user: {USER}   "
-        f"password: {settings['TENFOLD_AIRFLOW_PASSWORD']}"
-    )
+    text = os.environ.get("TENFOLD_PORT") or settings.get("TENFOLD_PORT") or "8080"  # as Compose does it
+    try:
+        port = port_of(text)
+    except ValueError as error:
+        print(f"docker-up: {error}: change it in {file}", file=sys.stderr)
+        return 2
+    if is_taken(port) and not _is_ours(port):
+        print(
+            f"docker-up: TENFOLD_PORT={port} is taken by another program on {HOST}: end that program, or set another "
+            f"TENFOLD_PORT in {file}",
+            file=sys.stderr,
+        )
+        return 2
+    print(f"Airflow: http://{HOST}:{port}   user: {USER}   password: {settings['TENFOLD_AIRFLOW_PASSWORD']}")
+    return 0
+
+
+def _is_ours(port: int) -> bool:
+    """Whether containers of an earlier start use a port. A second start is no mistake."""
+    docker = shutil.which("docker")
+    if docker is None:
+        return False
+    asked = [docker, "compose", "port", "api-server", "8080"]
+    published = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    return published.strip().endswith(f":{port}")
 
 
 def new_settings() -> str:
@@ -73,4 +105,4 @@ def read(file: Path) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -11,9 +11,9 @@ from tests.waiting import until
 POLL_S = 0.5
 
 
-def comes(condition: Callable[[], object], seconds: float = 180) -> None:
+def comes(condition: Callable[[], object], seconds: float = 480, pause: float = POLL_S) -> None:
     """Wait for a condition; one answer that fails on a busy machine must not fail the test."""
-    until(lambda: _answer(condition), seconds, POLL_S)
+    until(lambda: _answer(condition), seconds, pause)
 
 
 def _answer(condition: Callable[[], object]) -> object:

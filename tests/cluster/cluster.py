@@ -64,7 +64,7 @@ class Cluster:
             self.add_worker(name, CPU, 2)
         self.add_worker(GPU_WORKER, GPU, 1)
         for name in (*CPU_WORKERS, GPU_WORKER):
-            until(lambda name=name: f"celery@{name} ready" in self._airflow.log(name).read_text(), 180, 0.5)
+            until(lambda name=name: f"celery@{name} ready" in self._airflow.log(name).read_text(), 480, 0.5)
 
     def add_worker(self, name: str, queue: str, tasks_at_once: int) -> None:
         """Start a worker of one queue. It takes what waits there as soon as it is up."""

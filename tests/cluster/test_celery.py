@@ -17,7 +17,8 @@ from pipeline.results import load_result
 from pipeline.runs import training_folder
 from pipeline.storage import place_of
 from pipeline.verify import verify
-from scripts.airflow.client import FINISHED, Client, Json, time_of
+from scripts.airflow.client import FINISHED, Client, Json
+from scripts.airflow.times import time_of
 from tests.cluster.asking import comes, task, tasks
 from tests.cluster.cluster import CPU, CPU_WORKERS, GPU, GPU_WORKER, Cluster
 from tests.fake_gcs import FakeGcs
@@ -26,7 +27,7 @@ from tests.waiting import until
 
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1800),
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),  # the client of the bucket leaves some
 ]
 

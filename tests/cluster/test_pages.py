@@ -10,7 +10,7 @@ from tests.cluster.cluster import Cluster
 
 pytestmark = [
     pytest.mark.long,
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(1800),
     pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),  # the client of the bucket leaves some
 ]
 

@@ -1,7 +1,8 @@
 """DAGs in a real Airflow."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -53,7 +54,8 @@ def run_dag(dags: dict[str, Any], airflow_database: None, tmp_path: Path) -> Run
     def run(dag_id: str, conf: dict[str, Any], logical_date: datetime | None = None) -> Ran:
         tiny = TINY if dag_id in _OF_TRAINING else {}
         conf = {"workspace": str(tmp_path / "workspace"), **tiny, **conf}
-        ran = dags[dag_id].test(logical_date=logical_date, run_conf=conf)
+        with _params_kept(dags[dag_id]):
+            ran = dags[dag_id].test(logical_date=logical_date, run_conf=conf)
         instances = ran.get_task_instances()
         return Ran(
             ran.run_id,
@@ -64,6 +66,18 @@ def run_dag(dags: dict[str, Any], airflow_database: None, tmp_path: Path) -> Run
         )
 
     return run
+
+
+@contextmanager
+def _params_kept(dag: Any) -> Iterator[None]:
+    """Airflow leaves the form of a run in the parameters of its DAG and tasks: the next run here would have it."""
+    params = [each.params.get_param(name) for each in (dag, *dag.tasks) for name in each.params]
+    values = [param.value for param in params]
+    try:
+        yield
+    finally:
+        for param, value in zip(params, values, strict=True):
+            param.value = value
 
 
 def _name(instance: Any) -> str:

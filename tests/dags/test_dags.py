@@ -126,6 +126,8 @@ def test_a_schedule_from_the_environment(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("TENFOLD_CATCHUP", "true")
     assert schedule_from("SOME_SCHEDULE")["start_date"] == datetime(2026, 2, 1, tzinfo=UTC)
     assert schedule_from("SOME_SCHEDULE")["catchup"] is True
+    monkeypatch.setenv("TENFOLD_START_DATE", "2026-02-01T00:00+02:00")
+    assert schedule_from("SOME_SCHEDULE")["start_date"] == datetime(2026, 1, 31, 22, tzinfo=UTC)
     assert schedule_from("OTHER_SCHEDULE")["catchup"] is False  # off stays off
 
 

@@ -1,5 +1,6 @@
 """The DAG, loaded and run by a real Airflow on tiny real JPEGs."""
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -8,6 +9,7 @@ from urllib.parse import quote_plus
 
 import pytest
 
+from dags.places import FAILURE
 from pipeline.dataset import load
 from pipeline.monitor import read
 from pipeline.runs import load_run
@@ -84,7 +86,7 @@ def test_two_servers_train_together(run_dag: RunDag, source: Path, tmp_path: Pat
         return [path.parent for pattern in ("*/*/run.json", "*/*/servers/1/run.json") for path in runs.glob(pattern)]
 
     def other_worker() -> dict:
-        until(begun, seconds=120)
+        until(begun)
         first = load_run(begun()[0])
         run = prepare_run(first.settings, place_of(first.dataset), first.run_id, 1 - first.index)
         return TrainingProcess(run, output=1).wait()
@@ -122,7 +124,33 @@ def test_bad_settings_are_refused_by_the_first_task_and_not_retried(
     assert set(ran.tasks.values()) == {"upstream_failed"}
     assert ran.tries["extract"] == 1
     assert words in "".join(capfd.readouterr())
+    assert words in ran.left("extract", FAILURE)  # for the plugin
     assert not (tmp_path / "workspace").exists()
+
+
+@pytest.mark.parametrize("has_tensorflow", [pytest.param(True, marks=pytest.mark.long), False])
+def test_a_model_that_is_not_there_is_refused_by_the_first_task_and_not_retried(
+    run_dag: RunDag,
+    source: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture,
+    has_tensorflow: bool,
+):
+    """A worker without TensorFlow looks into the source of the module; any other one makes the model."""
+    (tmp_path / "own_models.py").write_text("def small(image_size, classes): ...")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    if not has_tensorflow:
+        monkeypatch.setitem(sys.modules, "tensorflow", None)
+    ran = run_dag("image_training", {"source_uri": str(source), "model": "own_models:smal"})
+    assert ran.tasks.pop("extract") == "failed"
+    assert set(ran.tasks.values()) == {"upstream_failed"}
+    assert ran.tries["extract"] == 1
+    words = f"{tmp_path / 'own_models.py'} has no 'smal'; did you mean 'small'?"
+    assert words in "".join(capfd.readouterr())
+    assert words in ran.left("extract", FAILURE)
+    assert not list((tmp_path / "workspace").rglob("*.tfrecord*"))
 
 
 @pytest.mark.parametrize("value", [0, "three", None])

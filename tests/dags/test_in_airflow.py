@@ -97,7 +97,7 @@ def _wait_for_question(airflow: Embedded, client: Client, run_id: str) -> None:
         heard = f"state success for task instance {key}" in airflow.log("scheduler").read_text(errors="replace")
         return heard and bool(_task(client, run_id)["state"] == "awaiting_input")
 
-    until(lambda: _looked(asks), seconds=180)
+    _comes(asks)
 
 
 def _clear(airflow: Embedded, run_id: str, task_id: str) -> None:
@@ -115,12 +115,17 @@ def _clear(airflow: Embedded, run_id: str, task_id: str) -> None:
             cleared = http.post("/api/v2/dags/image_dataset/clearTaskInstances", json=body).raise_for_status().json()
         return bool(cleared["total_entries"] > 0)
 
-    until(lambda: _looked(clear), seconds=180)
+    _comes(clear)
 
 
 def _ended(client: Client, run_id: str) -> str:
-    until(lambda: _looked(lambda: client.state(run_id) in FINISHED), seconds=180)
+    _comes(lambda: client.state(run_id) in FINISHED)
     return client.state(run_id)
+
+
+def _comes(look: Callable[[], bool]) -> None:
+    """Wait for an answer of Airflow. Requests are half a second apart, because each takes time of a core."""
+    until(lambda: _looked(look), seconds=480, pause=0.5)
 
 
 def _looked(look: Callable[[], bool]) -> bool:

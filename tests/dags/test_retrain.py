@@ -1,13 +1,16 @@
 """From dates to data sets to one training."""
 
 import shutil
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from pipeline.choices import save_choice
 from pipeline.config import settings_from
 from pipeline.dataset import load
 from pipeline.errors import SettingsError
@@ -17,6 +20,8 @@ from tests.published import publish
 
 pytestmark = pytest.mark.filterwarnings("default")  # Airflow warns itself of much
 
+DATE = datetime(2026, 1, 1, tzinfo=UTC)
+UnderWay = Callable[[dict[str, Any], datetime | None, str], None]
 DAYS = ["2026-01-01", "2026-01-02", "2026-01-03"]
 
 
@@ -84,6 +89,112 @@ def test_a_window_that_would_train_on_its_validation_images_stops_before_the_tra
     ran = run_dag("retrain", {"window": 2})
     assert (ran.tasks["choose"], ran.tries["choose"]) == ("failed", 1)
     assert "16 of 16 (100%) validation and test images are in training too" in "".join(capfd.readouterr())
+
+
+@pytest.fixture
+def under_way(airflow_database: None) -> Iterator[UnderWay]:
+    """Keep a run of `image_dataset` with a form under way until the test ends."""
+    from airflow.models import DagRun
+    from airflow.utils.session import create_session
+
+    made: list[str] = []
+
+    def start(conf: dict[str, Any], date: datetime | None, state: str) -> None:
+        made.append(f"under_way_{len(made)}")
+        now = datetime.now(UTC)
+        with create_session() as session:
+            run = DagRun("image_dataset", made[-1], run_after=now, run_type="manual", state=state, conf=conf)
+            run.logical_date, run.start_date, run.queued_at = date, now, now
+            session.add(run)
+
+    yield start
+    with create_session() as session:
+        session.query(DagRun).filter(DagRun.dag_id == "image_dataset", DagRun.run_id.in_(made)).delete()
+
+
+@pytest.fixture
+def waits(run_dag: RunDag, dags: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Any]], bool]:
+    """Return whether `choose` waits, if its waiting time is over at once. There is no dataset to train on."""
+    of_dag = (
+        dags["retrain"].get_task("choose").python_callable.__globals__
+    )  # Airflow reads a DAG as a module of its own
+    monkeypatch.setitem(of_dag, "WAIT", timedelta(seconds=-1))
+    waited: list[str] = []
+    log = SimpleNamespace(info=lambda *_: None, warning=lambda words, *values: waited.append(words % values))
+    monkeypatch.setitem(of_dag, "_log", log)
+
+    def run(conf: dict[str, Any]) -> bool:
+        assert run_dag("retrain", conf).tasks["choose"] == "failed"
+        return any("this run has waited" in words for words in waited)
+
+    return run
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("form", "date", "state", "expected"),
+    [
+        ({"source_uri": "/data/flowers/{date}"}, DATE, "running", True),
+        ({"source_uri": "/data/cars/{date}"}, DATE, "running", False),
+        ({"source_uri": "/data/cars/{date}", "dataset_name": "flowers"}, DATE, "queued", True),
+        ({"source_uri": "/data/flowers/{date}", "publish_uri": "/elsewhere"}, DATE, "queued", False),
+        ({"no such": "setting"}, DATE, "queued", False),
+        (
+            {"source_uri": "/data/cars/{date}"},
+            None,
+            "running",
+            True,
+        ),  # Airflow tells a task only that such a run exists
+    ],
+)
+def test_only_runs_that_make_this_dataset_are_waited_for_and_not_forever(
+    waits: Callable[[dict[str, Any]], bool], under_way: UnderWay, tmp_path: Path, form: dict[str, Any],
+    date: datetime | None, state: str, expected: bool,
+):  # fmt: skip
+    workspace = {"workspace": str(tmp_path / "workspace")}
+    under_way({"source_uri": "/data/trucks"}, datetime(2026, 2, 2, tzinfo=UTC), state)
+    under_way({**workspace, **form}, date, state)
+    assert waits({**workspace, "dataset_name": "flowers"}) == expected
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("state", ["queued", "running"])
+def test_many_runs_of_another_dataset_keep_no_training_waiting(
+    waits: Callable[[dict[str, Any]], bool], under_way: UnderWay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    state: str,
+):  # fmt: skip
+    monkeypatch.setattr("dags.under_way.MAX_LOOKS", 2)
+    for day in (1, 2, 3):
+        under_way({"source_uri": "/data/trucks"}, datetime(2026, 2, day, tzinfo=UTC), state)
+    assert not waits({"workspace": str(tmp_path / "workspace"), "dataset_name": "flowers"})
+
+
+def test_a_run_whose_data_sets_are_in_a_later_choice_is_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """The test brings its own context, because a run of `dag.test` has no asset events."""
+    from airflow.sdk.exceptions import AirflowSkipException
+
+    from dags import retrain
+
+    settings = settings_from({"dataset_name": "flowers", "workspace": str(tmp_path)})
+    chosen_at = datetime(2026, 1, 1, 12, tzinfo=UTC)
+    save_choice(settings, "retrain-flowers", "first", chosen_at.timestamp())
+
+    def skips(run_id: str, minutes: list[int]) -> bool:
+        events = [SimpleNamespace(timestamp=chosen_at + timedelta(minutes=each)) for each in minutes]
+        ti = SimpleNamespace(dag_id="retrain")
+        context = {"triggering_asset_events": {retrain.DATASETS: events}, "run_id": run_id, "ti": ti}
+        monkeypatch.setattr(retrain, "get_current_context", lambda: context)
+        try:
+            retrain._skip_if_served(settings)
+        except AirflowSkipException:
+            return True
+        return False
+
+    assert skips("second", [-30, -10])
+    assert not skips("second", [-30, -1])  # clocks differ
+    assert not skips("second", [-30, 1])
+    assert not skips("second", [])  # a person asks for it
+    assert not skips("first", [-10])  # cleared, or tried again
 
 
 @pytest.mark.long

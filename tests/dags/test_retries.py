@@ -24,7 +24,7 @@ def preempted(tmp_path: Path) -> Iterator[None]:
     records = lambda: (tmp_path / "workspace").glob("runs/*/*/record")  # noqa: E731
 
     def preempt() -> None:
-        until(lambda: any(last_row(record, "epochs") for record in records()), seconds=300)
+        until(lambda: any(last_row(record, "epochs") for record in records()), seconds=900)
         os.kill(os.getpid(), signal.SIGTERM)
 
     thread = threading.Thread(target=preempt)

@@ -3,10 +3,12 @@
 import io
 import json
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, date, datetime
 from http.server import ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -21,7 +23,10 @@ from scripts.airflow.client import Client
 from scripts.airflow.dates import read_backfill
 from scripts.airflow.errors import Failed, Interrupted, Refused
 from scripts.airflow.follow import end_forgotten_runs
+from scripts.airflow.patience import Patience
 from scripts.airflow.progress import Lines
+from scripts.airflow.remote import Remote
+from scripts.airflow.settings import Layout
 from scripts.airflow.signals import Signals
 from tests.scripts.answering import Alive, Answering
 
@@ -36,6 +41,8 @@ class Server(ThreadingHTTPServer):
         self.creations: list[int] = []
         """Answers to come; then all is well."""
         self.made_though_it_failed = False
+        self.late_s = 0.0
+        """Seconds that the first answer to a creation takes, after the backfill was created."""
         self.backfills: list[dict[str, Any]] = []
         self.runs: dict[int, dict[str, Any]] = {}
         self.days = [1, 2]
@@ -47,6 +54,7 @@ class Server(ThreadingHTTPServer):
         code = self.creations.pop(0) if self.creations else 200
         if code == 200 or self.made_though_it_failed:
             self.make(body)
+            time.sleep(self.late_s)
         return code, self.backfills[-1] if code == 200 else {"detail": "Database is locked."}
 
     def make(self, body: dict[str, Any]) -> None:
@@ -135,7 +143,8 @@ class Interrupting(Signals):
 
 
 def client_of(server: Server, dag_id: str = "dag") -> Client:
-    return Client(f"http://127.0.0.1:{server.server_port}", "password", dag_id)
+    patience = Patience(pause=lambda _: time.sleep(0.01))
+    return Client(f"http://127.0.0.1:{server.server_port}", "password", dag_id, patience)
 
 
 def backfill(server: Server, signals: Signals) -> Outcome:
@@ -245,4 +254,26 @@ def test_a_database_that_stays_locked_is_given_up() -> None:
         httpx.Response(503, request=request).raise_for_status()
 
     with pytest.raises(httpx.HTTPStatusError):
-        watching.once_free(locked, lambda _: None, limit_s=0.01)
+        Patience(lambda _: None, limit_s=0.01).until_answered(locked)
+
+
+def test_a_creation_whose_answer_is_late_is_not_repeated(server: Server) -> None:
+    server.creations, server.late_s = [200], 1.0
+    client = client_of(server)
+    client.creation_s = 0.2
+    with closing(client):
+        outcome = carry_out(Alive(), client, WANTED, Lines(io.StringIO()), Signals())  # type: ignore[arg-type]
+    assert [run["state"] for run in outcome.runs] == ["success", "success"]
+    assert len(server.backfills) == 1
+
+
+def test_a_backfill_that_goes_on_is_named_when_the_patience_ends(server: Server) -> None:
+    server.creations = [503] * 10**4
+    patience = Patience(pause=lambda _: time.sleep(0.01), limit_s=0.1)
+    airflow = Remote(Layout(Path(), Path(), Path()), "http://api", "p", pages="http://ui")
+    client = Client(f"http://127.0.0.1:{server.server_port}", "password", "dag", patience)
+    words = (
+        "the backfill of dag from 2026-01-01 to 2026-01-02 goes on without this command.*http://ui/dags/dag/backfills"
+    )
+    with closing(client), pytest.raises(Failed, match=words):
+        carry_out(airflow, client, WANTED, Lines(io.StringIO()), Signals())

@@ -1,4 +1,3 @@
-import json
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -118,20 +117,6 @@ def test_a_training_of_more_servers_than_may_run_at_once_is_refused(servers: int
 
     with pytest.raises(Failed, match=problem) if problem else nullcontext():
         require_slots(_client_of(answer), {"num_training_servers": servers})
-
-
-@pytest.mark.parametrize("arrived", [True, False])
-def test_a_run_whose_answer_is_lost_is_looked_up(arrived: bool) -> None:
-    runs: list[str] = []
-
-    def answer(request: httpx.Request) -> httpx.Response:
-        if request.method == "POST":
-            runs.extend([json.loads(request.content)["dag_run_id"]] * arrived)
-            raise httpx.ReadTimeout("timed out")
-        return httpx.Response(200 if request.url.path.rpartition("/")[2] in runs else 404, json={})
-
-    with nullcontext() if arrived else pytest.raises(httpx.ReadTimeout):
-        assert [_client_of(answer).trigger({})] == runs
 
 
 def _client_of(answer: Callable[[httpx.Request], httpx.Response]) -> Client:

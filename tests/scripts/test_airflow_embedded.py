@@ -10,10 +10,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from pipeline.allowed import ALL
 from scripts.airflow.processes import alive, find
 from scripts.airflow.record import read_record
 from tests.listening import addresses
 from tests.scripts.commands import Commands
+from tests.waiting import until
 
 pytestmark = pytest.mark.long
 
@@ -67,6 +69,8 @@ class Toy(Commands):
         self.dags.mkdir()
         (self.dags / "toy.py").write_text(TOY)
         super().__init__({"TENFOLD_HOME": str(self.home), "TENFOLD_WORKSPACE": str(folder / "workspace")})
+        for setting in ALL:
+            self._environ.pop(setting, None)
         (folder / "workspace" / "samples").mkdir(parents=True)
 
     def start(self, *arguments: str) -> "subprocess.Popen[str]":
@@ -108,6 +112,7 @@ def test_run_follows_to_the_results_and_leaves_nothing(toy: Toy) -> None:
     assert "3 of 3 tasks done" in output
     for result in RESULTS:
         assert result in output
+    assert "TENFOLD_ALLOWED_PUBLISH and TENFOLD_ALLOWED_MODELS allow everything: a run may reach all" in output
     assert [child for child in started if alive(child)] == []
 
 
@@ -123,8 +128,9 @@ def test_failed_task_is_named_with_its_error(toy: Toy) -> None:
 def test_signals_leave_nothing(toy: Toy, when: str, signum: signal.Signals) -> None:
     with toy.start("run", "--params", json.dumps({"sleep": 100})) as process:
         read_until(process, when)
-        while len(started := toy.processes()) < 4:
-            assert process.poll() is None
+        until(lambda: len(toy.processes()) >= 4 or process.poll() is not None)
+        started = toy.processes()
+        assert process.poll() is None
         os.killpg(process.pid, signum)
         read_until(process, "Stopping")
         os.killpg(process.pid, signal.SIGINT)
@@ -144,6 +150,7 @@ def test_import_error_of_the_dag_is_shown(toy: Toy) -> None:
 def test_up_serves_runs_until_down_and_tells_what_died(toy: Toy) -> None:
     code, first = toy.command("up")
     assert code == 0, first
+    assert "TENFOLD_ALLOWED_PUBLISH and TENFOLD_ALLOWED_MODELS allow everything: a run may reach all" in first
     code, again = toy.command("up")
     said, address = again.splitlines()
     assert (code, address) == (0, first.splitlines()[-1])

@@ -2,6 +2,7 @@
 
 import io
 import threading
+import time
 from collections.abc import Iterator
 from http.server import ThreadingHTTPServer
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from scripts.airflow import follow
 from scripts.airflow import watch as watching
 from scripts.airflow.client import Client
+from scripts.airflow.patience import Patience
 from scripts.airflow.progress import Lines
 from scripts.airflow.signals import Signals
 from tests.scripts.answering import Alive, Answering
@@ -48,9 +50,10 @@ def server() -> Iterator[Server]:
     server.server_close()
 
 
-def watch(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+def watch(server: Server, monkeypatch: pytest.MonkeyPatch, limit_s: float = 10) -> None:
     monkeypatch.setattr(watching, "POLL_S", 0.01)
-    client = Client(f"http://127.0.0.1:{server.server_port}", "password", "dag")
+    patience = Patience(pause=lambda _: time.sleep(0.01), limit_s=limit_s)
+    client = Client(f"http://127.0.0.1:{server.server_port}", "password", "dag", patience)
     try:
         with Signals() as signals:
             follow._watch(Alive(), client, "r", {"workspace": "/tmp"}, Lines(io.StringIO()), signals)  # type: ignore[arg-type]
@@ -66,9 +69,8 @@ def test_an_answer_that_fails_does_not_end_the_run(server: Server, monkeypatch: 
 
 def test_a_server_that_stays_silent_is_given_up(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     server.answers = [200, *[500] * 1000]
-    monkeypatch.setattr(watching, "SILENCE_LIMIT_S", 0.2)
     with pytest.raises(httpx.HTTPStatusError):
-        watch(server, monkeypatch)
+        watch(server, monkeypatch, limit_s=0.2)
 
 
 @pytest.mark.parametrize(

@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -5,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.allowed import ALL
+from scripts.airflow.embedded import components, noted, settings_in, usable
 from scripts.airflow.errors import Refused
 from scripts.airflow.keys import load_keys
-from scripts.airflow.processes import Identity
+from scripts.airflow.processes import Identity, identify
 from scripts.airflow.record import Record, forget_record, only_one, read_record, write_record
+from scripts.airflow.settings import environment, layout_from
 
 HOLD = """
 import sys
@@ -48,3 +52,22 @@ def test_keys_are_made_once_and_for_nobody_else(tmp_path: Path) -> None:
     assert (tmp_path / "keys.json").stat().st_mode & 0o777 == 0o600
     assert len(keys.password) >= 12
     assert load_keys(tmp_path / "other.json").password != keys.password
+
+
+def test_an_airflow_of_an_older_release_is_refused_and_can_be_stopped(tmp_path: Path) -> None:
+    """Its processes lack the settings without which the first task of this release allows nothing."""
+    layout = layout_from({"TENFOLD_HOME": str(tmp_path)})
+    processes = dict.fromkeys(components(0), identify(os.getpid()))
+    write_record(tmp_path, Record(8080, background=True, processes=processes))
+    written = json.loads((tmp_path / "running.json").read_text())
+    del written["settings"]  # as the older release wrote it
+    (tmp_path / "running.json").write_text(json.dumps(written))
+    with pytest.raises(Refused, match=r"8080 was started by an older release.*`make down`"):
+        usable(layout)
+    airflow = noted(layout)  # for `make down`
+    assert airflow is not None
+    assert airflow.dead() == []
+
+    environ = environment(layout, airflow.keys, 8080, dict.fromkeys(ALL, "*"))
+    airflow._note(processes, settings_in(environ))
+    assert usable(layout) is not None

@@ -18,7 +18,15 @@ def test_without_an_address_there_is_none(environ: dict[str, str]):
 
 
 def test_the_address_is_taken_without_its_slash():
-    assert remote_from({URL: "http://a:1/", PASSWORD: "p"}, LAYOUT) == Remote(LAYOUT, "http://a:1", "p")
+    assert remote_from({URL: "http://a:1/", PASSWORD: "p"}, LAYOUT) == Remote(
+        LAYOUT, "http://a:1", "p", pages="http://a:1"
+    )
+
+
+def test_pages_have_the_address_that_a_browser_reaches():
+    found = remote_from({URL: "http://a:1/", PASSWORD: "p", "AIRFLOW__API__BASE_URL": "http://127.0.0.1:8080"}, LAYOUT)
+    assert found is not None
+    assert (found.url, found.pages) == ("http://a:1", "http://127.0.0.1:8080")
 
 
 @pytest.mark.parametrize("environ", [{URL: "http://a:1"}, {URL: "http://a:1", PASSWORD: ""}])

@@ -1,3 +1,6 @@
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,9 +51,24 @@ def test_paths_become_absolute_for_a_task_runs_elsewhere(tmp_path: Path, monkeyp
         ({"TENFOLD_SETTINGS": "{file}", "TENFOLD_DATASET_SCHEDULE": "@dayly"}, "one of @hourly, .* got '@dayly'"),
         ({"TENFOLD_SETTINGS": "{file}", "TENFOLD_DATASET_SCHEDULE": "99 0 * * *"}, "got '99 0"),
         ({"TENFOLD_CATCHUP": "maybe"}, "TENFOLD_CATCHUP must be true or false, got 'maybe'"),
-        ({"TENFOLD_DEADLINE_HOURS": "abc"}, "TENFOLD_DEADLINE_HOURS must be a number of hours, got 'abc'"),
+        ({"TENFOLD_DEADLINE_HOURS": "abc"}, "TENFOLD_DEADLINE_HOURS must be a number of hours, .*got 'abc'"),
         ({"TENFOLD_OWNER_LINK": "foo"}, "TENFOLD_OWNER_LINK must be an https: or mailto: link, got 'foo'"),
         ({"TENFOLD_START_DATE": "soon"}, "TENFOLD_START_DATE must be a date such as"),
+        ({"TENFOLD_START_DATE": "2026-01-31T25:00"}, "TENFOLD_START_DATE must be a date such as"),
+        ({"TENFOLD_DATASET_SCHEDULE": "0 0 31 2 *"}, "TENFOLD_DATASET_SCHEDULE must be .* got '0 0 31 2 \\*'"),
+        ({"TENFOLD_DEADLINE_HOURS": "1e300"}, "TENFOLD_DEADLINE_HOURS must be .* at most 87600, got '1e300'"),
+        ({"TENFOLD_DEADLINE_HOURS": "nan"}, "TENFOLD_DEADLINE_HOURS must be .* got 'nan'"),
+        ({"TENFOLD_RETRAIN_WAIT_HOURS": "-1"}, "TENFOLD_RETRAIN_WAIT_HOURS must be .* got '-1'"),
+        ({"TENFOLD_RETRAIN_POLL_SECONDS": "often"}, "TENFOLD_RETRAIN_POLL_SECONDS must be .* got 'often'"),
+        ({"TENFOLD_RETRAIN_POLL_SECONDS": "0"}, "TENFOLD_RETRAIN_POLL_SECONDS must be .* got '0'"),
+        ({"TENFOLD_NOTIFIERS": "no.such.notifier"}, "TENFOLD_NOTIFIERS: no.such.notifier cannot be .*No module named"),
+        ({"TENFOLD_NOTIFIERS": "os.path.nope"}, "TENFOLD_NOTIFIERS: os.path.nope cannot be .*nope"),
+        ({"TENFOLD_NOTIFIERS": "nope"}, "TENFOLD_NOTIFIERS: nope cannot be used: .*package.module.function"),
+        ({"TENFOLD_NOTIFIERS": "os.path.sep"}, "TENFOLD_NOTIFIERS: os.path.sep cannot be used: .*not callable"),
+        ({"TENFOLD_ALLOWED_SOURCES": "/data,photos"}, "TENFOLD_ALLOWED_SOURCES must list absolute .* got 'photos'"),
+        ({"TENFOLD_ALLOWED_WORKSPACES": "gs://"}, "TENFOLD_ALLOWED_WORKSPACES must list absolute .* got 'gs://'"),
+        ({"TENFOLD_ALLOWED_PUBLISH": "s3://a"}, "TENFOLD_ALLOWED_PUBLISH must list absolute .* got 's3://a'"),
+        ({"TENFOLD_SETTINGS": "{true}"}, "epochs must be a number, got true"),
         ({"TENFOLD_SETTINGS": "/nowhere.toml"}, "TENFOLD_SETTINGS=/nowhere.toml: .* cannot be read"),
         ({"TENFOLD_SETTINGS": "{bad}"}, "did you mean source_uri"),
     ],
@@ -58,7 +76,8 @@ def test_paths_become_absolute_for_a_task_runs_elsewhere(tmp_path: Path, monkeyp
 def test_a_schedule_that_cannot_work_is_refused(environ: dict[str, str], what: str, tmp_path: Path) -> None:
     (tmp_path / "file.toml").write_text('source_uri = "/data/{date}"')
     (tmp_path / "bad.toml").write_text('source_ur = "/data/{date}"')
-    places = {"file": tmp_path / "file.toml", "bad": tmp_path / "bad.toml"}
+    (tmp_path / "true.toml").write_text("epochs = true")
+    places = {name: tmp_path / f"{name}.toml" for name in ("file", "bad", "true")}
     with pytest.raises(Refused, match=what):
         check_schedule({name: value.format(**places) for name, value in environ.items()})
 
@@ -67,6 +86,44 @@ def test_a_schedule_that_cannot_work_is_refused(environ: dict[str, str], what: s
 def test_a_schedule_with_its_settings(schedule: str, tmp_path: Path) -> None:
     (tmp_path / "file.toml").write_text('source_uri = "/data/{date}"')
     check_schedule({"TENFOLD_DATASET_SCHEDULE": schedule, "TENFOLD_SETTINGS": str(tmp_path / "file.toml")})
+
+
+def test_settings_that_work_pass() -> None:
+    right = {
+        "TENFOLD_START_DATE": "2026-01-31T00:00+02:00",
+        "TENFOLD_DEADLINE_HOURS": "0.5",
+        "TENFOLD_RETRAIN_POLL_SECONDS": "2",
+        "TENFOLD_RETRAIN_WAIT_HOURS": "6",
+        "TENFOLD_NOTIFIERS": "tests.dags.notifier.ToFile",
+        "TENFOLD_ALLOWED_SOURCES": "/data, gs://photos/2026",
+        "TENFOLD_ALLOWED_WORKSPACES": "*",
+        "TENFOLD_ALLOWED_PUBLISH": "",
+        "TENFOLD_ALLOWED_MODELS": "mine.models",
+    }
+    check_schedule(right)
+
+
+@pytest.mark.parametrize("folder", ["config", "plugins", "dags", "my_dags"])
+def test_a_notifier_may_be_wherever_airflow_imports_from(folder: str, tmp_path: Path) -> None:
+    (tmp_path / folder).mkdir()
+    (tmp_path / folder / "told.py").write_text("Notifier = object\n")
+    environ = {"AIRFLOW_HOME": str(tmp_path), "TENFOLD_NOTIFIERS": "told.Notifier", "AIRFLOW__CORE__PLUGINS_FOLDER": ""}
+    check_schedule({**environ, "AIRFLOW__CORE__DAGS_FOLDER": str(tmp_path / "my_dags") if folder == "my_dags" else ""})
+
+
+def test_a_notifier_that_never_ends_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scripts.airflow.notifiers.LIMIT_S", 1.0)
+    (tmp_path / "slow.py").write_text("import time\n\ndef notifier():\n    time.sleep(60)\n")
+    with pytest.raises(Refused, match=r"TENFOLD_NOTIFIERS: slow.notifier took longer than 1 s to make"):
+        check_schedule({"TENFOLD_NOTIFIERS": "slow.notifier", "PYTHONPATH": str(tmp_path)})
+
+
+@pytest.mark.parametrize(("environ", "code"), [({}, 0), ({"TENFOLD_CATCHUP": "maybe"}, 2)])
+def test_compose_refuses_the_same_settings(environ: dict[str, str], code: int) -> None:
+    """What `make docker-up` runs in the image, before it starts any service."""
+    command = [sys.executable, "-m", "scripts.airflow", "check"]
+    done = subprocess.run(command, env={**os.environ, **environ}, capture_output=True, text=True, check=False)
+    assert (done.returncode, "TENFOLD_CATCHUP must be true or false" in done.stderr) == (code, bool(code))
 
 
 def test_a_source_given_twice_is_refused(tmp_path: Path) -> None:

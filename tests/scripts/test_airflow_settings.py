@@ -1,12 +1,15 @@
+import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from scripts.airflow.embedded import components, free_port
+from scripts.airflow.embedded import _port, components, free_port, prepare
 from scripts.airflow.errors import Refused
 from scripts.airflow.keys import Keys
-from scripts.airflow.settings import HOST, ROOT, environment, layout_from
+from scripts.airflow.settings import ROOT, environment, layout_from
+from scripts.ports import HOST
 
 KEYS = Keys(password="p", fernet="f", jwt="j", session="s")
 
@@ -23,6 +26,40 @@ def test_layout_is_that_of_the_checkout_unless_told_otherwise() -> None:
 def test_gpus_are_a_number_of_trainings_at_once(gpus: str) -> None:
     with pytest.raises(Refused, match=f"TENFOLD_GPUS must be .*'{gpus}'"):
         layout_from({"TENFOLD_GPUS": gpus})
+
+
+@pytest.mark.parametrize("port", ["0", "65536", "http"])
+def test_a_port_is_a_number_in_range(port: str) -> None:
+    with pytest.raises(Refused, match=f"TENFOLD_PORT must be a port .*'{port}'"):
+        layout_from({"TENFOLD_PORT": port})
+
+
+def test_a_chosen_port_that_is_taken_is_refused_by_its_setting(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    with socket.create_server((HOST, 0)) as taken:
+        port = taken.getsockname()[1]
+        layout = layout_from({"TENFOLD_HOME": str(tmp_path / "home"), "TENFOLD_PORT": str(port)})
+        with pytest.raises(Refused, match=f"TENFOLD_PORT={port} is taken by another program on 127.0.0.1"):
+            prepare(layout, background=True)
+    assert prepare(layout, background=True).record.port == port
+
+
+@pytest.fixture
+def no_root() -> Iterator[None]:
+    """Nobody's rights in place of root's."""
+    user = os.geteuid()
+    if user == 0:
+        os.seteuid(65534)
+    yield
+    os.seteuid(user)
+
+
+@pytest.mark.skipif(
+    int(Path("/proc/sys/net/ipv4/ip_unprivileged_port_start").read_text()) <= 80, reason="anybody may open port 80 here"
+)
+def test_a_port_that_only_root_may_open_is_refused_by_its_setting(no_root: None) -> None:
+    with pytest.raises(Refused, match="TENFOLD_PORT=80 is a port that this user may not open"):
+        _port(layout_from({"TENFOLD_PORT": "80"}), background=True)
 
 
 def test_settings_of_another_airflow_stay_out_and_the_rest_goes_in() -> None:

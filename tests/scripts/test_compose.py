@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import socket
 import stat
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from scripts.airflow.embedded import free_port
 from scripts.compose import env, health
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -21,7 +23,43 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(env, "ROOT", tmp_path)
+    monkeypatch.setenv("TENFOLD_PORT", str(free_port(0)))
     return tmp_path
+
+
+def docker_that_says(published: str, folder: Path) -> None:
+    """A command instead of Docker's, which prints the port of its containers."""
+    docker = folder / "docker"
+    docker.write_text(f"#!/bin/sh\necho {published}\n")
+    docker.chmod(0o700)
+
+
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_a_port_that_another_program_has_is_refused_before_anything_is_built(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_ours: bool
+):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        docker_that_says(f"127.0.0.1:{port if is_ours else port + 1}", checkout)
+        monkeypatch.setenv("PATH", f"{checkout}{os.pathsep}{os.environ['PATH']}")
+        monkeypatch.setenv("TENFOLD_PORT", str(port))
+        assert env.main() == (0 if is_ours else 2)
+    words = f"TENFOLD_PORT={port} is taken by another program on 127.0.0.1"
+    assert (words in capsys.readouterr().err) != is_ours
+
+
+def test_a_port_that_is_not_a_number_is_refused(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    monkeypatch.setenv("TENFOLD_PORT", "http")
+    assert env.main() == 2
+    assert "TENFOLD_PORT must be a port from 1 to 65535, got 'http'" in capsys.readouterr().err
+
+
+def test_settings_are_checked_before_a_service_starts():
+    recipe = (ROOT / "Makefile").read_text().partition("\ndocker-up:")[2].partition("\n\n")[0]
+    steps = ("scripts.compose.env", "docker compose build", "scripts.airflow check", "docker compose up")
+    assert [recipe.index(step) for step in steps] == sorted(recipe.index(step) for step in steps)
 
 
 def test_the_first_start_makes_secrets_for_nobody_else_to_read(checkout: Path, capsys: pytest.CaptureFixture[str]):

@@ -1,0 +1,61 @@
+"""The task that asks a person, when it resumes with the answer."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dags.stages import ApproveOperator
+from pipeline.approval import answers, questions
+from pipeline.config import Settings
+from pipeline.errors import GateError
+from pipeline.storage import Place
+from tests.test_approval import publish_another, settings, write
+
+__all__ = ["settings"]
+pytestmark = pytest.mark.filterwarnings("default")  # Airflow warns itself of much
+
+
+class Task:
+    """The task instance of a task that resumes. Only Airflow's server keeps XComs; a long test has a real one."""
+
+    def __init__(self, asked: list[str] | None) -> None:
+        self._asked = asked
+
+    def xcom_pull(self, **_: Any) -> list[str] | None:
+        return self._asked
+
+
+def resume(plan: Place, settings: Settings, asked: list[str] | None, answer: str) -> None:
+    operator = ApproveOperator(task_id="approve", plan_file=str(plan), settings=settings.model_dump())
+    event = {"chosen_options": [answer], "params_input": {}, "responded_at": SimpleNamespace(isoformat=str)}
+    operator.execute_complete({"ti": Task(asked)}, {**event, "responded_by_user": None})
+
+
+def test_a_person_approves_what_they_read_and_nothing_else(settings: Settings):
+    plan = write(settings)
+    asked = questions(plan, settings)
+    other = publish_another(settings)
+    with pytest.raises(GateError, match=f"differ from those of version {other}.*trigger this DAG again"):
+        resume(plan, settings, asked, "Approve")
+    assert [answers(plan)(each) for each in asked] == [True]
+    assert len(questions(plan, settings)) == 1  # about the other version, which the person has not read
+
+
+def test_a_rejection_names_what_was_rejected(settings: Settings):
+    plan = write(settings)
+    [asked] = questions(plan, settings)
+    publish_another(settings)
+    with pytest.raises(GateError, match="stopped by the answer 'Reject'") as caught:
+        resume(plan, settings, [asked], "Reject")
+    assert asked in str(caught.value)
+
+
+def test_a_question_of_an_older_release_is_answered_after_the_upgrade(settings: Settings):
+    plan = write(settings)
+    [asked] = questions(plan, settings)
+    with pytest.raises(GateError, match="stopped by the answer 'Reject'") as caught:
+        resume(plan, settings, None, "Reject")
+    assert asked in str(caught.value)
+    resume(plan, settings, None, "Approve")
+    assert answers(plan)(asked)

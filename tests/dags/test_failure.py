@@ -1,0 +1,56 @@
+"""The error message that a failed task stores for the plugin."""
+
+from typing import Any
+
+import pytest
+
+from dags.failure import MAX_LETTERS, keep_failure
+from dags.places import FAILURE
+from pipeline.errors import SourceError
+
+
+class Left:
+    """Keeps what a task pushes. Airflow would need a running task for that."""
+
+    def __init__(self) -> None:
+        self.pushed: dict[str, Any] = {}
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.pushed[key] = value
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (SourceError("source_uri must be a folder that exists, got '/nowhere'"), "source_uri must be a folder that "),
+        (KeyError("step/time_ms"), "KeyError: 'step/time_ms'"),
+        ("killed by its supervisor", "killed by its supervisor"),
+        (None, "it ended without an error"),
+    ],
+)
+def test_the_error_message_is_stored(error: Any, words: str) -> None:
+    left = Left()
+    keep_failure({"ti": left, "exception": error})
+    assert left.pushed[FAILURE].startswith(words)
+
+
+def test_a_secret_is_hidden_and_a_long_message_is_cut() -> None:
+    from airflow.sdk.log import mask_secret
+
+    mask_secret("hunter2-hunter2")
+    left = Left()
+    keep_failure({"ti": left, "exception": ValueError("the password hunter2-hunter2 is refused" + 3000 * "x")})
+    assert left.pushed[FAILURE].startswith("ValueError: the password *** is refused")
+    assert len(left.pushed[FAILURE]) == MAX_LETTERS
+
+
+def test_a_file_name_that_is_no_utf_8_keeps_the_sentence() -> None:
+    left = Left()
+    keep_failure({"ti": left, "exception": OSError("'/data/caf\udce9.jpg' cannot be read")})
+    assert left.pushed[FAILURE] == r"OSError: '/data/caf\udce9.jpg' cannot be read"
+
+
+def test_nothing_is_left_by_another_process_than_that_of_the_task() -> None:
+    left = Left()
+    keep_failure({"ti": left})
+    assert left.pushed == {}

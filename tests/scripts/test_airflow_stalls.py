@@ -1,0 +1,77 @@
+"""A start of Airflow is waited for while its processes work, but no longer than the limit."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from scripts.airflow import stalls
+from scripts.airflow.embedded import Embedded
+from scripts.airflow.errors import Failed
+from scripts.airflow.follow import EVER, wait_until_ready
+from scripts.airflow.processes import identify
+from scripts.airflow.record import Record
+from scripts.airflow.remote import Remote, Running
+from scripts.airflow.settings import Layout
+from scripts.airflow.signals import Signals
+
+IDLE = "import time; time.sleep(60)"
+BUSY = "while True: pass"
+IN_A_CHILD = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {BUSY!r}])"
+Start = Callable[[str], Embedded]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """Start an Airflow whose only process runs some code, and never answers."""
+    started: list[Embedded] = []
+
+    def make(code: str) -> Embedded:
+        process = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+        layout = Layout(tmp_path, tmp_path / "workspace", tmp_path / "dags")
+        embedded = Embedded(layout, Record(9, True, {"scheduler": identify(process.pid)}))
+        embedded._children.append(process)
+        started.append(embedded)
+        return embedded
+
+    yield make
+    for embedded in started:
+        embedded.stop()
+
+
+def wait(airflow: Running) -> float:
+    """Wait for an Airflow that is never ready. Return the seconds until it is given up."""
+    begin = time.monotonic()
+    never = SimpleNamespace(ready=lambda: False, dag_id="image_training")
+    wait_until_ready(airflow, never, EVER, Signals())  # type: ignore[arg-type]
+    return time.monotonic() - begin
+
+
+def test_processes_that_do_nothing_are_given_up(start: Start, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(stalls, "STALL_S", 1.0)
+    with pytest.raises(Failed, match=r"next to nothing for 1 s.*image_training.*see the logs in"):
+        wait(start(IDLE))
+
+
+def test_nothing_is_said_of_the_processes_of_an_airflow_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(stalls, "STALL_S", 1.0)
+    layout = Layout(tmp_path, tmp_path / "workspace", tmp_path / "dags")
+    elsewhere = Remote(layout, "http://airflow", "password", pages="http://airflow")
+    with pytest.raises(Failed, match=r"not ready for 1 s.*http://airflow .*image_training") as caught:
+        wait(elsewhere)
+    assert "did next to nothing" not in str(caught.value)
+    assert str(tmp_path) not in str(caught.value)
+
+
+@pytest.mark.parametrize("code", [BUSY, IN_A_CHILD])
+def test_processes_that_work_are_waited_for_up_to_a_limit(start: Start, monkeypatch: pytest.MonkeyPatch, code: str):
+    for name, value in {"STALL_S": 3.0, "WORK_S": 0.05, "LIMIT_S": 8.0}.items():
+        monkeypatch.setattr(stalls, name, value)
+    begin = time.monotonic()
+    with pytest.raises(Failed, match=r"gave up on Airflow after 8 s: .*image_training"):
+        wait(start(code))
+    assert time.monotonic() - begin >= 8
