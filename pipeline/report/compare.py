@@ -16,10 +16,10 @@ import pandas
 
 from pipeline.estimates import INTERVAL_PERCENT, RESAMPLES, Array, Estimate, bootstrapped, interval
 from pipeline.evaluation import Answers
-from pipeline.monitor.diagnosis import parts
+from pipeline.monitor.diagnosis import parts, three_digits
 from pipeline.monitor.limits import OTHERS
 from pipeline.monitor.load import during, load_of
-from pipeline.monitor.verdict import FEWEST_STEPS
+from pipeline.monitor.verdict import MIN_STEPS
 from pipeline.report.run import Run, facts
 
 FEWEST_EPOCHS = 5  # for an interval
@@ -98,10 +98,10 @@ def compared(a: Run, b: Run, answers: tuple[Answers | None, Answers | None]) -> 
 
 def _speed(a: Run, b: Run) -> tuple[str, list[Row]]:
     """A sentence, and the figures of the steady steps."""
-    steady = [run.batches[parts(run.batches)[0]] if len(run.batches) else run.batches for run in (a, b)]
-    if min(map(len, steady)) < FEWEST_STEPS:
+    steady = [run.judged[parts(run.judged)[0]] if len(run.judged) else run.judged for run in (a, b)]
+    if min(map(len, steady)) < MIN_STEPS:
         counts = " and ".join(f"{len(each):,}" for each in steady)
-        return f"Not enough steps to compare the speed: {counts} steady ones, {FEWEST_STEPS} of each are needed.", []
+        return f"Not enough steps to compare the speed: {counts} steady steps, {MIN_STEPS} of each are needed.", []
     randoms = np.random.default_rng(0).spawn(2)  # else runs of one length would be drawn in pairs
     drawn = [_resampled(each, random) for each, random in zip(steady, randoms, strict=True)]
     rows = [_row(name, unit, *(each[name] for each in drawn)) for name, unit in _MEASURES]
@@ -185,7 +185,7 @@ def speed_words(a: Drawn, b: Drawn) -> str:
     """Which one is faster by how much, in a sentence, or that no difference can be told."""
     slow, fast, name = (a, b, "B") if b.value >= a.value else (b, a, "A")
     low, high = interval(fast.resampled / slow.resampled)
-    numbers = f"{fast.value:,.4g} against {slow.value:,.4g} examples a second in the steady steps"
+    numbers = f"{three_digits(fast.value)} against {three_digits(slow.value)} examples a second in the steady steps"
     spread = f"{INTERVAL_PERCENT}% interval {low:.3g} to {high:.3g}"
     if low <= 1:
         return f"No difference in speed can be told: {name} is {fast.value / slow.value:.3g} times as fast ({spread})."
@@ -298,8 +298,7 @@ def _percent(value: float) -> str:
 
 def _number(unit: str) -> Callable[[float], str]:
     def show(value: float) -> str:
-        digits = f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-        return f"{digits} {unit}".rstrip()
+        return f"{three_digits(value)} {unit}".rstrip()
 
     return show
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas
 
 from pipeline.estimates import INTERVAL_PERCENT
-from pipeline.monitor.diagnosis import parts, spent
+from pipeline.monitor.diagnosis import parts, spent, three_digits
 from pipeline.report.compare import Comparison, cells
 from pipeline.report.drawing import BLUE, VERMILLION, Figure, add_legend, binned, new_plot
 from pipeline.report.figures import Line, learning_plots, shares_of_a_second
@@ -76,7 +76,7 @@ def time_spent(runs: Runs) -> Figure:
     known = {words: each for words, each in seconds.items() if sum(each.values())}
     if not known:
         return Figure(name, title, "No step was recorded, so there is nothing to show.")
-    together = " and ".join(f"{sum(each.values()):,.4g} s in {words}" for words, each in known.items())
+    together = " and ".join(f"{three_digits(sum(each.values()))} s in {words}" for words, each in known.items())
     sentence = f"The parts of a second of each training, every step counted: {together}."
     return Figure(name, title, sentence, (shares_of_a_second(known),), stacked=True)
 
@@ -84,7 +84,7 @@ def time_spent(runs: Runs) -> Figure:
 def times(runs: Runs) -> Figure:
     """Distributions of the times of the steady steps and of their waits."""
     name, title = "times", "How long a batch takes"
-    steady = [run.batches[parts(run.batches)[0]] if len(run.batches) else run.batches for run in runs]
+    steady = [run.judged[parts(run.judged)[0]] if len(run.judged) else run.judged for run in runs]
     if min(map(len, steady)) < 2:
         return Figure(name, title, "Fewer than two steady steps were recorded, so there is no distribution to show.")
     plots = [

@@ -1,8 +1,8 @@
 """How all figures are drawn, and how a page embeds them.
 
-Drawn by Bokeh on no background in greys that read on white and on black; colours are those of Okabe and Ito, which
-the colour-blind tell apart, and what shares a figure also differs in dash or hatch. A figure is scrolled past by the
-wheel: it zooms only where that is switched on.
+Bokeh draws them without a background, with lines in a gray that is visible on white and on black. The colors are those
+of Okabe and Ito, which color-blind readers can tell apart. Curves and bars of a figure also differ in dash or hatch.
+The mouse wheel scrolls past a figure: it zooms only if that is switched on.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ from pipeline.report.series import Array
 
 BLUE, VERMILLION, GREEN, PURPLE, ORANGE = "#2b8cc4", "#d55e00", "#009e73", "#b0719a", "#cf8f00"
 GREY = "#7d848c"
+"""Color of lines. Their contrast is at least 3 on white and on the dark pages."""
+WORDS = "#5b646d"
+"""Color of text on a light page. No gray has a contrast of 4.5 both on white and on a dark page, so pages with scripts
+set the color of the text in their plots (words.js)."""
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, Helvetica, Arial, sans-serif"
 
 
@@ -72,12 +76,12 @@ def new_plot(title: str, x_label: str, height: int, along: str = "both") -> Any:
         background_fill_alpha=0, border_fill_alpha=0, outline_line_color=None,
     )  # fmt: skip
     plot.toolbar.logo, plot.toolbar.autohide = None, True
-    plot.title.text_color, plot.title.text_font, plot.title.text_font_size = GREY, FONT, "13px"
+    plot.title.text_color, plot.title.text_font, plot.title.text_font_size = WORDS, FONT, "13px"
     plot.min_border_right, plot.min_border_left = 12, 12 if along == "both" else 58
     plot.grid.grid_line_color, plot.grid.grid_line_alpha = GREY, 0.2
     plot.axis.axis_line_color = plot.axis.major_tick_line_color = GREY
     plot.axis.minor_tick_line_color = None
-    plot.axis.major_label_text_color = plot.axis.axis_label_text_color = GREY
+    plot.axis.major_label_text_color = plot.axis.axis_label_text_color = WORDS
     plot.axis.major_label_text_font = plot.axis.axis_label_text_font = FONT
     plot.axis.major_label_text_font_size = plot.axis.axis_label_text_font_size = "12px"
     plot.axis.axis_label_text_font_style = "normal"
@@ -89,7 +93,7 @@ def add_legend(plot: Any, items: Sequence[tuple[str, Sequence[Any]]]) -> None:
     """Words and what they stand for, above the plot; a click hides it. Broken into rows where they are many."""
     legend = Legend(
         items=[(words, list(renderers)) for words, renderers in items], orientation="horizontal", ncols="auto",
-        click_policy="hide", background_fill_alpha=0, border_line_color=None, label_text_color=GREY,
+        click_policy="hide", background_fill_alpha=0, border_line_color=None, label_text_color=WORDS,
         label_text_font=FONT, label_text_font_size="12px", padding=0, margin=2, spacing=14,
     )  # fmt: skip
     plot.add_layout(legend, "above")

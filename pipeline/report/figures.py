@@ -82,7 +82,8 @@ def _by_epoch(label: str, lines: Sequence[Line]) -> Any:
 def learning_sentence(epochs: pandas.DataFrame) -> str:
     """How far the loss fell, and when the validation was best; of one epoch at least."""
     loss = epochs["loss"].to_numpy()
-    words = f"Training loss went from {loss[0]:.3g} to {loss[-1]:.3g} in {counted(len(epochs), 'epoch')}"
+    first, last = map(three_digits, (loss[0], loss[-1]))
+    words = f"Training loss went from {first} to {last} in {counted(len(epochs), 'epoch')}"
     if "val_accuracy" not in epochs or not epochs["val_accuracy"].notna().any():
         return words + "."
     accuracy = epochs["val_accuracy"].to_numpy(dtype=float)
@@ -200,4 +201,4 @@ def spent_sentence(whole: Mapping[str, float], epochs: int) -> str:
     shares = [(part, 1000 * whole[part] / together) for part in _SPENT if whole.get(part)]
     words = ", ".join(f"{share:.0f} ms {part}" if share >= 1 else f"under 1 ms {part}" for part, share in shares)
     left_out = f"; of {epochs:,} epochs the last {MOST_EPOCHS} are drawn" if epochs > MOST_EPOCHS else ""
-    return f"Of a second of the training, {words} ({together:,.4g} s together, every step counted){left_out}."
+    return f"Of a second of the training, {words} ({three_digits(together)} s together, every step counted){left_out}."

@@ -6,14 +6,13 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import pandas
 from bokeh.resources import INLINE
 from PIL import ImageOps
 
 from pipeline.advice import advised
 from pipeline.config import settings_from
 from pipeline.errors import SettingsError
-from pipeline.monitor.diagnosis import Summary, parts, percent, spread, summarize, three_digits
+from pipeline.monitor.diagnosis import Summary, percent, spread, summarize, three_digits
 from pipeline.monitor.verdict import diagnose_servers
 from pipeline.report import card, evaluation, figures, utilization
 from pipeline.report.drawing import Figure, embedded
@@ -26,14 +25,14 @@ MOST_PICTURES = 60
 
 def render(run: Run, samples: Sequence[tuple[str, bytes]], most_wrong: Sequence[tuple[str, bytes]]) -> str:
     """The page as one HTML text that loads nothing from anywhere."""
-    summary = summarize(run.batches)
+    summary = judged(run)
     evaluated = evaluation.view(run.evaluation, most_wrong)
     drawn = [
         figures.learning(run.epochs),
         figures.time_spent(run.batches, run.epochs),
         utilization.utilization(run.samples, run.epochs),
         *([utilization.servers(run.servers, run.epochs)] if len(run.servers) > 1 else []),
-        figures.times(run.batches, run.epochs),
+        figures.times(run.judged, run.epochs),
     ]
     return page_of(
         "page.html.j2",
@@ -51,6 +50,11 @@ def render(run: Run, samples: Sequence[tuple[str, bytes]], most_wrong: Sequence[
         pictures=pictures(samples[:MOST_PICTURES], THUMBNAIL, ImageOps.fit),
         facts=facts(run),
     )
+
+
+def judged(run: Run) -> Summary:
+    """Return where the time of the steps went, for the steps that the verdict is about."""
+    return summarize(run.judged)
 
 
 def page_of(template: str, drawn: Sequence[Figure], **content: Any) -> str:
@@ -84,19 +88,14 @@ def tiles(run: Run, summary: Summary) -> list[tuple[str, str]]:
     if len(run.epochs):
         found.append(("epochs", f"{len(run.epochs):,}"))
     if summary.time_ms:
-        found.append(("median step", f"{summary.time_ms.median:.3g} ms"))
-        found.append(("examples a second", f"{_throughput(run.batches):,.0f}"))
+        found.append(("a step", f"{three_digits(summary.time_ms.mean)} ms"))
+    if summary.examples_per_s:
+        found.append(("examples a second", three_digits(summary.examples_per_s)))
     if summary.wait_fraction is not None:
         found.append(("waiting for data", percent(summary.wait_fraction)))
     if splits := run.dataset.get("splits"):
         found.append(("examples", f"{sum(split.get('examples', 0) for split in splits.values()):,}"))
     return found
-
-
-def _throughput(batches: pandas.DataFrame) -> float:
-    steady = batches[parts(batches)[0]]
-    seconds = steady["step/time_ms"].sum() / 1000
-    return float(steady["input/examples"].sum() / seconds) if seconds > 0 else 0.0
 
 
 def timing(run: Run, summary: Summary) -> Table:

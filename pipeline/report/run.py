@@ -14,6 +14,7 @@ import pandas
 from pipeline.dataset import COMMIT, REJECTED
 from pipeline.evaluation import Answers, load_predictions
 from pipeline.monitor import record
+from pipeline.monitor.verdict import slowest_server
 from pipeline.quality.facts import from_lines
 from pipeline.storage import Place, place_of
 
@@ -39,6 +40,11 @@ class Run:
     servers: Mapping[int, pandas.DataFrame]
     steps: Mapping[int, pandas.DataFrame]
     rejected: Sequence[Mapping[str, str]]
+
+    @property
+    def judged(self) -> pandas.DataFrame:
+        """The batches of the training server that waits most. The verdict and the numbers are about that server."""
+        return self.steps[slowest_server(self.steps)]
 
 
 def load(run_folder: Path) -> Run:

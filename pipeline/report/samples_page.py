@@ -7,6 +7,7 @@ from pathlib import Path
 import pandas
 
 from pipeline.monitor import read
+from pipeline.monitor.diagnosis import three_digits
 from pipeline.report.page import page_of
 from pipeline.report.parts import Table
 from pipeline.report.utilization import utilization
@@ -42,7 +43,7 @@ def metrics(samples: pandas.DataFrame) -> Table:
     """Mean, median, 95th percentile and most of each metric."""
     values = samples.drop(columns=["time", "step"])
     rows = [
-        (str(name), *(f"{number:,.4g}" for number in (of.mean(), of.median(), of.quantile(0.95), of.max())))
+        (str(name), *map(three_digits, (of.mean(), of.median(), of.quantile(0.95), of.max())))
         for name, of in values.items()
     ]
     return Table(("metric", "mean", "median", "p95", "most"), rows, f"Of {len(samples):,} samples.")

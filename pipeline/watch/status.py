@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,7 +46,7 @@ class Told:
 
     @property
     def steps_judged(self) -> Mapping[str, Any]:
-        """What holds `wait_fraction` and `step_ms` of the steps that the verdict is about; {} if there is none yet."""
+        """The JSON object with the `numbers` of the steps that the verdict is about; {} if there is none yet."""
         found = self.result or self.verdict
         return found if isinstance(found.get("step_ms"), float) and found["step_ms"] > 0 else {}
 
@@ -63,18 +62,25 @@ def load_told(training: Path) -> Told:
     return Told(*(read_json(training / name) for name in names))
 
 
-def status(told: Told, view: View, is_over: bool) -> dict[str, Any]:
-    """All that is said of a training beside its curves; ``is_over`` where Airflow has ended the run."""
+def status(told: Told, view: View, is_over: bool, silent_s: Mapping[int, float]) -> dict[str, Any]:
+    """All that is said of a training beside its curves.
+
+    Args:
+        told: Its files.
+        view: Its record.
+        is_over: Whether Airflow has ended the run.
+        silent_s: Seconds since the newest sample of each training server changed, by the index of the server.
+    """
     step = _last_step(view)
     return {
         "title": f"{(told.run.get('settings') or {}).get('dataset_name', '')}: {_model(told)}".strip(": "),
-        **_state(told, view, step, is_over),
+        **_state(told, view, step, is_over, silent_s[0]),
         "progress": progress(told, step),
-        "verdict": _verdict(told, is_over),
+        "verdict": _verdict(told, is_over, silent_s[0] + last_sample(view.samples)),
         "promotion": str(told.promotion.get("verdict") or ""),
         "tiles": list(_tiles(told, view, step)),
         "sentences": _sentences(told, view),
-        "tables": _tables(told, view),
+        "tables": _tables(told, view, silent_s),
         "facts": _facts(told),
         "described": {name: str(value) for name, value in facts(told.run)},
         "comet": str(told.result.get("comet") or ""),
@@ -90,7 +96,8 @@ def _last_step(view: View) -> int:
     return int(steps.iloc[-1]) if len(steps) else 0
 
 
-def _last_sample(samples: Windows) -> float:
+def last_sample(samples: Windows) -> float:
+    """When the newest sample was taken (Unix s); 0 if there is none yet."""
     times = samples.means["time"]
     return float(times.iloc[-1]) if len(times) else 0.0
 
@@ -103,10 +110,10 @@ def progress(told: Told, step: int) -> float | None:
     return min(1.0, step / whole) if whole else None
 
 
-def state_of(told: Told, step: int, last_sample: float, is_over: bool) -> str:
+def state_of(told: Told, step: int, silent_s: float, is_over: bool) -> str:
     """One of trained, stopped, starting, silent, evaluating and training.
 
-    ``step`` is the last one, 0 before the first; ``last_sample`` when the last sample was taken (unix s).
+    ``step`` is the last one, 0 before the first; ``silent_s`` the seconds since the newest sample changed.
     """
     if told.result:
         return "trained"
@@ -114,19 +121,19 @@ def state_of(told: Told, step: int, last_sample: float, is_over: bool) -> str:
         return "stopped"
     if not step:
         return "starting"
-    if time.time() - last_sample > SILENT_S:
+    if silent_s > SILENT_S:
         return "silent"
     return "evaluating" if step >= told.epochs * told.steps_per_epoch > 0 else "training"
 
 
-def _state(told: Told, view: View, step: int, is_over: bool) -> dict[str, str]:
-    last_sample = _last_sample(view.samples)
-    state = state_of(told, step, last_sample, is_over)
+def _state(told: Told, view: View, step: int, is_over: bool, silent_s: float) -> dict[str, str]:
+    state = state_of(told, step, silent_s, is_over)
+    died = f"in {_how_far(told, step)}" if step else "before its first step was complete"
     words = {
         "trained": f"trained for {_epochs_in_words(len(view.epochs))}",
-        "stopped": "the run has ended without a model: see the log of the task train",
+        "stopped": f"the run ended {died}, without a model",
         "starting": "loading TensorFlow, the model and the first batches",
-        "silent": f"no sample for {duration(time.time() - last_sample)}: a retry may be on its way",
+        "silent": f"no sample for {duration(silent_s)}: a retry may be on its way",
         "evaluating": "all epochs are done; the best model is evaluated and exported",
         "training": _how_far(told, step),
     }
@@ -144,12 +151,13 @@ def _how_far(told: Told, step: int) -> str:
     return f"epoch {epoch:,} of {told.epochs:,}, step {step:,} of {told.epochs * told.steps_per_epoch:,}"
 
 
-def _verdict(told: Told, is_over: bool) -> str:
+def _verdict(told: Told, is_over: bool, now: float) -> str:
+    """The verdict; ``now`` is by the clock of the training, as is the time of a verdict."""
     if sentence := told.result.get("verdict"):
         return str(sentence)
     if sentence := told.verdict.get("sentence"):
         seconds, ended = (float(told.verdict.get(name) or 0) for name in ("seconds", "time"))
-        return f"The {duration(seconds)} that ended {duration(max(0.0, time.time() - ended))} ago: {sentence}"
+        return f"The {duration(seconds)} that ended {duration(max(0.0, now - ended))} ago: {sentence}"
     return (
         ""
         if told.result or is_over
@@ -158,34 +166,52 @@ def _verdict(told: Told, is_over: bool) -> str:
 
 
 def _tiles(told: Told, view: View, step: int) -> Iterator[tuple[str, str]]:
-    batches, samples = _told_of(told, view.batches), _told_of(told, view.samples)
-    if "step/time_ms" in batches and len(batches):
+    batches = _told_of(told, view.batches)
+    if told.steps_judged or ("step/time_ms" in batches and len(batches)):
         wait, whole = _wait_and_step(told, batches)
         yield "waiting for data", percent(wait / whole) if whole else "-"
         yield "a step", f"{three_digits(whole)} ms"
-        speed = told.steps_judged.get("examples_per_s") or (1000 * told.batch_size / whole if whole else 0.0)
+        speed = told.steps_judged.get("examples_per_s") or _examples_per_s(told, batches, whole)
         yield "examples a second", three_digits(speed) if speed else "-"
-    if "sys/cpu_pct" in samples and len(samples):
-        words = "GPU busy" if len(gpus(samples, "util_pct").columns) else "processor busy"
-        yield words, f"{busiest(samples).mean():.0f}%"
+    yield from _busy_tile(told, view)
     if "val_accuracy" in view.epochs and view.epochs["val_accuracy"].notna().any():
         yield "best validation accuracy", f"{view.epochs['val_accuracy'].max():.1%}"
     if len(view.samples.means):
-        yield "took" if told.result else "since the start", duration(_last_sample(view.samples) - view.start)
+        yield "took" if told.result else "since the start", duration(last_sample(view.samples) - view.start)
     left = _left_s(told, view, step)
     if left is not None:
         yield "left, about", duration(left)
+
+
+def _examples_per_s(told: Told, batches: pandas.DataFrame, step_ms: float) -> float:
+    # Windows of earlier versions do not say how many examples a batch had. After an upgrade, a training has both kinds.
+    is_known = "input/examples" in batches and batches["input/examples"].notna().all()
+    examples = _per_step(batches, "input/examples") if is_known else told.batch_size
+    return 1000 * examples / step_ms if step_ms else 0.0
+
+
+def _busy_tile(told: Told, view: View) -> Iterator[tuple[str, str]]:
+    """Yield how busy the GPUs were, or the processor of a machine without GPUs. The verdict's number comes first."""
+    for words, name in (("GPU busy", "gpu_pct"), ("processor busy", "cpu_pct")):
+        if isinstance(busy := told.steps_judged.get(name), float):
+            yield words, f"{busy:.0f}%"
+            return
+    samples = _told_of(told, view.samples)
+    if "sys/cpu_pct" in samples and len(samples):
+        words = "GPU busy" if len(gpus(samples, "util_pct").columns) else "processor busy"
+        yield words, f"{busiest(samples).mean():.0f}%"
 
 
 def _told_of(told: Told, rows: Windows) -> pandas.DataFrame:
     """The windows that the words are about: those of the verdict, of a training that is complete all of them."""
     if told.result:
         return rows.means
-    if not told.steps_judged:
+    if not (told.verdict.get("time") and told.verdict.get("seconds")):
         return lately(rows)
     end = float(told.verdict["time"])
     times = rows.means["time"]
-    return rows.means[(times > end - float(told.verdict["seconds"])) & (times <= end)]
+    # The time of a window is its end. In a long training, a window may be wider than the interval of the verdict.
+    return rows.means[(times > end - float(told.verdict["seconds"])) & (times.shift(fill_value=-np.inf) < end)]
 
 
 def _wait_and_step(told: Told, rows: pandas.DataFrame) -> tuple[float, float]:
@@ -195,7 +221,9 @@ def _wait_and_step(told: Told, rows: pandas.DataFrame) -> tuple[float, float]:
     much time as many others, and two numbers for the same thing make one doubt both.
     """
     if told.steps_judged:
-        return float(told.steps_judged["wait_fraction"]) * told.steps_judged["step_ms"], told.steps_judged["step_ms"]
+        step_ms = told.steps_judged["step_ms"]
+        # Results of earlier versions have only the share.
+        return told.steps_judged.get("wait_ms") or float(told.steps_judged["wait_fraction"]) * step_ms, step_ms
     return _per_step(rows, "input/wait_ms"), _per_step(rows, "step/time_ms")
 
 
@@ -253,8 +281,9 @@ def _sentences(told: Told, view: View) -> dict[str, str]:
 
 def _waiting_sentence(told: Told, view: View) -> str:
     rows = _told_of(told, view.batches)
-    if "step/time_ms" not in rows or not len(rows):
-        return "No step was taken yet."
+    if not told.steps_judged and not ("step/time_ms" in rows and len(rows)):
+        taken = len(view.batches.means) > 0
+        return "No step ended in the interval of the verdict." if taken else "No step was taken yet."
     wait, whole = _wait_and_step(told, rows)
     share = percent(wait / whole) if whole else "0%"
     judged = "In the steps of the verdict" if told.steps_judged else "In the last minute of steps"
@@ -289,7 +318,7 @@ def _servers_sentence(view: View) -> str:
     )
 
 
-def _tables(told: Told, view: View) -> dict[str, dict[str, Any]]:
+def _tables(told: Told, view: View, silent_s: Mapping[int, float]) -> dict[str, dict[str, Any]]:
     """The numbers of each figure, for those who would rather read or listen, by its name."""
     found = {"machine": _table(("", "mean", "highest", "last"), _machine_rows(view))}
     if "step/time_ms" in view.batches.means and len(view.batches.means):
@@ -299,7 +328,7 @@ def _tables(told: Told, view: View) -> dict[str, dict[str, Any]]:
     if len(view.epochs):
         found["learning"] = _table(("epoch", *_shown(view.epochs)), _epoch_rows(view.epochs))
     if len(view.servers) > 1:
-        found["servers"] = _table(("", "busy", "last sample"), _server_rows(view))
+        found["servers"] = _table(("", "busy", "last sample"), _server_rows(view, silent_s))
     return found
 
 
@@ -354,10 +383,9 @@ def _epoch_rows(epochs: pandas.DataFrame) -> Rows:
     ]
 
 
-def _server_rows(view: View) -> Rows:
-    now = time.time()
+def _server_rows(view: View, silent_s: Mapping[int, float]) -> Rows:
     return [
-        [f"server {index}", f"{busiest(lately(samples)).mean():.0f}%", f"{duration(now - _last_sample(samples))} ago"]
+        [f"server {index}", f"{busiest(lately(samples)).mean():.0f}%", f"{duration(silent_s[index])} ago"]
         for index, samples in view.servers.items()
         if "sys/cpu_pct" in samples.means and len(samples.means)
     ]

@@ -9,6 +9,7 @@ import json
 import logging
 import math
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
@@ -21,12 +22,15 @@ from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import last_row
 from pipeline.runs import VERDICT
 from pipeline.storage import Place
+from pipeline.watch.heartbeats import Heartbeats
 from pipeline.watch.status import Told, progress, state_of
 
 READERS = 8
 """Trainings of buckets that are read at once."""
 PATIENCE_S = 4.0
 """A bucket that cannot be reached is tried for two minutes; nobody waits for a list that long."""
+ENDED_S = 600.0
+"""How long a summary of a training in a bucket is kept that ended without a result: a rerun may change its files."""
 MOST_KEPT = 5000
 LONGEST = 300
 _log = logging.getLogger(__name__)
@@ -68,13 +72,14 @@ class Summaries:
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="summaries")
         self._asked: dict[Training, Future[Summary]] = {}
+        self._heartbeats = Heartbeats()
         self._lock = threading.Lock()
 
     def of(self, trainings: Sequence[Training], patience_s: float = PATIENCE_S) -> list[Summary]:
         """A summary of each training, whatever became of it; `UNANSWERED` where a bucket takes longer."""
         asked = {each: self._ask(each) for each in trainings if not isinstance(each.place, Path)}
         wait(asked.values(), patience_s)
-        return [_answer(asked[each]) if each in asked else summary(each) for each in trainings]
+        return [_answer(asked[each]) if each in asked else summary(each, self._heartbeats) for each in trainings]
 
     def _ask(self, training: Training) -> Future[Summary]:
         with self._lock:
@@ -88,30 +93,50 @@ def _answer(future: Future[Summary]) -> Summary:
     return future.result() if future.done() else UNANSWERED
 
 
-def summary(training: Training) -> Summary:
-    """What there is to say of a training; where it cannot be read, that, and why."""
+def summary(training: Training, heartbeats: Heartbeats | None = None) -> Summary:
+    """What there is to say of a training; where it cannot be read, that, and why.
+
+    ``heartbeats`` remember what was seen before; without them, this is the first look at the training.
+    """
     try:
-        return _read(training)
+        return _read(training, heartbeats or Heartbeats())
     except Exception as error:  # noqa: BLE001 - one that somebody spoiled must not take the list of all away
         _log.warning("%s cannot be listed: %r", training.place, error)
         return Summary("unknown", _text(f"it cannot be read: {error}"))
 
 
-def _read(training: Training) -> Summary:
+def _read(training: Training, heartbeats: Heartbeats) -> Summary:
     try:
         result = (training.place / "result.json").stat()
     except FileNotFoundError:
-        return _summary(training)
+        version = _version(training.place) if training.is_over else None
+        return _summary(training, heartbeats) if version is None else _ended(training.place, version)
     return _trained(training.place, result.st_mtime_ns)
 
 
 @lru_cache(maxsize=MOST_KEPT)
 def _trained(place: Place, _mtime_ns: int) -> Summary:
     """Of a training that is complete, and read once."""
-    return _summary(Training(place, is_over=True))
+    return _summary(Training(place, is_over=True), Heartbeats())
 
 
-def _summary(training: Training) -> Summary:
+def _version(place: Place) -> int | None:
+    """Return a number that changes with the files of a training; None if its folder was removed.
+
+    Each change of a file changes the time of the folder. In a bucket, the number changes every ENDED_S.
+    """
+    if not isinstance(place, Path):
+        return int(time.monotonic() // ENDED_S)
+    return place.stat().st_mtime_ns if place.is_dir() else None
+
+
+@lru_cache(maxsize=MOST_KEPT)
+def _ended(place: Place, _version: int) -> Summary:
+    """Return the summary of a training that ended without a result, read once for each version."""
+    return _summary(Training(place, is_over=True), Heartbeats())
+
+
+def _summary(training: Training, heartbeats: Heartbeats) -> Summary:
     place = training.place
     run, result, verdict = (_json(place / name) or {} for name in ("run.json", "result.json", VERDICT))
     told = Told(run, result, verdict, promotion={})
@@ -120,7 +145,7 @@ def _summary(training: Training) -> Summary:
     settings = told.run.get("settings") or {}
     step = _step(place, told)
     return Summary(
-        state=_state(training, told, step),
+        state=_state(training, told, step, heartbeats),
         dataset=_text(settings.get("dataset_name")),
         model=_text(settings.get("model")),
         progress=_share(progress(told, step) if step or told.result else None),
@@ -130,11 +155,10 @@ def _summary(training: Training) -> Summary:
     )
 
 
-def _state(training: Training, told: Told, step: int) -> str:
+def _state(training: Training, told: Told, step: int, heartbeats: Heartbeats) -> str:
     if isinstance(training.place, Path):
-        return state_of(
-            told, step, (last_row(training.place / "record", "samples") or {}).get("time", 0.0), training.is_over
-        )
+        last_sample = (last_row(training.place / "record", "samples") or {}).get("time", 0.0)
+        return state_of(told, step, heartbeats.silent_s(training.place, last_sample), training.is_over)
     # Of a bucket no record was read.
     return "trained" if told.result else "stopped" if training.is_over else "training"
 

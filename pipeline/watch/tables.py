@@ -40,10 +40,11 @@ KINDS_OVER_TIME = ("samples", "batches")
 
 
 class Span(NamedTuple):
-    """From when to when, in unix seconds."""
+    """Start and end of an interval, in Unix seconds. It is shown from the record if it is close, else the overview."""
 
     start: float
     end: float
+    is_close: bool = True
 
 
 class Windows(NamedTuple):
@@ -58,23 +59,34 @@ class Windows(NamedTuple):
 
 
 def windows(folder: Path, kind: str, span: Span | None = None) -> Windows:
-    """All of a record in the folder of a training server; within ``span`` as closely as it was measured.
+    """Return the windows of a record in the folder of a training server, within ``span`` as closely as it says.
 
     Of batches the means also have ``steps``: how many each window has.
     """
     overview = _overview(folder / OVERVIEW, kind)
     since = float(overview["time"].iloc[-1]) if len(overview) else 0.0
     evened = _evened(overview, kind)
-    parts = [evened, _grouped(_latest(folder / "record", kind, since), TAIL_S)]
+    latest = _grouped(_latest(folder / "record", kind, since), TAIL_S)
+    parts = [evened, latest]
     if span:
-        closely = _closely(_between(folder / "record", kind, span), span)
-        parts = (
-            [_cut(part, span, after=False) for part in parts] + [closely] + [_cut(p, span, after=True) for p in parts]
-        )
+        if span.is_close:
+            closer = [_closely(_between(folder / "record", kind, span), span)]
+        else:
+            closer = [_within(part, span) for part in (Windows(*_split(overview)), latest)]
+        parts = [_cut(part, span, after=False) for part in parts] + closer + [_cut(p, span, after=True) for p in parts]
     means = pandas.concat([part.means for part in parts], ignore_index=True)
     if kind == "batches":
         means["steps"] = _steps(means)
     return Windows(means, pandas.concat([part.highest for part in parts], ignore_index=True), evened.settled)
+
+
+def step_windows(folder: Path) -> pandas.DataFrame:
+    """Return the means of all windows of batches, as narrow as they are stored, and the ``steps`` of each."""
+    overview = _overview(folder / OVERVIEW, "batches")
+    since = float(overview["time"].iloc[-1]) if len(overview) else 0.0
+    latest = _grouped(_latest(folder / "record", "batches", since), TAIL_S)
+    means = pandas.concat([_split(overview)[0], latest.means], ignore_index=True)
+    return means.assign(steps=_steps(means))
 
 
 def epochs(folder: Path) -> pandas.DataFrame:
@@ -178,6 +190,11 @@ def _closely(rows: pandas.DataFrame, span: Span) -> Windows:
 def _cut(part: Windows, span: Span, after: bool) -> Windows:
     time = part.means["time"]
     kept = time > span.end if after else time < span.start
+    return Windows(part.means[kept], part.highest[kept])
+
+
+def _within(part: Windows, span: Span) -> Windows:
+    kept = part.means["time"].between(span.start, span.end)
     return Windows(part.means[kept], part.highest[kept])
 
 

@@ -17,7 +17,7 @@ from pipeline.monitor.record import first_time, record_folders, segments
 from pipeline.report.figures import MOST_EPOCHS
 from pipeline.report.series import Array
 from pipeline.report.utilization import PANELS, Curve, Panel, busiest, telling, with_gpus_together
-from pipeline.watch.tables import HIGHEST, Span, Windows, epochs, gaps, windows
+from pipeline.watch.tables import HIGHEST, Span, Windows, epochs, gaps, step_windows, windows
 
 Columns = dict[str, list[float | None]]
 
@@ -44,6 +44,8 @@ _DIGITS = 5
 class View:
     """The tables of a training: the windows of server 0, its epochs, and the samples of each server by its index.
 
+    ``steps`` are the means of the windows of batches, as narrow as they are stored.
+
     ``start`` is the time of the first sample (unix s), from which all curves are drawn; ``steps_per_epoch`` is 0 where
     a run of an earlier version did not say.
     """
@@ -52,6 +54,7 @@ class View:
     steps_per_epoch: int
     samples: Windows
     batches: Windows
+    steps: pandas.DataFrame
     epochs: pandas.DataFrame
     servers: Mapping[int, Windows]
 
@@ -73,7 +76,7 @@ class View:
         """
         if not self.steps_per_epoch:
             return pandas.DataFrame()
-        means = self.batches.means
+        means = self.steps
         pieces = _by_epoch(means["step"].to_numpy(), self.steps_per_epoch)
         parts = {
             words: means[f"{name}_ms"].fillna(0).to_numpy()[pieces["window"]] * pieces["steps"] / 1000
@@ -103,7 +106,15 @@ def load_view(training: Path, steps_per_epoch: int, span: Span | None = None) ->
         index: _together(windows(folder.parent, "samples", span)) for index, folder in record_folders(training).items()
     }
     batches = windows(training, "batches", span)
-    return View(start_of(training), steps_per_epoch, servers[0], batches, epochs(training), servers)
+    return View(
+        start=start_of(training),
+        steps_per_epoch=steps_per_epoch,
+        samples=servers[0],
+        batches=batches,
+        steps=step_windows(training),
+        epochs=epochs(training),
+        servers=servers,
+    )
 
 
 def _together(samples: Windows) -> Windows:
@@ -146,8 +157,9 @@ def _batches(view: View, batch_size: int) -> Columns:
     if "step/time_ms" not in view.batches.means:
         return {name: [] for name in ("time", "wait", "rate", "step/time_ms", f"step/time_ms{HIGHEST}")}
     whole = view.batches.means["step/time_ms"]
+    examples = view.batches.means.get("input/examples", pandas.Series(np.nan, whole.index)).fillna(batch_size)
     means = view.batches.means.assign(
-        wait=100 * view.batches.means["input/wait_ms"] / whole, rate=1000 * batch_size / whole
+        wait=100 * view.batches.means["input/wait_ms"] / whole, rate=1000 * examples / whole
     )
     highest = view.batches.highest.assign(wait=means["wait"], rate=means["rate"])
     # The first step traces and compiles for seconds: beside it no other step would be seen.

@@ -6,32 +6,41 @@ as JSON and is put there as text, so that no name of a file, a label or a run is
 
 import os
 import stat
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import cache, partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import quote, urlencode
+from urllib.parse import urlencode
 
 from airflow.api_fastapi.app import get_auth_manager
-from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import get_user, requires_access_dag
+from anyio import CapacityLimiter, to_thread
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse
 from starlette.middleware.gzip import GZipMiddleware
 
-from pipeline.errors import TenfoldError
+from pipeline.errors import StorageError, TenfoldError
 from pipeline.storage import Place
-from plugins.training_monitor.runs import Found, find_run, newest_trainings
+from pipeline.watch.states import STATE_NAMES
+from plugins.training_monitor.links import Link, log_link
+from plugins.training_monitor.listing import Column, MayRead, listed, zone_of
+from plugins.training_monitor.listing import Query as Asked
+from plugins.training_monitor.runs import Found, Trainings, find_run
 
 if TYPE_CHECKING:
     from pipeline.watch.copies import Copies
-    from pipeline.watch.summary import Summaries
+    from pipeline.watch.questions import Questions
 
 STATIC = Path(__file__).with_name("static")
 ASSETS = ("monitor.css", "axes.js", "monitor.js", "run.js", "trainings.js", "icon.svg", "icon-dark.svg")
 MOST_ROWS = 1000
+MAX_SEARCH = 200
+"""Most letters of a search, and of the name of a time zone."""
 LARGEST_NUMBER = 2**31 - 1
 """Of a run in Airflow's database: a larger one is an error there."""
+MAX_THREADS = 8
+"""Most threads of all Tenfold pages at once. Without it, they would share the 40 threads of Airflow's pages."""
 MAX_DOCUMENT_BYTES = 64 << 20
 """A report is far smaller. The api-server must not read a file of gigabytes into its memory."""
 PAGES = {
@@ -74,24 +83,52 @@ def readable_dags(user: Annotated[Any, Depends(get_user)]) -> set[str]:
     return dag_ids
 
 
+def readable_logs(user: Annotated[Any, Depends(get_user)]) -> MayRead:
+    """Return a function that says whether the user may read the logs of a DAG, by its id."""
+
+    @cache
+    def may_read(dag_id: str) -> bool:
+        asked = {"access_entity": DagAccessEntity.TASK_LOGS, "details": DagDetails(id=dag_id)}
+        return bool(get_auth_manager().is_authorized_dag(method="GET", user=user, **asked))
+
+    return may_read
+
+
 def build() -> FastAPI:
     """The application, whose every address asks for a log-in."""
     from pipeline.watch.copies import Copies
+    from pipeline.watch.heartbeats import Heartbeats
+    from pipeline.watch.questions import Questions
     from pipeline.watch.summary import Summaries
 
     app = FastAPI(openapi_url=None, docs_url=None, redoc_url=None, dependencies=[Depends(get_user)])
-    app.state.copies = Copies()
+    app.state.questions = Questions()
+    app.state.copies = Copies(app.state.questions)
+    app.state.heartbeats = Heartbeats()
     app.state.summaries = Summaries()
+    # A search reads up to 2000 trainings. If they are in a slow bucket, ordinary lists must not wait for them.
+    app.state.searches = Summaries()
+    bounded = partial(_bounded, limiter=CapacityLimiter(MAX_THREADS))
     app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=4)
     app.middleware("http")(_with_headers)
     app.get("/assets/{name}")(asset)
     app.get("/trainings")(trainings_page)
-    app.get("/trainings.json", dependencies=_OF_THE_RUN)(trainings)
+    app.get("/trainings.json", dependencies=_OF_THE_RUN)(bounded(trainings))
     app.get("/run", dependencies=_OF_THE_RUN)(run_page)
-    app.get("/data", dependencies=_OF_THE_RUN)(data)
-    app.get("/report", dependencies=_OF_THE_RUN)(report)
-    app.get("/card", dependencies=_OF_THE_RUN)(card)
+    app.get("/data", dependencies=_OF_THE_RUN)(bounded(data))
+    app.get("/report", dependencies=_OF_THE_RUN)(bounded(report))
+    app.get("/card", dependencies=_OF_THE_RUN)(bounded(card))
     return app
+
+
+def _bounded(endpoint: Callable[..., Response], limiter: CapacityLimiter) -> Callable[..., Awaitable[Response]]:
+    """Run an endpoint in one of a few threads, so that Airflow's own pages never wait for Tenfold's."""
+
+    @wraps(endpoint)
+    async def run(*arguments: Any, **named: Any) -> Response:
+        return await to_thread.run_sync(partial(endpoint, *arguments, **named), limiter=limiter)
+
+    return run
 
 
 async def _with_headers(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
@@ -105,8 +142,11 @@ def asset(name: str) -> FileResponse:
     """A file that the pages are made of. Raises 404 for any other."""
     import bokeh
 
+    import pipeline.report
+
     ours = {each: STATIC / each for each in ASSETS}
-    known = {**ours, "bokeh.js": Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js"}
+    library = Path(bokeh.__file__).parent / "server" / "static" / "js" / "bokeh.min.js"
+    known = {**ours, "words.js": Path(pipeline.report.__file__).with_name("words.js"), "bokeh.js": library}
     if name not in known:
         raise HTTPException(404, f"no file {name!r}")
     return FileResponse(known[name], headers={"Cache-Control": "private, max-age=3600"})
@@ -120,27 +160,26 @@ def trainings_page() -> HTMLResponse:
 def trainings(
     request: Request,
     dag_ids: Annotated[set[str], Depends(readable_dags)],
+    may_read_log: Annotated[MayRead, Depends(readable_logs)],
     limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = 100,
+    offset: Annotated[int, Query(ge=0, le=LARGEST_NUMBER)] = 0,
     before: Annotated[int | None, Query(ge=0, le=LARGEST_NUMBER)] = None,
     dag_id: Annotated[str | None, Query()] = None,
+    search: Annotated[str, Query(max_length=MAX_SEARCH)] = "",
+    sort: Column = "started",
+    up: bool = False,
+    zone: Annotated[str, Query(max_length=MAX_SEARCH)] = "",
 ) -> JSONResponse:
-    """The newest trainings of the DAGs that the user may read, or those ``before`` a number that a row has.
+    """Return a page of the trainings of the DAGs that the user may read, or of those ``before`` the number of a row.
 
-    With ``dag_id``, only those of this DAG: the right to see runs was checked for it alone. ``more`` says whether there
-    are older ones.
+    With ``dag_id``, the page has only trainings of this DAG, because the right to see runs was checked for it alone.
+    `Query` in listing.py describes the other parameters, and `listed` the answer.
     """
-    found = newest_trainings(dag_ids if dag_id is None else dag_ids & {dag_id}, limit + 1, before)
-    rows = list(_rows(request.app.state.summaries, found[:limit]))
-    return JSONResponse({"rows": rows, "more": len(found) > limit})
-
-
-def _rows(summaries: "Summaries", runs: Sequence[Found]) -> Iterator[dict[str, Any]]:
-    from pipeline.watch.summary import GONE, Training
-
-    told = iter(summaries.of([Training(run.training, run.is_over) for run in runs if run.training]))
-    for run in runs:
-        ids = {"number": run.number, "dag_id": run.dag_id, "run_id": run.run_id}
-        yield {**ids, "start": run.start and run.start.isoformat(), **asdict(next(told) if run.training else GONE)}
+    trainings = Trainings(dag_ids if dag_id is None else dag_ids & {dag_id}, before)
+    asked = Asked(limit, offset, search, sort, up, zone_of(zone))
+    state = request.app.state
+    summaries = state.summaries if asked.is_of_newest else state.searches
+    return JSONResponse(listed(trainings, summaries, asked, may_read_log))
 
 
 def run_page(request: Request) -> HTMLResponse:
@@ -161,6 +200,7 @@ def data(
     request: Request,
     dag_id: str,
     run_id: str,
+    may_read_log: Annotated[MayRead, Depends(readable_logs)],
     after: Annotated[float | None, Query()] = None,
     start: Annotated[float | None, Query()] = None,
     end: Annotated[float | None, Query()] = None,
@@ -172,19 +212,21 @@ def data(
     those as closely as it was measured.
     """
     found = find_run(dag_id, run_id)
+    if found and not may_read_log(dag_id):
+        found = found.without_words()
     if found is None or found.training is None:
-        links = [*_log_link(found), *_card_link(found)]
+        links = [*_links_of_run(request.app.state.questions, found)] if found else []
         return JSONResponse({"status": {**_without_training(found), "links": links}})
     closer = None if start is None or end is None else (start, end)
     try:
-        return JSONResponse(_content(request.app.state.copies, found, found.training, after, closer, shown))
+        return JSONResponse(_content(request.app.state, found, found.training, after, closer, shown))
     except (TenfoldError, OSError, ValueError) as error:  # ValueError: what others wrote there is no number, or no text
         words = str(error).encode("utf-8", "backslashreplace").decode()
         return JSONResponse({"status": {"state": "unknown", "words": words}})
 
 
 def _content(
-    copies: "Copies",
+    state: Any,
     found: Found,
     training: Place,
     after: float | None,
@@ -194,40 +236,54 @@ def _content(
     from pipeline.watch.data import data as drawn
     from pipeline.watch.data import span_of
 
+    copies: Copies = state.copies
     folder = copies.at_hand(training)
-    span = closer and span_of(folder, *closer)
-    if span:
-        copies.bring(training, span)
-    content = drawn(folder, found.is_over, after, span, shown)
-    if found.waits and content["status"]["state"] != "trained":
-        content["status"]["words"] += f"; {found.waits}"
-    content["status"]["links"] = list(_links(found, content["status"]))
+    span = copies.bring(training, span_of(folder, *closer)) if closer else None
+    content = drawn(folder, found.is_over, after, span, shown, state.heartbeats)
+    _add_run(found, content["status"])
+    content["status"]["name"] = STATE_NAMES[content["status"]["state"]]
+    content["status"]["links"] = list(_links(state.questions, found, content["status"]))
     return content
 
 
-def _links(found: Found, status: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """(words, address) of what else there is to see of a run."""
+def _add_run(found: Found, status: dict[str, Any]) -> None:
+    """Add what Airflow knows of the run to the status of its training."""
+    if found.waits and status["state"] != "trained":
+        status["words"] += f"; {found.waits}"
+    if found.is_over and found.failure:
+        status["words"] += f". {found.failure.sentence}"
+        status["state"] = "failed" if status["state"] == "stopped" else status["state"]
+
+
+def _links(questions: "Questions", found: Found, status: Mapping[str, Any]) -> Iterator[Link]:
+    """Yield the links to the other pages of a run."""
     from pipeline.report import REPORT
 
     query = _query(found)
-    if found.training and status["state"] == "trained" and (found.training / REPORT).exists():
+    if found.training and status["state"] == "trained" and _exists(questions, found.training / REPORT):
         yield "Report", f"report?{query}"
-    yield from _card_link(found)
+    yield from _links_of_run(questions, found)
     if str(status["comet"]).startswith("https://"):
         yield "Comet", str(status["comet"])
 
 
-def _card_link(found: Found | None) -> Iterator[tuple[str, str]]:
+def _links_of_run(questions: "Questions", found: Found) -> Iterator[Link]:
     from pipeline.report import CARD
 
-    if found and found.dataset and (found.dataset / CARD).exists():
+    if link := log_link(found):
+        yield link
+    if found.dataset and _exists(questions, found.dataset / CARD):
         yield "Data set card", f"card?{_query(found)}"
 
 
-def _log_link(found: Found | None) -> Iterator[tuple[str, str]]:
-    if found and found.failed:
-        dag_id, run_id, task_id = (quote(each, safe="") for each in (found.dag_id, found.run_id, found.failed))
-        yield f"Log of {found.failed}", f"../dags/{dag_id}/runs/{run_id}/tasks/{task_id}"
+def _exists(questions: "Questions", place: Place) -> bool:
+    """Whether a file exists. False if its bucket does not answer in time."""
+    if isinstance(place, Path):
+        return place.exists()
+    try:
+        return questions.ask(place.bucket, ("exists", place), place.exists)
+    except (TenfoldError, OSError):
+        return False
 
 
 def _query(found: Found) -> str:
@@ -239,36 +295,36 @@ def _without_training(found: Found | None) -> dict[str, str]:
         return {"state": "unknown", "words": "There is no run of this id."}
     if not found.trains:
         return {"state": "none", "words": "No task of this DAG trains a model."}
-    if found.is_over and found.failed:
-        return {
-            "state": "none",
-            "words": f"This run trained nothing: its task {found.failed} failed. Its log says why.",
-        }
+    if found.is_over and found.failure:
+        hint = "" if found.failure.words else " Its log says why."
+        return {"state": "failed", "words": f"This run trained nothing. {found.failure.sentence}{hint}"}
     if found.is_over:
         return {"state": "none", "words": "This run trained nothing, or what it left was cleared."}
     words = found.waits or "the tasks before it are still at work."
     return {"state": "waiting", "words": f"The training has not begun: {words}"}
 
 
-def report(dag_id: str, run_id: str) -> Response:
-    """The report of a run's training. Raises 404 where there is none yet."""
+def report(request: Request, dag_id: str, run_id: str) -> Response:
+    """Return the report of a run's training. Raises 404 if there is none yet, 503 if its bucket does not answer."""
     from pipeline.report import REPORT
 
     found = find_run(dag_id, run_id)
-    return _document(found and found.training and found.training / REPORT, "report")
+    return _document(request.app.state.questions, found and found.training and found.training / REPORT, "report")
 
 
-def card(dag_id: str, run_id: str) -> Response:
-    """The card of the data set that a run made or took. Raises 404 where there is none yet."""
+def card(request: Request, dag_id: str, run_id: str) -> Response:
+    """Return the card of a run's dataset. Raises 404 if there is none yet, 503 if its bucket does not answer."""
     from pipeline.report import CARD
 
     found = find_run(dag_id, run_id)
-    return _document(found and found.dataset and found.dataset / CARD, "data set card")
+    return _document(request.app.state.questions, found and found.dataset and found.dataset / CARD, "data set card")
 
 
-def _document(place: Place | None, what: str) -> Response:
+def _document(questions: "Questions", place: Place | None, what: str) -> Response:
     try:
-        content = _content_of(place) if place else None
+        content = _content_of(questions, place) if place else None
+    except StorageError as error:
+        raise HTTPException(503, str(error)) from error
     except (TenfoldError, OSError):
         content = None
     if content is None:
@@ -276,10 +332,10 @@ def _document(place: Place | None, what: str) -> Response:
     return HTMLResponse(content, headers=DOCUMENTS)
 
 
-def _content_of(place: Place) -> bytes:
+def _content_of(questions: "Questions", place: Place) -> bytes:
     """Read a document. A symbolic link is refused, because it may lead to a file that only the api-server may read."""
     if not isinstance(place, Path):
-        return place.read_bytes()
+        return questions.ask(place.bucket, ("read", place), place.read_bytes)
     descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
         about = os.fstat(descriptor)

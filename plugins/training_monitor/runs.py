@@ -9,14 +9,32 @@ from airflow.models.pool import Pool
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
-from airflow.utils.state import State, TaskInstanceState
-from sqlalchemy import Select, select
+from airflow.utils.state import DagRunState, State, TaskInstanceState
+from sqlalchemy import Select, and_, func, or_, select
 from sqlalchemy.orm import Session
 
-from dags.places import DATASET_PLACE, GPU_POOL, TRAINING_PLACE
+from dags.places import DATASET_PLACE, FAILURE, GPU_POOL, TRAINING_PLACE, pool_command
 from pipeline.storage import Place, place_of
 
+MAX_WORDS = 2000
+"""Most letters of an error message that a page shows."""
 _KEPT_WAITING = (TaskInstanceState.SCHEDULED, TaskInstanceState.QUEUED)
+
+
+class Failure(NamedTuple):
+    """The task that failed first in a run.
+
+    ``map_index`` is its number if it is a mapped task, else -1. ``words`` is its error message; empty if it left none.
+    """
+
+    task_id: str
+    map_index: int
+    words: str
+
+    @property
+    def sentence(self) -> str:
+        """A sentence that says which task failed, and why."""
+        return f"Task {self.task_id} failed" + (f": {self.words}" if self.words else ".")
 
 
 class Found(NamedTuple):
@@ -32,17 +50,26 @@ class Found(NamedTuple):
     start: datetime | None
     training: Place | None
     dataset: Place | None
+    failure: Failure | None
+    """None if no task failed."""
     waits: str = ""
     """For what a task of it that trains does not start; empty where none is kept waiting, or that was not asked."""
     trains: bool = True
     """Whether any task of it would train, where that was asked."""
-    failed: str = ""
-    """The task that failed first; empty where none did, or that was not asked."""
 
     @property
     def is_over(self) -> bool:
         """Whether no task of it will run any more."""
         return self.state in State.finished_dr_states
+
+    def without_words(self) -> "Found":
+        """Return the same run without its error message, which says as much as a log does."""
+        return self._replace(failure=self.failure and self.failure._replace(words=""))
+
+    @property
+    def is_failed(self) -> bool:
+        """Whether the run failed."""
+        return self.state == DagRunState.FAILED
 
 
 def find_run(dag_id: str, run_id: str) -> Found | None:
@@ -55,25 +82,46 @@ def find_run(dag_id: str, run_id: str) -> Found | None:
         if found is None:
             return None
         tasks = _training_tasks(session, found)
-        return found._replace(waits=_waits(session, tasks), trains=bool(tasks), failed=_failed(session, found))
+        return found._replace(waits=_waits(session, tasks), trains=bool(tasks))
 
 
-def newest_trainings(dag_ids: Collection[str], most: int, before: int | None = None) -> list[Found]:
-    """Runs of these DAGs that have, or had, a training, the newest first; those ``before`` a run, by its number."""
-    train = select(XComModel.dag_run_id).where(XComModel.key == TRAINING_PLACE)
-    runs = select(DagRun).where(DagRun.id.in_(train), DagRun.dag_id.in_(dag_ids))
-    if before is not None:
-        runs = runs.where(DagRun.id < before)
-    with create_session() as session:
-        return list(_found(session, runs.order_by(DagRun.id.desc()).limit(most)))
+class Trainings:
+    """Runs of some DAGs that have, or had, a training, or that failed before it.
+
+    Args:
+        dag_ids: Ids of the DAGs.
+        before: Number of a run. Only earlier runs are included.
+    """
+
+    def __init__(self, dag_ids: Collection[str], before: int | None = None) -> None:
+        trained = select(XComModel.dag_run_id).where(XComModel.key == TRAINING_PLACE)
+        of_run = and_(TaskInstance.dag_id == DagRun.dag_id, TaskInstance.run_id == DagRun.run_id)
+        would_train = select(TaskInstance.id).where(of_run, TaskInstance.pool == GPU_POOL).exists()
+        failed = and_(DagRun.state == DagRunState.FAILED, would_train)
+        self._chosen = [DagRun.dag_id.in_(dag_ids), or_(DagRun.id.in_(trained), failed)]
+        if before is not None:
+            self._chosen.append(DagRun.id < before)
+
+    def count(self) -> int:
+        """Return how many there are."""
+        with create_session() as session:
+            return session.scalar(select(func.count()).select_from(DagRun).where(*self._chosen)) or 0
+
+    def newest(self, most: int, offset: int = 0) -> list[Found]:
+        """Return up to ``most`` of them, the newest first, from the one at ``offset`` on."""
+        runs = select(DagRun).where(*self._chosen).order_by(DagRun.id.desc()).offset(offset).limit(most)
+        with create_session() as session:
+            return list(_found(session, runs))
 
 
 def _found(session: Session, runs: Select[Any]) -> Iterator[Found]:
     found = session.scalars(runs).all()
-    trainings, datasets = (_places(session, [run.id for run in found], key) for key in (TRAINING_PLACE, DATASET_PLACE))
+    numbers = [run.id for run in found]
+    trainings, datasets = (_places(session, numbers, key) for key in (TRAINING_PLACE, DATASET_PLACE))
+    failures = _failures(session, numbers)
     for run in found:
-        places = trainings.get(run.id), datasets.get(run.id)
-        yield Found(run.id, run.dag_id, run.run_id, str(run.state), run.start_date, *places)
+        of_run = trainings.get(run.id), datasets.get(run.id), failures.get(run.id)
+        yield Found(run.id, run.dag_id, run.run_id, str(run.state), run.start_date, *of_run)
 
 
 def _places(session: Session, runs: Sequence[int], key: str) -> dict[int, Place | None]:
@@ -97,15 +145,48 @@ def _training_tasks(session: Session, run: Found) -> Sequence[TaskInstance]:
     return session.scalars(_tasks(run).where(TaskInstance.pool == GPU_POOL)).all()
 
 
-def _failed(session: Session, run: Found) -> str:
-    failed = _tasks(run).where(TaskInstance.state == TaskInstanceState.FAILED).order_by(TaskInstance.end_date)
-    task = session.scalars(failed.limit(1)).first()
-    return task.task_id if task else ""
+def _failures(session: Session, runs: Sequence[int]) -> dict[int, Failure]:
+    """Return the task that failed first in each of the runs."""
+    of_run = and_(TaskInstance.dag_id == DagRun.dag_id, TaskInstance.run_id == DagRun.run_id)
+    failed = (
+        select(DagRun.id, TaskInstance.task_id, TaskInstance.map_index)
+        .join(TaskInstance, of_run)
+        .where(DagRun.id.in_(runs), TaskInstance.state == TaskInstanceState.FAILED)
+        .order_by(TaskInstance.end_date.desc())
+    )
+    first = {number: (task_id, map_index) for number, task_id, map_index in session.execute(failed)}
+    left = select(XComModel).where(XComModel.dag_run_id.in_(first), XComModel.key == FAILURE)
+    words = {(each.dag_run_id, each.task_id, each.map_index): each for each in session.scalars(left)}
+    return {number: Failure(*task, _words(words.get((number, *task)))) for number, task in first.items()}
+
+
+def _words(left: XComModel | None) -> str:
+    return "" if left is None else str(XComModel.deserialize_value(left))[:MAX_WORDS]
 
 
 def _waits(session: Session, tasks: Sequence[TaskInstance]) -> str:
     waiting = next((task for task in tasks if task.state in _KEPT_WAITING), None)
-    pool = Pool.get_pool(GPU_POOL, session=session) if waiting else None
-    if waiting is None or pool is None or not 0 <= pool.slots <= pool.occupied_slots(session=session):
+    if waiting is None:
+        return ""
+    pool = Pool.get_pool(GPU_POOL, session=session)
+    if pool is None:
+        return (
+            f"{waiting.task_id} waits for the pool {GPU_POOL!r}, which does not exist: create it with "
+            f"`{pool_command(1)}`, or under Admin, Pools."
+        )
+    if pool.slots < 0:  # -1: without a limit
+        return ""
+    servers = sum(task.task_id == waiting.task_id for task in tasks)
+    if servers == 1 and not pool.slots:
+        return (
+            f"{waiting.task_id} needs 1 slot of the pool {GPU_POOL!r}, and the pool has 0: give it more under Admin, "
+            "Pools."
+        )
+    if servers > pool.slots:
+        return (
+            f"{waiting.task_id} needs {servers} slots of the pool {GPU_POOL!r} at the same time, but the pool has "
+            f"{pool.slots}: add slots under Admin, Pools, or train on fewer servers (num_training_servers)."
+        )
+    if pool.slots > pool.occupied_slots(session=session):
         return ""
     return f"{waiting.task_id} waits for one of the {pool.slots} slots of the pool {GPU_POOL!r}, which are taken."

@@ -12,9 +12,9 @@ from airflow.models.taskinstance import TaskInstance
 from airflow.models.team import Team
 from airflow.models.xcom import XComModel
 from airflow.utils.session import create_session
-from sqlalchemy import delete, insert
+from sqlalchemy import delete, insert, update
 
-from dags.places import GPU_POOL, TRAINING_PLACE
+from dags.places import FAILURE, GPU_POOL, TRAINING_PLACE
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NOTHING: Mapping[str, int] = MappingProxyType({})
@@ -37,10 +37,11 @@ def add_run(
     state: str = "success",
     pool: str = GPU_POOL,
     failed: Mapping[str, int] = NOTHING,
+    words: str = "",
 ) -> None:
     """A run that left this of its training, each a minute after the one before; nothing where it is None.
 
-    ``failed`` has the tasks before it that failed, and in which minute.
+    ``failed`` has the tasks that failed, and in which minute; ``words`` are those that the error of each left.
     """
     with create_session() as session:
         values = {"dag_id": dag_id, "run_id": run_id, "run_type": "manual", "state": state, "run_after": START}
@@ -50,7 +51,14 @@ def add_run(
         session.execute(insert(TaskInstance).values(**task, pool=pool))
         for task_id, minute in failed.items():
             ended = {"state": "failed", "end_date": START + timedelta(minutes=minute), "pool": "default_pool"}
-            session.execute(insert(TaskInstance).values(**{**task, "task_id": task_id}, **ended))
+            of_task = {**task, "task_id": task_id}
+            if task_id == "train":
+                session.execute(update(TaskInstance).where(TaskInstance.run_id == run_id).values(state="failed"))
+            else:
+                session.execute(insert(TaskInstance).values(**of_task, **ended))
+            if words:
+                left = {"key": FAILURE, "value": words}
+                session.execute(insert(XComModel).values(**of_task, **left, dag_run_id=number))
         if training is not None:
             value = {"key": TRAINING_PLACE, "value": training}
             session.execute(insert(XComModel).values(**task, **value, dag_run_id=number))

@@ -19,14 +19,15 @@ from pipeline.config import Settings
 from pipeline.report import write_report
 from pipeline.samples import draw_samples
 from scripts.airflow.settings import ROOT, Layout
-from tests.browser import Seen, blank, browser
+from tests.browser import Seen, blank, browser, patient
+from tests.contrast import LEAST_CONTRAST, least_contrast
 from tests.plugins.airflow_ui import DAG, Ui, address, page_of, started
 from tests.report.rich import rich_run
 from tests.report.test_report import jpeg
 from tests.waiting import until
 
 __all__ = ["browser"]
-pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 SCREENSHOTS = os.environ.get("TENFOLD_SCREENSHOTS", "")
 """A folder for the pictures of the README; without it none is taken."""
@@ -61,7 +62,7 @@ def logged_in(browser: Browser, ui: Ui) -> LoggedIn:
 
     @cache
     def kept(user: str) -> Any:
-        with browser.new_context(base_url=ui.url) as context:
+        with patient(browser.new_context(base_url=ui.url)) as context:
             page = context.new_page()
             page.goto("/")
             page.fill("input[name=username]", user)
@@ -72,7 +73,7 @@ def logged_in(browser: Browser, ui: Ui) -> LoggedIn:
 
     def opened(user: str, **options: Any) -> BrowserContext:
         size = {"width": WIDTH, "height": 1000}
-        return browser.new_context(base_url=ui.url, storage_state=kept(user), viewport=size, **options)
+        return patient(browser.new_context(base_url=ui.url, storage_state=kept(user), viewport=size, **options))
 
     return opened
 
@@ -117,7 +118,7 @@ def picture_of_form(page: Page) -> None:
 @pytest.fixture(scope="module")
 def trained(ui: Ui, triggered: str) -> str:
     """The id of that run, when it has ended."""
-    until(lambda: ui.client.state(triggered) in ("success", "failed"), 300, 0.5)
+    until(lambda: ui.client.state(triggered) in ("success", "failed"), 900, 0.5)
     assert ui.client.state(triggered) == "success"
     return triggered
 
@@ -173,7 +174,7 @@ class Tab(Seen):
 
     def wait_until_drawn(self) -> None:
         """What is to be drawn is."""
-        until(lambda: is_drawn(self.frame), 30)
+        until(lambda: is_drawn(self.frame))
 
     def blank(self) -> list[str]:
         """The plots where nothing is drawn."""
@@ -197,15 +198,15 @@ def test_a_training_is_started_by_the_form_and_watched_until_it_has_trained(
     with logged_in("admin") as context:
         tab = Tab(context, triggered)
         tab.frame.evaluate("window.never_loaded_again = true")
-        until(lambda: tab.state == "training", 240, 0.2)
+        until(lambda: tab.state == "training", 900, 0.2)
         words, drawn = tab.words, last_step_drawn(tab)
-        until(lambda: tab.words != words and last_step_drawn(tab) > drawn, 30, 0.2)
+        until(lambda: tab.words != words and last_step_drawn(tab) > drawn, pause=0.2)
         assert tab.state == "training"
         assert "step" in tab.words
         assert 0 < tab.frame.locator("progress").evaluate("bar => bar.value") < 1
         tab.wait_until_drawn()
         screenshot(tab.page, "training")
-        until(lambda: tab.state == "trained", 240, 0.2)
+        until(lambda: tab.state == "trained", 900, 0.2)
         assert "Trained" in tab.words
         assert tab.sections == [
             "Does the accelerator wait?", "Loss and accuracy", "Where the time went", "What the machine did",
@@ -249,11 +250,11 @@ def test_a_drag_asks_for_all_that_was_measured_and_reset_brings_the_whole_back(l
         (begin, end), *others = times_shown(tab.frame)
         assert 0 < begin < end < 30_000
         assert others == [[begin, end]] * (panels_over_time(tab.frame) - 1)  # all are moved together
-        until(lambda: rows_between(tab, begin, end) > 4 * (end - begin) / 1000, 30)
+        until(lambda: rows_between(tab, begin, end) > 4 * (end - begin) / 1000)
         panel.hover()
         with tab.page.expect_request(lambda request: "/data?" in request.url and "start=" not in request.url):
             panel.get_by_title("Reset").click()
-        until(lambda: rows_between(tab, 10_000, 12_000) == whole, 30)
+        until(lambda: rows_between(tab, 10_000, 12_000) == whole)
         assert tab.blank() == []
         assert [each for each in tab.complaints if OF_AIRFLOW not in each] == []
 
@@ -298,10 +299,10 @@ def test_other_figures_replace_those_that_are_shown(logged_in: LoggedIn, rich: s
         seen = Seen(context.new_page())
         seen.page.route("**/data?*", ask_for_all)
         seen.page.goto(address("/run", rich))
-        until(lambda: is_drawn(seen.page), 30)
+        until(lambda: is_drawn(seen.page))
         seen.page.evaluate("document.querySelector('article section').id = 'before'")
         drag(seen.page, seen.page.locator("#waiting-0-of-0").bounding_box(), 0.3, 0.45)
-        until(lambda: seen.page.locator("#before").count() == 0 and is_drawn(seen.page), 30)
+        until(lambda: seen.page.locator("#before").count() == 0 and is_drawn(seen.page))
         assert blank(seen.page.locator(".plots > div")) == []
         one, *others = times_shown(seen.page)
         assert one[0] > 0
@@ -313,8 +314,8 @@ def test_two_runs_lie_beside_each_other(ui: Ui, logged_in: LoggedIn, trained: st
     with logged_in("reader") as context:
         seen = Seen(context.new_page())
         seen.page.goto(address("/run", trained, other_dag_id=DAG, other_run_id=rich))
-        until(lambda: seen.page.locator("article[data-state=trained]").count() == 2, 30)
-        until(lambda: is_drawn(seen.page), 30)
+        until(lambda: seen.page.locator("article[data-state=trained]").count() == 2)
+        until(lambda: is_drawn(seen.page))
         assert blank(seen.page.locator(".plots > div")) == []
         left, right = (each.bounding_box() for each in seen.page.locator("article").all())
         assert left["y"] == right["y"]
@@ -373,10 +374,52 @@ def test_all_trainings_are_listed_on_a_page_of_the_menu(ui: Ui, logged_in: Logge
         assert rows.filter(has_text=rich).count() == 1
         screenshot(seen.page, "list")
         seen.page.frame_locator("iframe").get_by_role("searchbox").fill("resnet50")
-        until(lambda: rows.filter(visible=True).count() == 1, 10)
+        until(lambda: rows.filter(visible=True).count() == 1)
         assert rich in rows.filter(visible=True).inner_text()
         assert [each for each in seen.complaints if OF_AIRFLOW not in each] == []
         assert {urlsplit(each).netloc for each in seen.requests if each.startswith("http")} == {urlsplit(ui.url).netloc}
+
+
+def test_the_list_searches_and_sorts_all_trainings_page_by_page(
+    ui: Ui, logged_in: LoggedIn, trained: str, rich: str
+) -> None:
+    """With pages of two."""
+
+    def of_two(route: Any) -> None:
+        route.continue_(url=route.request.url.replace("limit=100", "limit=2"))
+
+    failed = ui.client.trigger({"source_uri": "/nowhere"})
+    until(lambda: ui.client.state(failed) == "failed", 900, 0.5)
+    with logged_in("reader") as context:
+        seen = Seen(context.new_page())
+        seen.page.route(
+            "**/trainings.json?*", lambda route: route.continue_(url=route.request.url.replace("limit=100", "limit=2"))
+        )
+        seen.page.goto("/tenfold/trainings")
+        rows, search = seen.page.locator("tbody tr"), seen.page.get_by_role("searchbox")
+        rows.filter(has_text=failed).first.wait_for()
+        assert rows.count() == 2
+        assert rows.first.locator(".badge").inner_text() == "Failed"
+        assert "Task extract failed: source_uri must be" in rows.first.inner_text()
+        assert rows.first.get_by_role("link", name="Log of extract").count() == 1
+        screenshot(seen.page, "list-failed")
+        assert seen.page.get_by_role("button", name="Previous").is_disabled()
+        assert "1 to 2 of" in seen.page.locator(".count").inner_text()
+        search.fill("resnet50")
+        until(lambda: rows.count() == 1 and rich in rows.inner_text())
+        search.fill("no such words")
+        until(lambda: seen.page.locator(".empty").is_visible())
+        assert "No training matches this search." in seen.page.locator(".empty").inner_text()
+        search.fill("")
+        until(lambda: rows.count() == 2)
+        assert trained not in seen.page.locator("tbody").inner_text()
+        seen.page.get_by_role("button", name="Validation accuracy").click()
+        until(lambda: trained in rows.first.inner_text())
+        assert seen.page.locator("th[aria-sort=descending]").inner_text() == "Validation accuracy"
+        with seen.page.expect_request(lambda request: "offset=100" in request.url):
+            seen.page.get_by_role("button", name="Next").click()
+        until(lambda: trained in rows.first.inner_text())  # there is no such page: back to the first one
+        assert seen.complaints == []
 
 
 @pytest.fixture(scope="module")
@@ -405,7 +448,7 @@ def test_who_is_not_logged_in_any_more_is_told(logged_in: LoggedIn, rich: str) -
         page = context.new_page()
         page.goto(address("/run", rich))
         panel = page.locator("#waiting-0-of-0")
-        until(lambda: is_drawn(page), 30)
+        until(lambda: is_drawn(page))
         context.clear_cookies()
         drag(page, panel.bounding_box(), 0.3, 0.45)
         page.get_by_role("alert").wait_for()
@@ -423,20 +466,40 @@ def test_a_run_that_is_none_gets_a_friendly_empty_page(
     with logged_in("reader") as context:
         seen = Seen(context.new_page())
         seen.page.goto(address("/run", run_id, other_dag_id=run_id, other_run_id=run_id))
-        until(lambda: seen.page.locator(".empty").all_inner_texts() == 2 * ["There is no run of this id."], 30)
+        until(lambda: seen.page.locator(".empty").all_inner_texts() == 2 * ["There is no run of this id."])
         assert seen.page.locator("img").count() == 0
         assert seen.complaints == []
 
 
 def test_a_run_that_failed_before_its_training_leads_to_the_log_that_says_why(ui: Ui, logged_in: LoggedIn) -> None:
     run_id = ui.client.trigger({"source_uri": "/nowhere"})
-    until(lambda: ui.client.state(run_id) == "failed", 120, 0.5)
+    until(lambda: ui.client.state(run_id) == "failed", 900, 0.5)
     with logged_in("reader") as context:
         tab = Tab(context, run_id)
+        assert "Task extract failed: source_uri must be" in tab.frame.locator(".empty").inner_text()
+        assert "got '/nowhere'" in tab.frame.locator(".empty").inner_text()
         with context.expect_page() as opened:
             tab.frame.get_by_role("link", name="Log of extract").click()
         opened.value.get_by_text("got '/nowhere'").first.wait_for()
         tab.check(ui.url)
+
+
+def test_a_training_that_died_in_its_first_epoch_says_so_and_leads_to_its_log(ui: Ui, logged_in: LoggedIn) -> None:
+    fields = {"source_uri": str(ui.layout.samples), "dataset_name": "shapes", "batch_size": 8, "epochs": 2}
+    run_id = ui.client.trigger({**fields, "model": "tests.plugins.broken_model:model"})
+    until(lambda: ui.client.state(run_id) in ("success", "failed"), 900, 0.5)
+    assert ui.client.state(run_id) == "failed"
+    with logged_in("reader") as context:
+        tab = Tab(context, run_id)
+        assert tab.state == "failed"
+        head = tab.frame.locator(".head").inner_text()
+        assert head.startswith("shapes")
+        assert "Failed" in head
+        assert "Task train failed: the loss became nan" in head
+        screenshot(tab.page, "failed")
+        with context.expect_page() as opened:
+            tab.frame.get_by_role("link", name="Log of train").click()
+        opened.value.get_by_text("the loss became nan").first.wait_for()
 
 
 def test_markup_in_what_a_training_says_is_text(
@@ -451,7 +514,7 @@ def test_markup_in_what_a_training_says_is_text(
     with logged_in("reader") as context:
         seen = Seen(context.new_page())
         seen.page.goto(address("/run", run_id, other_dag_id=DAG, other_run_id=run_id))
-        until(lambda: seen.page.locator("article[data-state=trained]").count() == 2, 30)
+        until(lambda: seen.page.locator("article[data-state=trained]").count() == 2)
         assert seen.page.locator("h1").all_inner_texts() == 2 * [f"{EVIL}: {EVIL}"]
         assert seen.page.locator(".verdict").all_inner_texts() == 2 * [EVIL]
         assert seen.page.locator("article > .soft").all_inner_texts() == 2 * [f"{DAG}: {run_id}"]
@@ -487,11 +550,14 @@ def test_it_is_dark_where_airflow_is(ui: Ui, logged_in: LoggedIn, trained: str) 
     with logged_in("reader") as context:
         tab = Tab(context, trained)
         assert ground(tab.frame) == ground(tab.page.main_frame) == (255, 255, 255)
+        tab.wait_until_drawn()
+        until(lambda: least_contrast(tab.frame) >= LEAST_CONTRAST)
         tab.page.get_by_role("button", name="User").click()
         tab.page.get_by_role("menuitem", name="Appearance").click()
         tab.page.get_by_role("menuitemradio", name="Dark Mode").click()
-        until(lambda: max(ground(tab.frame)) < 64, 10)
+        until(lambda: max(ground(tab.frame)) < 64)
         assert ground(tab.frame) == ground(tab.page.main_frame)
+        until(lambda: least_contrast(tab.frame) >= LEAST_CONTRAST)
         tab.page.keyboard.press("Escape")
         assert tab.blank() == []
         tab.frame.evaluate("scrollTo(0, 0)")

@@ -17,9 +17,10 @@ import pytest
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
 from pipeline.storage import place_of
-from pipeline.watch.summary import GONE, UNANSWERED, Summaries, Summary, Training, summary
+from pipeline.watch.summary import GONE, READERS, UNANSWERED, Summaries, Summary, Training, summary
 from tests.fake_gcs import FakeGcs, Fault
 from tests.report.rich import rich_run
+from tests.waiting import until
 
 # Airflow imports Starlette's client for tests, which would rather have another HTTP library.
 pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx` with `starlette.testclient`")
@@ -47,11 +48,11 @@ def training(trained: Path, tmp_path: Path) -> Path:
     return folder
 
 
-def now(folder: Path, step: int = 361) -> None:
-    """Have a training take a step now."""
+def now(folder: Path, step: int = 361, skew: float = 0.0) -> None:
+    """Have a training take a step now; its clock differs by ``skew`` seconds."""
     sink = RecordSink(folder / "record")
-    sink.write(Row("samples", time.time(), step, {"sys/cpu_pct": 50.0}))
-    sink.write(Row("batches", time.time(), step, {"step/time_ms": 80.0}))
+    sink.write(Row("samples", time.time() + skew, step, {"sys/cpu_pct": 50.0}))
+    sink.write(Row("batches", time.time() + skew, step, {"step/time_ms": 80.0, "input/wait_ms": 8.0}))
     sink.close()
 
 
@@ -73,6 +74,19 @@ def test_a_complete_training_is_read_once_and_again_where_it_was_trained_anew(tr
     (training / "run.json").unlink()
     (training / "result.json").unlink()
     assert summary(Training(training, is_over=True)) == GONE
+
+
+def test_a_training_that_ended_without_a_result_is_read_once_and_again_if_it_goes_on(training: Path) -> None:
+    """Each search reads thousands of trainings."""
+    before = summary(Training(training, is_over=True))
+    assert (before.state, before.progress) == ("stopped", pytest.approx(360 / 480))
+    for file in (training / "record").iterdir():
+        file.unlink()
+    assert summary(Training(training, is_over=True)) == before
+    assert summary(Training(training, is_over=False)) != before
+    now(training, step=480)
+    os.utime(training, (2e9, 2e9))
+    assert summary(Training(training, is_over=True)).progress == 1
 
 
 def test_one_that_goes_on_is_told_by_its_last_rows(training: Path) -> None:
@@ -153,6 +167,17 @@ def test_a_bucket_that_does_not_answer_keeps_nobody_from_the_others(trained: Pat
     assert stall.fired == 1  # nobody asked twice for what was under way
 
 
+def test_one_that_ended_in_a_bucket_without_a_result_is_read_once(trained: Path, gcs: FakeGcs) -> None:
+    gcs.put("bucket", "runs/ended/run.json", (trained / "run.json").read_bytes())
+    ended = Training(place_of("gs://bucket/runs/ended"), is_over=True)
+    assert summary(ended).state == "stopped"
+    requests = gcs.requests.total()
+    assert summary(ended).state == "stopped"
+    assert gcs.requests.total() == requests + 1  # whether there is a result
+    gcs.put("bucket", "runs/ended/result.json", json.dumps(RESULT).encode())
+    assert summary(ended).state == "trained"
+
+
 @pytest.fixture
 def runs(airflow_database: None, trained: Path) -> Iterator[None]:
     """Two DAGs of two teams: five runs of one, of which one has no training, and one of the other."""
@@ -210,6 +235,26 @@ def listed(client: Client, who: dict[str, str], query: str = "") -> Any:
     return answer.json()
 
 
+def test_a_search_in_a_silent_bucket_keeps_no_list_waiting(
+    client: Client, runs: None, trained: Path, gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.plugins.airflow_runs import add_run
+
+    for number in range(READERS + 1):
+        add_run("ours", f"silent {number}", f"gs://bucket/silent/{number}")
+    gcs.put("bucket", "runs/1/run.json", (trained / "run.json").read_bytes())
+    add_run("ours", "newest", "gs://bucket/runs/1")
+    stall = gcs.fail("stall", matches="silent", times=None)
+    who = logged_in("viewer", "us")
+    try:
+        assert listed(client, who, "?search=nothing")["unread"] > READERS
+        [row] = listed(client, who, "?limit=1")["rows"]
+        assert (row["run_id"], row["dataset"]) == ("newest", "shapes")
+    finally:
+        stall.release()
+        until(lambda: listed(client, who, "?search=nothing")["unread"] == 0)  # no thread outlives the bucket
+
+
 def test_nobody_sees_the_list_without_a_log_in(client: Client, runs: None) -> None:
     assert client.get("/trainings").status_code == 401
     assert client.get("/trainings.json").status_code == 401
@@ -224,7 +269,22 @@ def test_who_may_see_no_runs_may_see_no_list(client: Client, runs: None) -> None
 
 def test_a_dag_id_that_is_none_opens_no_list(client: Client, runs: None) -> None:
     assert client.get("/trainings.json?dag_id=%00", headers=logged_in(None)).status_code == 403
-    assert listed(client, logged_in("viewer", "us"), "?dag_id=%00") == {"rows": [], "more": False}
+    assert listed(client, logged_in("viewer", "us"), "?dag_id=%00")["rows"] == []
+
+
+@pytest.mark.parametrize("skew", [-600, 0, 600])
+def test_list_and_tab_show_a_training_whose_clock_differs_as_alive(
+    client: Client, runs: None, training: Path, skew: float
+) -> None:
+    from tests.plugins.airflow_runs import add_run
+
+    add_run("ours", "run 6", str(training), state="running")
+    now(training, skew=skew)
+    who = logged_in("viewer", "us")
+    for _ in range(2):
+        told = client.get("/data?dag_id=ours&run_id=run+6", headers=who).json()["status"]
+        assert (told["state"], told["name"]) == ("training", "Training")
+        assert [row["state"] for row in listed(client, who)["rows"] if row["run_id"] == "run 6"] == ["training"]
 
 
 def test_of_a_dag_that_is_named_no_others_are_listed(client: Client, runs: None) -> None:
@@ -296,6 +356,28 @@ def test_a_run_without_a_training_says_why(
     assert answer["status"] == {"state": expected, "words": words, "links": []}
 
 
+@pytest.mark.parametrize(("slots", "says"), [(2, True), (3, False), (-1, False)])
+def test_a_training_of_more_servers_than_slots_says_so(client: Client, runs: None, slots: int, says: bool) -> None:
+    """Its servers wait for each other without a message until they give up."""
+    from airflow.models.pool import Pool
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+    from sqlalchemy import insert, update
+
+    from tests.plugins.airflow_runs import add_run
+
+    Pool.create_or_update_pool("gpu", slots=slots, description="", include_deferred=False)
+    add_run("ours", "run 7", None, state="running")
+    task = {"dag_id": "ours", "run_id": "run 7", "task_id": "train"}
+    with create_session() as session:
+        session.execute(update(TaskInstance).filter_by(**task).values(map_index=0, state="running"))
+        for index in (1, 2):
+            session.execute(insert(TaskInstance).values(**task, map_index=index, pool="gpu", state="scheduled"))
+    words = client.get("/data?dag_id=ours&run_id=run+7", headers=logged_in("viewer", "us")).json()["status"]["words"]
+    refusal = "train needs 3 slots of the pool 'gpu' at the same time, but the pool has 2: add slots under Admin, Pools"
+    assert (refusal in words) is says
+
+
 def test_a_run_that_failed_before_its_training_leads_to_the_log_of_what_failed_first(
     client: Client, runs: None
 ) -> None:
@@ -304,10 +386,160 @@ def test_a_run_that_failed_before_its_training_leads_to_the_log_of_what_failed_f
     add_run("ours", "run 6+", None, state="failed", failed={"extract": 2, "shard.write": 1})
     answer = client.get("/data?dag_id=ours&run_id=run+6%2B", headers=logged_in("viewer", "us")).json()
     assert answer["status"] == {
-        "state": "none",
-        "words": "This run trained nothing: its task shard.write failed. Its log says why.",
+        "state": "failed",
+        "words": "This run trained nothing. Task shard.write failed. Its log says why.",
         "links": [["Log of shard.write", "../dags/ours/runs/run%206%2B/tasks/shard.write"]],
     }
+
+
+def test_a_run_that_failed_shows_its_error_message(client: Client, runs: None) -> None:
+    from tests.plugins.airflow_runs import add_run
+
+    add_run("ours", "run 6", None, state="failed", failed={"extract": 1}, words="source_uri '/nowhere' is no folder")
+    answer = client.get("/data?dag_id=ours&run_id=run+6", headers=logged_in("viewer", "us")).json()
+    words = "This run trained nothing. Task extract failed: source_uri '/nowhere' is no folder"
+    assert (answer["status"]["state"], answer["status"]["words"]) == ("failed", words)
+
+
+def test_a_training_that_died_says_where_and_why_and_leads_to_its_log(
+    client: Client, runs: None, training: Path
+) -> None:
+    from tests.plugins.airflow_runs import add_run
+
+    add_run("ours", "run 6", str(training), state="failed", failed={"train": 1}, words="the loss is no number")
+    status = client.get("/data?dag_id=ours&run_id=run+6", headers=logged_in("viewer", "us")).json()["status"]
+    assert status["state"] == "failed"
+    assert status["words"] == (
+        "the run ended in epoch 6 of 8, step 360 of 480, without a model. Task train failed: the loss is no number"
+    )
+    assert ["Log of train", "../dags/ours/runs/run%206/tasks/train"] in status["links"]
+
+
+def test_runs_that_failed_before_their_training_are_listed_with_their_error_and_log(client: Client, runs: None) -> None:
+    from tests.plugins.airflow_runs import add_run
+
+    add_run("ours", "run 6", None, state="failed", failed={"extract": 1}, words="source_uri '/nowhere' is no folder")
+    add_run("ours", "run 7", None, state="failed", pool="default_pool", failed={"extract": 1})  # of a DAG without one
+    add_run("ours", "run 8", None, state="failed")
+    first, second, *others = listed(client, logged_in("viewer", "us"))["rows"]
+    assert (first["run_id"], first["state"], first["words"]) == (
+        "run 8", "failed", "The run ended before its training began.",
+    )  # fmt: skip
+    assert (second["run_id"], second["state"]) == ("run 6", "failed")
+    assert second["words"] == "Task extract failed: source_uri '/nowhere' is no folder"
+    assert second["log"] == ["Log of extract", "../dags/ours/runs/run%206/tasks/extract"]
+    assert [row["run_id"] for row in others] == ["run 5", "run 4", MARKUP, "run 1"]
+
+
+def test_a_listed_training_that_died_says_why(client: Client, runs: None, training: Path) -> None:
+    from tests.plugins.airflow_runs import add_run
+
+    add_run("ours", "run 6", str(training), state="failed", failed={"train": 1}, words="the loss is no number")
+    row = listed(client, logged_in("viewer", "us"))["rows"][0]
+    assert (row["state"], row["words"], row["cells"]["state"]) == (
+        "failed", "Task train failed: the loss is no number",
+        "Failed: Task train failed: the loss is no number",
+    )  # fmt: skip
+    assert row["log"] == ["Log of train", "../dags/ours/runs/run%206/tasks/train"]
+
+
+def test_an_error_message_is_shown_to_those_who_may_read_logs(
+    client: Client, runs: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other managers than Airflow's simple one may have a role that may read runs, but no logs."""
+    from airflow.api_fastapi.app import get_auth_manager
+    from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+
+    from tests.plugins.airflow_runs import add_run
+
+    add_run("ours", "run 6", None, state="failed", failed={"extract": 1}, words="the reason")
+    may = type(get_auth_manager()).is_authorized_dag
+
+    def no_logs(self: Any, *, access_entity: Any = None, **others: Any) -> bool:
+        return access_entity is not DagAccessEntity.TASK_LOGS and may(self, access_entity=access_entity, **others)
+
+    monkeypatch.setattr(type(get_auth_manager()), "is_authorized_dag", no_logs)
+    who = logged_in("viewer", "us")
+    assert listed(client, who)["rows"][0]["words"] == "Task extract failed."
+    status = client.get("/data?dag_id=ours&run_id=run+6", headers=who).json()["status"]
+    assert status["words"] == "This run trained nothing. Task extract failed. Its log says why."
+    assert listed(client, who, "?search=reason")["found"] == 0
+
+
+@pytest.fixture
+def many(runs: None, trained: Path) -> None:
+    """130 further runs. The oldest of them has another model, and is the most accurate."""
+    from tests.plugins.airflow_runs import add_run
+
+    other = trained.with_name("other")
+    if not other.exists():
+        shutil.copytree(trained, other)
+        told = json.loads((other / "run.json").read_text())
+        told["settings"]["model"] = "resnet50"
+        (other / "run.json").write_text(json.dumps(told))
+        (other / "result.json").write_text(json.dumps({**RESULT, "metrics": {"val_accuracy": 0.99}}))
+    add_run("ours", "many 0", str(other))
+    for number in range(1, 130):
+        add_run("ours", f"many {number}", str(trained))
+
+
+def test_a_search_looks_at_all_trainings(client: Client, many: None) -> None:
+    who = logged_in("viewer", "us")
+    found = listed(client, who, "?limit=100&search=RESNET50")
+    assert [row["run_id"] for row in found["rows"]] == ["many 0"]
+    assert (found["found"], found["total"], found["searched"], found["more"]) == (1, 134, 134, False)
+    assert listed(client, who, "?search=many+small_cnn")["found"] == 129
+    assert listed(client, who, "?search=23%25+Trained")["found"] == 132  # the shown texts of the wait and of the state
+    assert listed(client, who, "?search=nothing+has+this")["rows"] == []
+
+
+def test_a_sort_looks_at_all_trainings_and_is_paged(client: Client, many: None) -> None:
+    who = logged_in("viewer", "us")
+    best = listed(client, who, "?limit=100&sort=accuracy")
+    assert [row["accuracy"] for row in best["rows"][:2]] == [0.99, 0.54]
+    assert (len(best["rows"]), best["more"]) == (100, True)
+    last = listed(client, who, "?limit=100&offset=100&sort=accuracy")
+    assert (len(last["rows"]), last["more"]) == (34, False)
+    assert [row["accuracy"] for row in last["rows"][-2:]] == [None, None]  # unknown ones come last, either way
+    worst = listed(client, who, "?limit=100&offset=100&sort=accuracy&up=true")
+    assert [row["accuracy"] for row in worst["rows"][-3:]] == [0.99, None, None]
+    by_model = listed(client, who, "?limit=3&sort=model&up=false")
+    assert [row["model"] for row in by_model["rows"]] == ["small_cnn"] * 3
+    oldest = listed(client, who, "?limit=2&sort=started&up=true")
+    assert [row["run_id"] for row in oldest["rows"]] == ["run 1", MARKUP]
+    newest = listed(client, who, "?limit=2&offset=1")
+    assert [row["run_id"] for row in newest["rows"]] == ["many 128", "many 127"]
+
+
+def test_a_search_that_is_bounded_says_so(client: Client, many: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("plugins.training_monitor.listing.MAX_SEARCHED", 100)
+    found = listed(client, logged_in("viewer", "us"), "?search=resnet50")
+    assert (found["found"], found["searched"], found["total"]) == (0, 100, 134)
+
+
+def test_a_day_is_searched_as_the_browser_shows_it(client: Client, runs: None) -> None:
+    who = logged_in("viewer", "us")
+    assert listed(client, who, "?search=2026-01-01")["found"] == 4
+    assert listed(client, who, "?search=2026-01-01&zone=America/New_York")["found"] == 0
+    shown = listed(client, who, "?search=2025-12-31&zone=America/New_York")["rows"][0]["cells"]["started"]
+    assert shown.startswith("2025-12-31 19:")
+    assert listed(client, who, "?search=2026-01-01&zone=../etc")["found"] == 4  # a zone that is none: UTC
+
+
+def test_a_bucket_that_has_not_answered_is_no_training_without_a_match(
+    client: Client, runs: None, gcs: FakeGcs, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from tests.plugins.airflow_runs import add_run
+
+    gcs.put("bucket", "runs/9/run.json", (trained / "run.json").read_bytes())
+    stall = Fault("stall", matches="runs/9", times=None)
+    gcs.faults.add(stall)
+    monkeypatch.setattr("pipeline.watch.summary.PATIENCE_S", 0.2)
+    add_run("ours", "run 9", "gs://bucket/runs/9", state="running")
+    found = listed(client, logged_in("viewer", "us"), "?search=resnet50")
+    assert (found["found"], found["unread"]) == (0, 1)
+    stall.release()
+    until(lambda: not listed(client, logged_in("viewer", "us"), "?search=resnet50")["unread"], pause=0.2)
 
 
 def test_a_row_has_all_that_is_shown_and_words_where_there_is_nothing(client: Client, runs: None) -> None:
@@ -325,6 +557,20 @@ def test_a_row_has_all_that_is_shown_and_words_where_there_is_nothing(client: Cl
         "accuracy": 0.54,
         "wait": 0.2345,
         "limit": "decoding",
+        "name": "Trained",
+        "log": None,
+        "cells": {
+            "run": "run 1",
+            "dag": "ours",
+            "state": "Trained",
+            "started": f"2026-01-01 00:{first['number']:02d}:00",
+            "dataset": "shapes",
+            "model": "small_cnn",
+            "progress": "100%",
+            "accuracy": "54.0%",
+            "wait": "23%",
+            "limit": "decoding",
+        },
     }
     assert (gone["state"], gone["words"]) == (nowhere["state"], nowhere["words"]) == (GONE.state, GONE.words)
     assert running["state"] == "trained"  # its report is still to come
@@ -337,10 +583,17 @@ def test_older_ones_are_told_page_by_page(client: Client, runs: None) -> None:
     older = listed(client, who, f"?limit=3&before={newest['rows'][-1]['number']}")
     assert ([row["run_id"] for row in older["rows"]], older["more"]) == (["run 1"], False)
     assert not listed(client, who, "?limit=4")["more"]
-    assert listed(client, who, f"?before={older['rows'][0]['number']}") == {"rows": [], "more": False}
+    nothing = listed(client, who, f"?before={older['rows'][0]['number']}")
+    assert nothing == {"rows": [], "more": False, "found": 0, "total": 0, "searched": 0, "unread": 0}
 
 
-@pytest.mark.parametrize("query", ["limit=0", "limit=100000", "before=-1", f"before={2**63}", "before=../", "limit=x"])
+@pytest.mark.parametrize(
+    "query",
+    [
+        *("limit=0", "limit=100000", "limit=x", "offset=-1", "before=-1", f"before={2**63}", "before=../"),
+        *("sort=size", "up=x", f"search={201 * 'x'}"),
+    ],
+)
 def test_a_query_that_makes_no_sense_is_refused(client: Client, runs: None, query: str) -> None:
     assert client.get(f"/trainings.json?{query}", headers=logged_in("viewer", "us")).status_code == 422
 

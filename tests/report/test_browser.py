@@ -9,8 +9,10 @@ import pytest
 
 from pipeline.report import compare_runs, samples_page, write_report
 from tests.browser import Seen, browser
+from tests.contrast import LEAST_CONTRAST, contrast, least_contrast
 from tests.report.rich import rich_run
 from tests.report.test_report import jpeg
+from tests.waiting import until
 
 __all__ = ["browser"]
 WIDE, NARROW, PAPER = 1100, 390, 703  # CSS pixels: a desk, a telephone, A4 within margins of 12 mm
@@ -65,6 +67,20 @@ def test_all_figures_are_drawn_in_light_in_dark_and_on_paper(browser: Any, pages
         assert not seen.is_too_wide()
         assert seen.complaints == []
         assert seen.requests == [pages[name].as_uri()]
+
+
+def test_contrast_follows_wcag() -> None:
+    assert contrast((0, 0, 0), (255, 255, 255)) == pytest.approx(21)
+    assert contrast((0x77, 0x77, 0x77), (255, 255, 255)) == pytest.approx(4.48, abs=0.01)
+    assert contrast((0x7D, 0x84, 0x8C), (255, 255, 255)) < LEAST_CONTRAST
+
+
+def test_the_text_of_plots_is_readable_in_light_in_dark_and_on_paper(browser: Any, pages: dict[str, Path]) -> None:
+    with browser.new_context(viewport={"width": WIDE, "height": 900}) as context:
+        seen = Document(context, pages["report"])
+        for scheme, media in (("light", "screen"), ("dark", "screen"), ("dark", "print"), ("light", "screen")):
+            seen.page.emulate_media(color_scheme=scheme, media=media)
+            until(lambda: least_contrast(seen.page) >= LEAST_CONTRAST)
 
 
 def background(seen: Seen) -> str:

@@ -130,7 +130,7 @@ def test_a_block_is_drawn_whole_and_goes_round_the_end():
 def test_few_steps_are_not_compared(tmp_path: Path):
     a, b = (rich_run(tmp_path / name, epochs=2, steps=5) for name in "ab")
     found = compare_runs(a, b, tmp_path / "compare.html")
-    assert found["verdict"].startswith("Not enough steps to compare the speed: 8 and 8 steady ones, 10 of each")
+    assert found["verdict"].startswith("Not enough steps to compare the speed: 8 and 8 steady steps, 10 of each")
     assert row(found, "time of an epoch, without validation")["low"] is None  # of two epochs
     assert "examples a second" not in [each["name"] for each in found["rows"]]
 

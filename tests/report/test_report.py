@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -243,3 +244,16 @@ def test_ten_hours_stay_small_and_quick(tmp_path: Path) -> None:
 def test_the_gpus_together_and_the_spread_over_them(tmp_path: Path) -> None:
     record(tmp_path, gpus=2)
     assert "the GPU 85% (from 80% to 90% by GPU)" in Page(write_report(tmp_path)).text
+
+
+def test_no_number_of_a_page_is_written_with_an_exponent(tmp_path: Path) -> None:
+    """The steps take seconds, and the training takes two days."""
+    describe(tmp_path)
+    sink = RecordSink(tmp_path / "record")
+    for step in range(1, 31):
+        times = {"input/wait_ms": 270.4, "step/compute_ms": 6_000_000.0, "step/time_ms": 6_000_270.4}
+        sink.write(Row("batches", 1e9 + 6000 * step, step, {**times, "input/examples": 8, "epoch": 1, "first": 0}))
+    sink.close()
+    text = Page(write_report(tmp_path)).text
+    assert "6,000,270 ms" in text
+    assert not re.findall(r"[0-9.]+e[+][0-9]+", text)

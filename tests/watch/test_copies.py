@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
+import threading
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from pipeline.errors import StorageError
 from pipeline.storage import BucketPath
-from pipeline.watch import copies
+from pipeline.watch import copies, questions, tables
 from pipeline.watch.copies import Copies
 from pipeline.watch.data import data, span_of
-from tests.fake_gcs import FakeGcs
+from pipeline.watch.questions import Questions
+from tests.fake_gcs import FakeGcs, Fault
 from tests.report.rich import rich_run
+from tests.waiting import until
 from tests.watch.test_tables import written
 from tests.watch.test_view import describe
 
@@ -19,7 +26,7 @@ PLACE = BucketPath("bucket", "w/runs/run/digest")
 
 
 def test_a_local_one_is_its_own(tmp_path: Path) -> None:
-    assert Copies().at_hand(tmp_path) == tmp_path
+    assert Copies(Questions()).at_hand(tmp_path) == tmp_path
 
 
 def test_all_that_is_drawn_comes_and_no_record(gcs: FakeGcs, tmp_path: Path) -> None:
@@ -28,7 +35,7 @@ def test_all_that_is_drawn_comes_and_no_record(gcs: FakeGcs, tmp_path: Path) -> 
     text = (run / "run.json").read_text().replace('"batch_size"', '"num_training_servers": 3, "batch_size"')
     (run / "run.json").write_text(text)
     gcs.put_folder("bucket", PLACE.key + "/", run)
-    ours = Copies()
+    ours = Copies(Questions())
     folder = ours.at_hand(PLACE)
     assert data(folder, is_over=False)["columns"].keys() == data(run, is_over=False)["columns"].keys()
     assert not list(folder.rglob("record"))
@@ -36,7 +43,7 @@ def test_all_that_is_drawn_comes_and_no_record(gcs: FakeGcs, tmp_path: Path) -> 
 
 def test_it_is_asked_for_again_after_some_seconds(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     gcs.put("bucket", f"{PLACE.key}/run.json", b"{}")
-    ours = Copies()
+    ours = Copies(Questions())
     ours.at_hand(PLACE)
     requests = gcs.requests.total()
     gcs.put("bucket", f"{PLACE.key}/result.json", b"{}")
@@ -50,10 +57,9 @@ def test_for_a_closer_look_a_few_segments_come(gcs: FakeGcs, tmp_path: Path) -> 
     here = written(tmp_path / "run", seconds=1000)
     (here / "run.json").write_text("{}")
     gcs.put_folder("bucket", PLACE.key + "/", here)
-    ours = Copies()
+    ours = Copies(Questions())
     folder = ours.at_hand(PLACE)
-    span = span_of(folder, 500_000, 510_000)
-    ours.bring(PLACE, span)
+    span = ours.bring(PLACE, span_of(folder, 500_000, 510_000))
     assert len(list((folder / "record").iterdir())) < 30 < len(list((here / "record").iterdir()))
     for kind in ("samples", "batches"):
         seen = [
@@ -64,10 +70,142 @@ def test_for_a_closer_look_a_few_segments_come(gcs: FakeGcs, tmp_path: Path) -> 
 
 def test_copies_that_nobody_looks_at_are_removed(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copies, "MOST", 2)
-    ours = Copies()
+    ours = Copies(Questions())
     places = [BucketPath("bucket", f"w/runs/run/{name}") for name in "abc"]
     for place in places:
         gcs.put("bucket", f"{place.key}/run.json", b"{}")
     folders = [ours.at_hand(place) for place in places]
     assert [folder.exists() for folder in folders] == [False, True, True]
     assert ours.at_hand(places[0]).exists()
+
+
+@pytest.mark.parametrize("place", ["a bucket", "a folder"])
+def test_a_look_at_all_of_a_long_record_takes_the_overview(
+    gcs: FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """The segments of a week take gigabytes. These are small, but there are more of them than are read at once."""
+    here = written(tmp_path / "run", seconds=1000)
+    (here / "run.json").write_text("{}")
+    gcs.put_folder("bucket", PLACE.key + "/", here)
+    read: list[Path] = []
+    segment = tables.read_segment
+    monkeypatch.setattr(tables, "read_segment", lambda path, *rest: read.append(path) or segment(path, *rest))
+    ours, training = Copies(Questions()), here if place == "a folder" else PLACE
+    folder = ours.at_hand(training)
+    span = ours.bring(training, span_of(folder, 100_000, 900_000))
+    whole = data(folder, False)["columns"]
+    closer = data(folder, False, span=span)["columns"]
+    segments = [path for path in (here / "record").iterdir() if path.name.startswith(("samples", "batches"))]
+    assert len(segments) > copies.MAX_SEGMENTS
+    assert sum(path.parent.name == "record" for path in read) < 10
+    assert len(list((folder / "record").iterdir())) < 30 or place == "a folder"
+    for kind in ("samples", "batches"):
+        # The overview shows all of the span, from the beginning to the end.
+        assert len(closer[kind]["time"]) >= len(whole[kind]["time"])
+        assert max(b - a for a, b in zip(closer[kind]["time"], closer[kind]["time"][1:], strict=False)) < 10_000
+
+
+@pytest.fixture
+def stalled(gcs: FakeGcs) -> Iterator[Fault]:
+    """A bucket that takes questions and never answers. The other bucket does answer."""
+    gcs.create_bucket("silent")
+    for number in range(9):
+        gcs.put("silent", f"runs/{number}/run.json", b"{}")
+    gcs.put("bucket", f"{PLACE.key}/run.json", b"{}")
+    stall = Fault("stall", matches="runs/[0-9]", times=None)
+    gcs.faults.add(stall)
+    yield stall
+    stall.release()
+    until(lambda: not any(thread.name.startswith("question") for thread in threading.enumerate()))
+
+
+def silent(number: int) -> BucketPath:
+    return BucketPath("silent", f"runs/{number}")
+
+
+def test_a_bucket_that_does_not_answer_is_given_up_within_seconds(
+    stalled: Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(questions, "PATIENCE_S", 0.5)
+    ours = Copies(Questions())
+    for _ in range(3):
+        begin = time.monotonic()
+        with pytest.raises(StorageError, match="gs://silent has not answered within"):
+            ours.at_hand(silent(0))
+        took = time.monotonic() - begin
+        assert took < 2
+    assert took < 0.2  # a second call does not wait for the question under way
+    assert stalled.fired == 1
+
+
+def test_a_bucket_that_does_not_answer_keeps_no_other_waiting(stalled: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "PATIENCE_S", 0.5)
+    ours = Copies(Questions())
+    for number in range(9):
+        with pytest.raises(StorageError, match="gs://silent has not answered within"):
+            ours.at_hand(silent(number))
+    assert stalled.fired <= questions.OF_A_BUCKET
+    begin = time.monotonic()
+    with pytest.raises(StorageError, match="gs://silent has not answered within"):
+        ours.at_hand(silent(8))
+    monkeypatch.setattr(questions, "PATIENCE_S", 20.0)
+    assert (ours.at_hand(PLACE) / "run.json").exists()
+    assert time.monotonic() - begin < 2
+
+
+def test_four_silent_buckets_take_no_place_of_another(
+    stalled: Fault, gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(questions, "PATIENCE_S", 0.2)
+    ours = Copies(Questions())
+    for bucket in ("silent", *(f"silent-{number}" for number in range(3))):
+        if bucket != "silent":
+            gcs.create_bucket(bucket)
+        for number in range(questions.OF_A_BUCKET):
+            with pytest.raises(StorageError, match=f"gs://{bucket} has not answered within"):
+                ours.at_hand(BucketPath(bucket, f"runs/{number}"))
+    monkeypatch.setattr(questions, "PATIENCE_S", 20.0)
+    assert (ours.at_hand(PLACE) / "run.json").exists()
+    monkeypatch.setattr(questions, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(questions, "MAX_AT_ONCE", questions.AT_ONCE)
+    with pytest.raises(StorageError, match="gs://bucket has not been asked: 16 questions to other buckets"):
+        ours.at_hand(BucketPath("bucket", "w/runs/run/another"))
+
+
+def test_an_old_copy_is_shown_while_its_bucket_does_not_answer(
+    stalled: Fault, gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"AGAIN_S": 0.0, "KEPT_S": 2.0}.items():
+        monkeypatch.setattr(copies, name, value)
+    monkeypatch.setattr(questions, "PATIENCE_S", 0.2)
+    ours = Copies(Questions())
+    folder = ours.at_hand(PLACE)
+    stall = gcs.fail("stall", matches=PLACE.key, times=None)
+    try:
+        assert ours.at_hand(PLACE) == folder
+        time.sleep(2)
+        with pytest.raises(StorageError, match="has not answered within"):
+            ours.at_hand(PLACE)
+    finally:
+        stall.release()
+
+
+def test_a_copy_that_somebody_else_removed_is_forgotten(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copies, "MOST", 1)
+    ours = Copies(Questions())
+    places = [BucketPath("bucket", f"w/runs/run/{name}") for name in "abc"]
+    for place in places:
+        gcs.put("bucket", f"{place.key}/run.json", b"{}")
+        folder = ours.at_hand(place)
+        assert (folder / "run.json").exists()
+        shutil.rmtree(folder.parent)
+
+
+def test_an_answer_that_came_too_late_is_there_the_next_time(stalled: Fault, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(questions, "PATIENCE_S", 0.2)
+    ours = Copies(Questions())
+    with pytest.raises(StorageError):
+        ours.at_hand(silent(0))
+    stalled.release()
+    monkeypatch.setattr(questions, "PATIENCE_S", 20.0)
+    assert (ours.at_hand(silent(0)) / "run.json").exists()

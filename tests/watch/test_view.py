@@ -11,10 +11,12 @@ import numpy as np
 import pandas
 import pytest
 
+from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
 from pipeline.report.utilization import busiest
 from pipeline.watch.data import data, span_of
-from pipeline.watch.status import _per_step, duration, load_told, status
+from pipeline.watch.heartbeats import Heartbeats
+from pipeline.watch.status import _examples_per_s, _per_step, duration, load_told
 from pipeline.watch.view import _by_epoch, drawable, load_view
 from tests.report.rich import SERVERS, Records, rich_run
 
@@ -35,8 +37,8 @@ def describe(folder: Path, epochs: int) -> None:
     (folder / "run.json").write_text(json.dumps({**described, "steps_per_epoch": STEPS, "settings": settings}))
 
 
-def told(run: Path, is_over: bool = False) -> dict[str, Any]:
-    return status(load_told(run), load_view(run, STEPS), is_over)
+def told(run: Path, is_over: bool = False, heartbeats: Heartbeats | None = None) -> dict[str, Any]:
+    return data(run, is_over, heartbeats=heartbeats)["status"]
 
 
 def test_all_figures_have_their_sources(run: Path) -> None:
@@ -135,7 +137,7 @@ def test_equal_curves_have_equal_frames_and_others_have_others(run: Path, tmp_pa
     ("epochs", "is_over", "state", "words"),
     [
         (EPOCHS, False, "silent", "no sample for"),
-        (EPOCHS, True, "stopped", "the run has ended without a model"),
+        (EPOCHS, True, "stopped", "the run ended in epoch 6 of 6, step 360 of 360, without a model"),
     ],
 )
 def test_the_state_of_a_training_of_years_ago(run: Path, epochs: int, is_over: bool, state: str, words: str) -> None:
@@ -149,13 +151,10 @@ def test_the_state_of_a_training_of_years_ago(run: Path, epochs: int, is_over: b
     (EPOCHS, "evaluating", "all epochs are done"),
     (10, "training", "epoch 6 of 10, step 360 of 600"),
 ])  # fmt: skip
-def test_the_state_of_one_that_goes_on(
-    run: Path, monkeypatch: pytest.MonkeyPatch, epochs: int, state: str, words: str
-) -> None:
+def test_the_state_of_one_that_goes_on(run: Path, epochs: int, state: str, words: str) -> None:
     describe(run, epochs)
     last = float(load_view(run, STEPS).samples.means["time"].iloc[-1])
-    monkeypatch.setattr(time, "time", lambda: last + 1)
-    found = told(run)
+    found = told(run, heartbeats=Heartbeats(wall_clock=lambda: last + 1))
     assert (found["state"], found["words"][: len(words)]) == (state, words)
     assert found["progress"] == pytest.approx(min(1, 360 / (epochs * STEPS)))
     tiles = dict(found["tiles"])
@@ -222,6 +221,15 @@ def test_verdict_and_numbers_are_of_the_same_interval(run: Path) -> None:
     assert "In the steps of the verdict, 25% of the time was waiting" in told(run)["sentences"]["waiting"]
 
 
+def test_windows_from_before_an_upgrade_lower_no_speed(tmp_path: Path) -> None:
+    """They do not say how many examples their batches had."""
+    run = rich_run(tmp_path / "run", epochs=1, steps=20)
+    describe(run, epochs=1)
+    batches = load_view(run, STEPS).batches.means.assign(**{"step/time_ms": 40.0, "input/examples": 32.0})
+    batches.loc[batches.index[:-1], "input/examples"] = np.nan
+    assert _examples_per_s(load_told(run), batches, 40.0) == 800
+
+
 def test_numbers_for_those_who_listen(run: Path) -> None:
     tables = told(run)["tables"]
     assert tables["learning"]["rows"][0][0] == tables["spent"]["rows"][0][0] == "6"
@@ -237,3 +245,34 @@ def test_numbers_for_those_who_listen(run: Path) -> None:
 )
 def test_durations(seconds: float, words: str) -> None:
     assert duration(seconds) == words
+
+
+def test_there_are_numbers_if_windows_are_wider_than_the_interval_of_the_verdict(tmp_path: Path) -> None:
+    """After ten hours a window lasts a minute and a half, and none ends within the minute of a verdict."""
+    (tmp_path / "run.json").write_text(
+        json.dumps({"settings": {"epochs": 9, "batch_size": 8}, "steps_per_epoch": 9000})
+    )
+    overview, record = RecordSink(tmp_path / "overview"), RecordSink(tmp_path / "record")
+    for number in range(1, 31):
+        busy = {"sys/cpu_pct": 10.0 + number}
+        overview.write(Row("samples", 1e9 + 90 * number, 100 * number, busy))
+        overview.write(Row("batches", 1e9 + 90 * number, 100 * number, {"input/wait_ms": 1.0, "step/time_ms": 9.0}))
+    record.write(Row("samples", 1e9 + 90 * 30, 3000, {"sys/cpu_pct": 40.0}))
+    for sink in (overview, record):
+        sink.close()
+    verdict = {"sentence": "So.", "time": 1e9 + 90 * 20 - 10, "seconds": 60.0, "wait_fraction": 0.25, "step_ms": 40.0}
+    (tmp_path / "verdict.json").write_text(json.dumps(verdict))
+    tiles = dict(told(tmp_path)["tiles"])
+    assert (tiles["waiting for data"], tiles["processor busy"]) == ("25%", "30%")
+
+
+def test_a_verdict_without_a_step_has_no_numbers_of_earlier_steps(run: Path) -> None:
+    samples = load_view(run, STEPS).samples.means
+    end = float(samples["time"].iloc[-1]) + 300
+    said = "No step has ended for 60 s: writing a checkpoint."
+    verdict = {"sentence": said, "time": end, "seconds": 60.0, "wait_fraction": 0.0, "step_ms": 0.0}
+    (run / "verdict.json").write_text(json.dumps(verdict))
+    found = told(run)
+    assert found["verdict"].endswith(said)
+    assert {"waiting for data", "a step", "GPU busy"}.isdisjoint(dict(found["tiles"]))
+    assert found["sentences"]["waiting"] == "No step ended in the interval of the verdict."

@@ -5,12 +5,6 @@ const COLOURS = {
   "--soft": "--chakra-colors-fg-muted", "--line": "--chakra-colors-border",
 };
 
-// The states of a training in words.
-export const NAMES = {
-  trained: "Trained", training: "Training", starting: "Starting", evaluating: "Evaluating", silent: "No sign of life",
-  stopped: "Stopped", waiting: "Not begun", none: "No training", unknown: "Unknown",
-};
-
 // The page of Airflow that this one lies in; null where it was opened by itself.
 function around() {
   try {
@@ -20,7 +14,8 @@ function around() {
   }
 }
 
-export function follow_looks() {
+// Take over the colors of Airflow, and call `changed` after each change.
+export function follow_looks(changed = () => {}) {
   const outer = around()?.documentElement;
   const looks = () => {
     const dark = outer ? outer.classList.contains("dark") : matchMedia("(prefers-color-scheme: dark)").matches;
@@ -30,10 +25,19 @@ export function follow_looks() {
       const value = getComputedStyle(outer).getPropertyValue(theirs).trim();
       if (value) root.style.setProperty(ours, value);
     }
+    changed();
   };
   looks();
   if (outer) new MutationObserver(looks).observe(outer, {attributes: true, attributeFilter: ["class"]});
   else matchMedia("(prefers-color-scheme: dark)").addEventListener("change", looks);
+}
+
+// The color of secondary text, as #rrggbb, because Bokeh reads fewer notations of colors than a browser.
+export function soft_color() {
+  const canvas = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
+  canvas.fillStyle = getComputedStyle(document.documentElement).getPropertyValue("--soft").trim();
+  canvas.fillRect(0, 0, 1, 1);
+  return `#${[...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3).map(each => each.toString(16).padStart(2, "0")).join("")}`;
 }
 
 // An element with attributes and children. Texts are put in as text: nothing that comes from elsewhere is markup.
@@ -86,6 +90,9 @@ function leaving(address, words, target) {
 
 // A link to a page of its own.
 export const link = (address, words) => leaving(address, words, "_blank");
+
+// A link to a page of Airflow.
+export const page_link = (address, words) => leaving(address, words, "_top");
 
 // A link to the page of Airflow that has a run's training.
 export function run_link({dag_id, run_id}, words) {

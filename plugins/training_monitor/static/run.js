@@ -1,9 +1,9 @@
 // A training while it goes on. Two of them lie beside each other where the address names a second one.
 import {Axes} from "./axes.js";
-import {NAMES, Refused, ask, element, follow_looks, link, run_link, table} from "./monitor.js";
+import {Refused, ask, element, follow_looks, link, run_link, soft_color, table} from "./monitor.js";
 
 const EVERY_MS = 5000, AT_REST_MS = 60000, FEW = 8;
-const OVER = ["trained", "stopped", "none", "unknown"];
+const OVER = ["trained", "stopped", "failed", "none", "unknown"];
 
 class Training {
   // The browser began to ask for the `first` address with the page, whose header names it.
@@ -65,7 +65,7 @@ class Training {
     }
     if (!this.title) this.build_head();
     this.title.textContent = status.title;
-    this.badge.textContent = NAMES[status.state];
+    this.badge.textContent = status.name;
     this.badge.className = `badge ${status.state}`;
     this.words.textContent = status.words;
     this.bar.hidden = status.progress === null;
@@ -167,6 +167,7 @@ class Training {
     // Filled before it has views: each change after that would paint it again.
     part.document = Bokeh.require("document").Document.from_json(part.json);
     this.fill(part.document);
+    color_words(part.document, soft_color());
     this.axes.add(part.document);
     this.axes.fit();
     const places = part.places.map(each => document.getElementById(this.place_of(each)));
@@ -241,7 +242,6 @@ function named(query, before = "") {
 const loaded = new Promise(done => (window.Bokeh ? done() : addEventListener("DOMContentLoaded", done)));
 const painted = () => new Promise(done => requestAnimationFrame(() => setTimeout(done)));
 
-follow_looks();
 const query = new URLSearchParams(location.search);
 const all = [...named(query), ...named(query, "other_")];
 const main = document.getElementById("runs");
@@ -255,6 +255,7 @@ const trainings = all.map((ids, number) => {
   const first = all.length === 1 ? `data${location.search}` : null;
   return new Training(ids, first, place, number, axes, () => say_differences(trainings));
 });
+follow_looks(() => trainings.flatMap(training => training.drawn()).forEach(drawn => color_words(drawn, soft_color())));
 trainings.forEach(training => training.turn());
 
 // What two trainings were told differently; nothing beside one alone.

@@ -1,37 +1,36 @@
-// All trainings, the newest first. Two that are chosen are laid beside each other.
-import {NAMES, Refused, ask, dag_link, element, follow_looks, run_link} from "./monitor.js";
+// All trainings, page by page, the newest first. Two trainings that are chosen are shown beside each other.
+import {Refused, ask, dag_link, element, follow_looks, page_link, run_link} from "./monitor.js";
 
-const EVERY_MS = 15000, PAGE = 100, MOST = 1000;
+const EVERY_MS = 15000, PAGE = 100, SEARCH_MS = 300;
+const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
 
-const percent = share => (share === null ? "" : `${(100 * share).toFixed(share < 0.1 ? 1 : 0)}%`);
-const accuracy = share => (share === null ? "" : `${(100 * share).toFixed(1)}%`);
-const started = start => (start ? new Date(start).toLocaleString("sv-SE") : "");  // 2026-01-31 12:00:00, as Airflow has it
-
-// What is shown of a training: the words of a cell, by which it is found too, and what it is sorted by.
+// The columns of the list. The server sends the text of each cell, and searches and sorts by it.
 const COLUMNS = [
-  {name: "Run", words: row => row.run_id, fill: row => run_link(row, row.run_id)},
-  {name: "DAG", words: row => row.dag_id},
-  {name: "State", words: row => `${NAMES[row.state]} ${row.words}`.trim(), fill: state_of},
-  {name: "Started", words: row => started(row.start), by: row => row.start && Date.parse(row.start), newest: true},
-  {name: "Data set", words: row => row.dataset},
-  {name: "Model", words: row => row.model},
-  {name: "Progress", words: row => percent(row.progress), by: row => row.progress, number: true, fill: progress_of},
-  {name: "Validation accuracy", words: row => accuracy(row.accuracy), by: row => row.accuracy, number: true, about: "of the best model so far"},
-  {name: "Waiting for data", words: row => percent(row.wait), by: row => row.wait, number: true, about: "share of the step time; of the last minute while it trains"},
-  {name: "Limited by", words: row => row.limit},
+  {id: "run", name: "Run", fill: row => run_link(row, row.run_id)},
+  {id: "dag", name: "DAG"},
+  {id: "state", name: "State", fill: state_of},
+  {id: "started", name: "Started", down: true},
+  {id: "dataset", name: "Data set"},
+  {id: "model", name: "Model"},
+  {id: "progress", name: "Progress", number: true, down: true, fill: progress_of},
+  {id: "accuracy", name: "Validation accuracy", number: true, down: true, about: "of the best model so far"},
+  {id: "wait", name: "Waiting for data", number: true, down: true, about: "share of the step time; of the last minute while it trains"},
+  {id: "limit", name: "Limited by"},
 ];
 
 function state_of(row) {
-  const badge = element("span", {class: `badge ${row.state}`}, NAMES[row.state]);
-  return row.words ? element("div", {}, badge, element("p", {class: "soft"}, row.words)) : badge;
+  const badge = element("span", {class: `badge ${row.state}`}, row.name);
+  const log = row.log ? [element("br"), page_link(row.log[1], row.log[0])] : [];
+  return row.words || row.log ? element("div", {}, badge, element("p", {class: "soft"}, row.words, ...log)) : badge;
 }
 
 function progress_of(row) {
-  if (row.progress === null || row.progress === 1) return percent(row.progress);
+  if (row.progress === null || row.progress === 1) return row.cells.progress;
   const bar = element("progress", {max: 1, value: row.progress, "aria-hidden": "true"});
-  return element("div", {}, percent(row.progress), bar);
+  return element("div", {}, row.cells.progress, bar);
 }
 
+const several = count => `${count.toLocaleString("en")} training${count === 1 ? "" : "s"}`;
 const key_of = ids => JSON.stringify([ids.dag_id, ids.run_id]);
 
 // A line of the table, which stays while what it shows changes.
@@ -48,16 +47,12 @@ class Line {
 
   show(row) {
     this.row = row;
-    COLUMNS.forEach(({words, fill}, index) => {
-      if (this.shown[index] === words(row)) return;
-      this.shown[index] = words(row);
-      this.cells[index].replaceChildren(fill ? fill(row) : words(row));
+    COLUMNS.forEach(({id, fill}, index) => {
+      const shown = JSON.stringify([row.cells[id], id === "state" && row.log]);
+      if (this.shown[index] === shown) return;
+      this.shown[index] = shown;
+      this.cells[index].replaceChildren(fill ? fill(row) : row.cells[id]);
     });
-  }
-
-  has(terms) {
-    const text = this.shown.join(" ").toLowerCase();
-    return terms.every(term => text.includes(term));
   }
 }
 
@@ -65,28 +60,31 @@ class Trainings {
   constructor(place, chosen) {
     this.lines = new Map();
     this.chosen = new Map(chosen.map(ids => [key_of(ids), ids]));
-    this.sorted = {column: COLUMNS.find(column => column.newest), up: false};
+    this.sorted = {column: COLUMNS.find(({id}) => id === "started"), up: false};
+    this.offset = 0;
+    this.asked = 0;
     this.build(place);
     this.say_chosen();
   }
 
   build(place) {
     this.search = element("input", {type: "search", placeholder: "Search all columns", "aria-label": "Search all columns"});
-    this.search.addEventListener("input", () => this.arrange());
+    this.search.addEventListener("input", () => this.search_soon());
     this.beside = element("button", {type: "button", "aria-describedby": "chosen"}, "Beside each other");
     this.beside.addEventListener("click", () => this.lay_beside());
     this.hint = element("span", {class: "soft", id: "chosen", role: "status"});
     this.count = element("span", {class: "soft count", role: "status"});
     this.alert = element("p", {class: "verdict", role: "alert", hidden: ""});
     this.empty = element("div", {class: "empty", hidden: ""});
-    this.older = element("button", {type: "button", hidden: ""}, "Show older ones");
-    this.older.addEventListener("click", () => this.show_older());
+    this.before = this.turner("Previous", -PAGE);
+    this.after = this.turner("Next", PAGE);
+    this.pages = element("nav", {class: "tools", "aria-label": "Pages", hidden: ""}, this.before, this.after);
     this.body = element("tbody");
     this.heads = COLUMNS.map(column => this.head(column));
     const head = element("thead", {}, element("tr", {}, element("td"), ...this.heads));
     this.table = element("div", {class: "scroll", tabindex: "0", role: "region", "aria-label": "Trainings"}, element("table", {class: "list"}, head, this.body));
     this.tools = element("div", {class: "tools"}, this.search, this.beside, this.hint, this.count);
-    place.append(element("h1", {}, "Training monitor"), this.tools, this.alert, this.table, this.empty, this.older);
+    place.append(element("h1", {}, "Training monitor"), this.tools, this.alert, this.table, this.empty, this.pages);
   }
 
   head(column) {
@@ -97,30 +95,34 @@ class Trainings {
     return made;
   }
 
-  // Numbers begin with the highest, texts with A.
+  turner(words, rows) {
+    const button = element("button", {type: "button"}, words);
+    button.addEventListener("click", () => this.turn_to(this.offset + rows));
+    return button;
+  }
+
+  turn_to(offset) {
+    this.offset = Math.max(0, offset);
+    this.refresh();
+  }
+
+  // Numbers and times begin with the highest value, texts with A.
   sort_by(column) {
-    this.sorted = {column, up: this.sorted.column === column ? !this.sorted.up : !column.by};
-    this.arrange();
+    this.sorted = {column, up: this.sorted.column === column ? !this.sorted.up : !column.down};
+    this.turn_to(0);
   }
 
-  // Ask for all that is shown again, since what trains moves on.
+  // A search looks at all trainings, so it waits until the user stops typing.
+  search_soon() {
+    clearTimeout(this.searching);
+    this.searching = setTimeout(() => this.turn_to(0), SEARCH_MS);
+  }
+
+  // Ask for the page that is shown, again and again, because trainings make progress.
   async refresh() {
-    await this.take({limit: Math.min(MOST, Math.max(PAGE, this.lines.size))}, Infinity);
-  }
-
-  async show_older() {
-    this.older.disabled = true;
-    const before = Math.min(...this.numbers());
-    await this.take({limit: PAGE, before}, before);
-    this.older.disabled = false;
-  }
-
-  numbers() {
-    return [...this.lines.values()].map(line => line.row.number);
-  }
-
-  // The rows of an answer replace all from below `before` on down to its last one: what is not there any more goes.
-  async take(query, before) {
+    const number = ++this.asked;
+    const {column: {id: sort}, up} = this.sorted;
+    const query = {limit: PAGE, offset: this.offset, search: this.search.value.trim(), sort, up, zone: ZONE};
     let found;
     try {
       found = await ask(`trainings.json?${new URLSearchParams(query)}`);
@@ -130,37 +132,31 @@ class Trainings {
       this.alert.hidden = false;
       return;
     }
+    if (number !== this.asked) return;  // the user has asked for another page or search since
     this.alert.hidden = true;
-    this.replace(found, before);
-    this.arrange();
+    if (!found.rows.length && this.offset) return this.turn_to(0);  // there are fewer than before
+    this.arrange(found, query.search);
   }
 
-  replace({rows, more}, before) {
-    const last = more ? rows.at(-1).number : 0;
-    const named = new Set(rows.map(key_of));
-    for (const [key, {row}] of this.lines)
-      if (row.number >= last && row.number < before && !named.has(key)) this.lines.delete(key);
-    for (const row of rows) this.show(row);
-    if (last <= Math.min(...this.numbers())) this.older.hidden = !more;
-  }
-
-  show(row) {
-    const key = key_of(row);
-    const line = this.lines.get(key);
-    if (line) line.show(row);
-    else this.lines.set(key, new Line(row, this.chosen.has(key), (...choice) => this.choose(...choice)));
-  }
-
-  // Put the lines that are looked for in order.
-  arrange() {
-    const terms = this.search.value.toLowerCase().split(/\s+/);
-    const lines = [...this.lines.values()].filter(line => line.has(terms)).sort((one, other) => this.order(one.row, other.row));
-    this.put(lines.map(line => line.element));
+  arrange({rows, more, ...counts}, search) {
+    const lines = rows.map(row => [key_of(row), this.line(row)]);
+    this.lines = new Map(lines);
+    this.put(lines.map(([, line]) => line.element));
     this.heads.forEach((head, index) => {
       const sorted = COLUMNS[index] === this.sorted.column ? (this.sorted.up ? "ascending" : "descending") : "none";
       head.setAttribute("aria-sort", sorted);
     });
-    this.say_how_many(lines.length);
+    this.before.disabled = !this.offset;
+    this.after.disabled = !more;
+    this.pages.hidden = !this.offset && !more;
+    this.say_how_many(rows.length, counts, search);
+  }
+
+  line(row) {
+    const line = this.lines.get(key_of(row));
+    if (!line) return new Line(row, this.chosen.has(key_of(row)), (...choice) => this.choose(...choice));
+    line.show(row);
+    return line;
   }
 
   // Whoever is in one of the lines with the keyboard stays there.
@@ -172,23 +168,19 @@ class Trainings {
     if (this.body.contains(focused)) focused.focus({preventScroll: true});
   }
 
-  order(one, other) {
-    const {column: {by, words}, up} = this.sorted;
-    const [first, second] = [one, other].map(by ?? words);
-    const missing = value => value === null || value === "";
-    if (missing(first) || missing(second)) return missing(first) - missing(second) || other.number - one.number;
-    const compared = by ? first - second : first.localeCompare(second);
-    return (up ? compared : -compared) || other.number - one.number;
-  }
-
-  say_how_many(shown) {
-    const all = this.lines.size;
-    const words = shown === all ? `${all}` : `${shown} of ${all}`;
-    this.set(this.count, `${words} training${all === 1 ? "" : "s"}`);
-    this.table.hidden = this.tools.hidden = !all;
+  say_how_many(shown, {found, total, searched, unread}, search) {
+    const all = found === total ? several(total) : `${found.toLocaleString("en")} of ${several(total)}`;
+    const part = shown === found ? "" : `${(this.offset + 1).toLocaleString("en")} to ${(this.offset + shown).toLocaleString("en")} of `;
+    const limits = [
+      ...(searched < total ? [`The newest ${searched.toLocaleString("en")} were searched.`] : []),
+      ...(unread ? [`The buckets of ${several(unread)} have not answered yet.`] : []),
+    ];
+    this.set(this.count, [`${part}${all}.`, ...limits].join(" "));
+    this.table.hidden = !shown;
+    this.tools.hidden = !total && !search;
     this.empty.hidden = shown > 0;
-    if (!all) this.empty.replaceChildren("No training yet: trigger ", dag_link("image_training", "image_training"), ", and it is listed here.");
-    else if (!shown) this.empty.replaceChildren("No training has these words.");
+    if (!total) this.empty.replaceChildren("No training yet: trigger ", dag_link("image_training", "image_training"), ", and it is listed here.");
+    else if (!shown) this.empty.replaceChildren(["No training matches this search.", ...limits].join(" "));
   }
 
   choose(row, is_chosen) {

@@ -1,0 +1,97 @@
+"""Questions to buckets, each in its own thread, so that no page waits long for a bucket that does not answer."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from pipeline.errors import StorageError
+from pipeline.parallel import begun
+from pipeline.watch.summary import PATIENCE_S
+
+OF_A_BUCKET = 4
+"""Most questions to one bucket at once. A silent bucket holds their threads for minutes, but no other threads."""
+AT_ONCE = 16
+"""Most questions to all buckets at once, except for the only question to a bucket."""
+MAX_AT_ONCE = 64
+"""Most questions at once, with the only questions to their buckets."""
+_Answer = TypeVar("_Answer")
+
+
+@dataclass(frozen=True)
+class _Question:
+    bucket: str
+    begin: float
+    """Time of the question by the monotonic clock, in seconds."""
+    answer: Future[Any]
+
+    @property
+    def patience_left(self) -> float:
+        """Seconds until a page gives up on the answer."""
+        return max(0.0, self.begin + PATIENCE_S - time.monotonic())
+
+
+class Questions:
+    """Asks buckets, each question once at a time. Any number of threads may use it."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._under_way: dict[Hashable, _Question] = {}
+
+    def ask(self, bucket: str, key: Hashable, work: Callable[[], _Answer]) -> _Answer:
+        """Return the result of `work`, which asks a bucket, or raise its exception.
+
+        A call with the `key` of a question under way waits for the answer to that question.
+
+        Raises StorageError if there are MAX_AT_ONCE questions, or if there is no answer PATIENCE_S after the question
+        was first asked. The question stays under way, so that a later call may get the answer.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._can_go_on(bucket, key), PATIENCE_S)
+            question = self._under_way.get(key)
+            if question is None and self._has_room(bucket):
+                question = self._begin(bucket, key, work)
+            is_asked = bool(self._of(bucket))
+        if question is not None:
+            wait([question.answer], question.patience_left)
+            if question.answer.done():
+                answer: _Answer = question.answer.result()
+                return answer
+        if not is_asked:
+            raise StorageError(
+                f"gs://{bucket} has not been asked: {MAX_AT_ONCE} questions to other buckets have no answer yet. "
+                "Ask again later"
+            )
+        raise StorageError(
+            f"gs://{bucket} has not answered within {PATIENCE_S:.0f} s: try again later, or check the network and "
+            "the status of Google Cloud Storage"
+        )
+
+    def _can_go_on(self, bucket: str, key: Hashable) -> bool:
+        """Whether a call need not wait: there is room, or all questions to the bucket are over their time."""
+        of_bucket = self._of(bucket)
+        is_silent = len(of_bucket) >= OF_A_BUCKET and not any(each.patience_left for each in of_bucket)
+        return key in self._under_way or self._has_room(bucket) or is_silent
+
+    def _has_room(self, bucket: str) -> bool:
+        of_bucket = len(self._of(bucket))
+        # Four silent buckets take all of AT_ONCE: another one that answers must not wait for them.
+        return of_bucket < OF_A_BUCKET and len(self._under_way) < (AT_ONCE if of_bucket else MAX_AT_ONCE)
+
+    def _of(self, bucket: str) -> list[_Question]:
+        return [each for each in self._under_way.values() if each.bucket == bucket]
+
+    def _begin(self, bucket: str, key: Hashable, work: Callable[[], Any]) -> _Question:
+        question = _Question(bucket, time.monotonic(), begun(work, f"question to {bucket}"))
+        self._under_way[key] = question
+        question.answer.add_done_callback(lambda _: self._end(key))
+        return question
+
+    def _end(self, key: Hashable) -> None:
+        with self._changed:
+            del self._under_way[key]
+            self._changed.notify_all()

@@ -1,0 +1,47 @@
+"""The tab of a run while its training waits for the pool."""
+
+from collections.abc import Iterator
+
+import pytest
+
+# Airflow imports Starlette's test client, which warns that it prefers another HTTP library.
+pytestmark = pytest.mark.filterwarnings("ignore:Using `httpx` with `starlette.testclient`")
+
+
+@pytest.fixture
+def waiting(airflow_database: None) -> Iterator[None]:
+    """A run whose task `train` is ready to start."""
+    from airflow.models.pool import Pool
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+    from sqlalchemy import delete, update
+
+    from tests.plugins.airflow_runs import add_run, remove_all
+
+    add_run("ours", "run 1", None, state="running")
+    with create_session() as session:
+        session.execute(update(TaskInstance).values(state="scheduled"))
+        session.execute(delete(Pool).where(Pool.pool == "gpu"))
+    yield
+    remove_all()
+
+
+def words() -> str:
+    from plugins.training_monitor.runs import find_run
+
+    found = find_run("ours", "run 1")
+    assert found is not None
+    return found.waits
+
+
+def test_a_pool_that_is_missing_is_named_with_the_command_that_creates_it(waiting: None):
+    """Airflow leaves the task in the state scheduled, and reports that only in the scheduler's log."""
+    from airflow.models.pool import Pool
+
+    said = words()
+    assert "train waits for the pool 'gpu', which does not exist" in said
+    assert 'airflow pools set gpu 1 "trainings at once"' in said
+    Pool.create_or_update_pool("gpu", slots=1, description="", include_deferred=False)
+    assert words() == ""
+    Pool.create_or_update_pool("gpu", slots=0, description="", include_deferred=False)
+    assert "needs 1 slot of the pool 'gpu', and the pool has 0" in words()

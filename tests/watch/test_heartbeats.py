@@ -1,0 +1,98 @@
+"""Whether a training is alive is told by what changes, not by the clock of its machine."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from pipeline.monitor.record import RecordSink
+from pipeline.monitor.row import Row
+from pipeline.watch import heartbeats as module
+from pipeline.watch.data import data
+from pipeline.watch.heartbeats import Heartbeats
+from pipeline.watch.summary import Summaries, Training
+
+SKEWS = (-3600.0, -600.0, -60.0, 0.0, 60.0, 600.0, 3600.0)
+"""Seconds by which the clock of the training differs from the clock of the pages."""
+
+
+class Clock:
+    """Both clocks of the api-server: they stand still unless a test moves them."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+        self.heartbeats = Heartbeats(lambda: self.now, lambda: 1e9 + self.now)
+
+    def silent_s(self, last_sample: float, training: str = "a") -> float:
+        """Ask for a training by the time of its newest sample, in seconds of the clock here at the begin."""
+        return self.heartbeats.silent_s(training, 1e9 + 1000 + last_sample)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    told = {"settings": {"epochs": 8, "model": "small_cnn", "dataset_name": "shapes"}, "steps_per_epoch": 60}
+    (tmp_path / "run.json").write_text(json.dumps(told))
+    return tmp_path
+
+
+def sample(folder: Path, at: float, step: int = 30) -> None:
+    sink = RecordSink(folder / "record")
+    sink.write(Row("samples", at, step, {"sys/cpu_pct": 50.0}))
+    sink.write(Row("batches", at, step, {"step/time_ms": 80.0, "input/wait_ms": 8.0}))
+    sink.close()
+
+
+@pytest.mark.parametrize("skew", [skew for skew in SKEWS if skew > -900])
+def test_a_clock_that_differs_makes_no_training_silent_at_the_first_look(folder: Path, skew: float) -> None:
+    sample(folder, time.time() + skew)
+    assert data(folder, is_over=False)["status"]["state"] == "training"
+    assert [each.state for each in Summaries().of([Training(folder, is_over=False)])] == ["training"]
+
+
+@pytest.mark.parametrize("skew", SKEWS)
+def test_a_training_that_changes_is_alive_and_one_that_does_not_falls_silent(folder: Path, skew: float) -> None:
+    clock = Clock()
+
+    def look() -> tuple[str, str]:
+        found = data(folder, is_over=False, heartbeats=clock.heartbeats)["status"]
+        return found["state"], found["words"]
+
+    sample(folder, 1e9 + clock.now + skew)
+    look()
+    for _ in range(3):
+        clock.now += 40
+        sample(folder, 1e9 + clock.now + skew)
+        assert look()[0] == "training"
+    clock.now += 44
+    assert look()[0] == "training"
+    clock.now += 2
+    assert look() == ("silent", "no sample for 46 s: a retry may be on its way")
+    sample(folder, 1e9 + clock.now + skew)
+    assert look()[0] == "training"
+
+
+def test_the_first_look_at_a_training_of_long_ago_finds_it_silent() -> None:
+    clock = Clock()
+    assert (clock.silent_s(-1200), clock.silent_s(-60, "b"), clock.silent_s(1200, "c")) == (1200, 0, 0)
+    clock.now += 10
+    assert (clock.silent_s(-1200), clock.silent_s(-60, "b"), clock.silent_s(1200, "c")) == (1210, 10, 10)
+    assert clock.silent_s(-1195) == 0  # it changed: its clock is late
+
+
+def test_the_training_that_was_asked_for_least_lately_is_forgotten_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_KEPT", 2)
+    clock = Clock()
+    for training in "abac":
+        clock.silent_s(0, training)
+    clock.now += 5
+    assert [clock.silent_s(0, training) for training in "acb"] == [5, 5, 0]
+
+
+def test_ages_are_told_by_one_clock(folder: Path) -> None:
+    at = time.time() - 600
+    sample(folder, at)
+    (folder / "verdict.json").write_text(json.dumps({"sentence": "So.", "seconds": 60.0, "time": at - 30}))
+    assert data(folder, is_over=False)["status"]["verdict"] == "The 60 s that ended 30 s ago: So."

@@ -1,0 +1,141 @@
+"""A quantity has the same number on the tab, in the report, in the comparison, and in the files of the record."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+
+from pipeline.monitor import read
+from pipeline.monitor.diagnosis import percent, three_digits
+from pipeline.monitor.row import Row
+from pipeline.monitor.verdict import diagnose_run, numbers
+from pipeline.report import page
+from pipeline.report.compare import cells, compared
+from pipeline.report.run import load
+from pipeline.watch.data import data
+from pipeline.watch.view import load_view
+from tests.report.rich import Records
+from tests.report.test_report import describe
+
+EPOCHS, STEPS, BATCH = 8, 9, 32
+
+
+def training(folder: Path, waits_ms: tuple[float, ...] = (0.0276,)) -> Path:
+    """A complete training, with the mean wait of each of its servers.
+
+    Its epochs end within windows of the overview, and with a batch of 8 examples.
+    """
+    describe(folder)
+    described = json.loads((folder / "run.json").read_text())
+    settings = {**described["settings"], "epochs": EPOCHS, "batch_size": BATCH}
+    (folder / "run.json").write_text(json.dumps({**described, "settings": settings, "steps_per_epoch": STEPS}))
+    for server, wait_ms in enumerate(waits_ms):
+        write(Records(folder if not server else folder / "servers" / str(server)), wait_ms, server == 0)
+    verdict = diagnose_run(folder, cores=2)
+    told = {"metrics": {"val_accuracy": 0.5}, "verdict": verdict.sentence, "limit": verdict.limit.value}
+    (folder / "result.json").write_text(json.dumps({**told, **numbers(verdict)}))
+    return folder
+
+
+def write(sink: Records, wait_ms: float, is_chief: bool) -> None:
+    random = np.random.default_rng(1)
+    now, step = 1e9, 0
+    for epoch in range(1, EPOCHS + 1):
+        for batch in range(STEPS):
+            step += 1
+            times = {
+                "input/wait_ms": wait_ms * random.uniform(0.5, 1.5),
+                "step/compute_ms": 3000.0 if step == 1 else random.uniform(50.0, 70.0),
+                "step/host_ms": 0.3,
+                "step/checkpoint_ms": 40.0 * epoch * (batch == 3),
+            }
+            now += sum(times.values()) / 1000
+            examples = 8 if batch == STEPS - 1 else BATCH
+            whole = {"step/time_ms": sum(times.values()), "input/examples": examples, "epoch": epoch}
+            sink.write(Row("batches", now, step, {**times, **whole, "first": step == 1}))
+            sink.write(Row("samples", now, step, {"sys/cpu_pct": 50.0, "sys/cores": 2.0}))
+        now += 0.1
+        values = {"loss": 1.0, "accuracy": 0.5, "val_loss": 1.0, "val_accuracy": 0.5, "epoch/validation_s": 0.1}
+        if is_chief:
+            sink.write(Row("epochs", now, epoch, values))
+    sink.close()
+
+
+def steady(record: Path) -> pandas.DataFrame:
+    """Return the rows of the steady steps, as a user would take them from the files."""
+    batches = read(record, "batches")
+    return batches[batches["epoch"] == batches["epoch"].shift()]
+
+
+def shown(folder: Path) -> dict[str, Any]:
+    """Return the status that the tab shows."""
+    return data(folder, is_over=True)["status"]
+
+
+def test_wait_step_and_speed_are_the_same_everywhere(tmp_path: Path) -> None:
+    folder = training(tmp_path / "run")
+    rows = steady(folder / "record")
+    wait, step = three_digits(rows["input/wait_ms"].mean()), three_digits(rows["step/time_ms"].mean())
+    speed = 1000 * rows["input/examples"].sum() / rows["step/time_ms"].sum()
+    share = percent(rows["input/wait_ms"].sum() / rows["step/time_ms"].sum())
+    tab, run = shown(folder), load(folder)
+    assert f"{share} of the time was waiting for data ({wait} of {step} ms a step)" in tab["sentences"]["waiting"]
+    assert [row[1] for row in tab["tables"]["waiting"]["rows"]] == [wait, step]
+    tiles = dict(tab["tiles"])
+    assert (tiles["waiting for data"], tiles["a step"], tiles["examples a second"]) == (
+        share, f"{step} ms", three_digits(speed),
+    )  # fmt: skip
+    beside = {row.name: cells(row)[1] for row in compared(run, run, (None, None)).rows}
+    assert (beside["wait for data in it"], beside["time of a step"]) == (f"{wait} ms", f"{step} ms")
+    assert beside["examples a second"] == three_digits(speed)
+    in_report = dict(page.tiles(run, page.judged(run)))
+    assert {name: in_report[name] for name in ("waiting for data", "a step", "examples a second")} == {
+        name: tiles[name] for name in ("waiting for data", "a step", "examples a second")
+    }
+    assert [row[1] for row in page.timing(run, page.judged(run)).rows[:2]] == [f"{step} ms", f"{wait} ms"]
+
+
+def test_the_seconds_of_each_epoch_are_those_of_its_steps(tmp_path: Path) -> None:
+    """A window of the overview takes two seconds, and an epoch half a second."""
+    folder = training(tmp_path / "run")
+    batches = read(folder / "record", "batches")
+    by_epoch = batches.groupby("epoch")[["input/wait_ms", "step/compute_ms", "step/checkpoint_ms"]].sum() / 1000
+    drawn = data(folder, is_over=True)["columns"]["spent"]
+    for name, column in (
+        ("waiting for data", "input/wait_ms"), ("computing", "step/compute_ms"), ("checkpoints", "step/checkpoint_ms"),
+    ):  # fmt: skip
+        assert drawn[name] == pytest.approx(by_epoch[column].tolist(), rel=1e-3), name
+
+
+def test_the_last_smaller_batch_is_not_counted_as_a_full_one(tmp_path: Path) -> None:
+    folder = training(tmp_path / "run")
+    means = load_view(folder, STEPS).batches.means
+    rates = [rate for rate in data(folder, is_over=True)["columns"]["batches"]["rate"] if rate is not None]
+    seconds = means["steps"] * means["step/time_ms"] / 1000
+    assert sum(rates * seconds) == pytest.approx(read(folder / "record", "batches")["input/examples"].sum(), rel=1e-3)
+
+
+def test_all_numbers_are_those_of_the_server_that_waits_most(tmp_path: Path) -> None:
+    folder = training(tmp_path / "run", waits_ms=(1.0, 20.0, 5.0))
+    wait = three_digits(steady(folder / "servers" / "1" / "record")["input/wait_ms"].mean())
+    tab, run = shown(folder), load(folder)
+    assert f"({wait} of " in tab["sentences"]["waiting"]
+    assert page.timing(run, page.judged(run)).rows[1][1] == f"{wait} ms"
+    beside = {row.name: cells(row)[1] for row in compared(run, run, (None, None)).rows}
+    assert beside["wait for data in it"] == f"{wait} ms"
+
+
+def test_the_use_of_the_processor_is_the_number_of_the_verdict(tmp_path: Path) -> None:
+    """The verdict leaves out the first steps, and so does the number."""
+    folder = training(tmp_path / "run")
+    result = json.loads((folder / "result.json").read_text())
+    assert (result["cpu_pct"], result["gpu_pct"]) == (50.0, None)
+    (folder / "result.json").write_text(json.dumps({**result, "cpu_pct": 41.0}))
+    assert dict(shown(folder)["tiles"])["processor busy"] == "41%"
+    (folder / "result.json").write_text(json.dumps({**result, "gpu_pct": 87.0}))
+    assert dict(shown(folder)["tiles"])["GPU busy"] == "87%"
