@@ -1,7 +1,7 @@
 # What a person types is what CI runs. `make help` lists it.
 .DEFAULT_GOAL := help
 .PHONY: help env env-dev run backfill up down status test test-long check lock clean bench-env bench-sharding \
-	bench-input bench-storage bench-orchestration bench-training bench-monitoring bench-plugin demo-gcs docker-up \
+	bench-input bench-storage bench-orchestration bench-training bench-monitoring bench-plugin bench-verdicts demo-gcs docker-up \
 	docker-check docker-down
 
 VENV_PYTHON := .venv/bin/python
@@ -39,7 +39,9 @@ status: env ## what of it runs
 
 docker-up: ## the same as containers: Airflow on Postgres and Celery, with two workers (settings: .env)
 	@python3 -m scripts.compose.env >/dev/null
-	docker compose up --build --detach --wait --remove-orphans
+	docker compose build
+	@docker compose run --rm --no-deps init python -m scripts.airflow check
+	docker compose up --detach --wait --remove-orphans
 	@python3 -m scripts.compose.env
 
 docker-check: ## images to trained model in those containers; SOURCE=/data/..., PARAMS as above
@@ -51,12 +53,16 @@ docker-down: ## stop them; what they made stays in volumes
 # Tests start dozens of processes: told to write no bytecode, each would compile all of TensorFlow for itself.
 test test-long: export PYTHONDONTWRITEBYTECODE :=
 
+# CI has 2 cores, but most tests wait for the processes that they start, so more of them run at once.
+# tests/distribution.py groups and orders the tests.
+PYTEST_BESIDE := $(VENV_PYTHON) -m pytest --dist loadfile --no-loadscope-reorder
+
 test: env-dev ## the tests a person needs (minutes)
-	$(VENV_PYTHON) -m pytest -n 2 --dist loadfile -m "not long"
+	$(PYTEST_BESIDE) -n 3 -m "not long and not alone"
 
 test-long: env-dev ## the rest of the tests
-	$(VENV_PYTHON) -m pytest -n 2 --dist loadfile -m "long and not alone"
-	$(VENV_PYTHON) -m pytest -m "long and alone"
+	$(PYTEST_BESIDE) -n 4 -m "long and not alone"
+	$(VENV_PYTHON) -m pytest -m alone
 
 check: env-dev ## linter, format and types
 	.venv/bin/ruff check .
@@ -114,6 +120,9 @@ bench-training: env ## steps of the training loop, beside Model.fit and a bare s
 
 bench-monitoring: env ## what the monitor takes of a core, source by source, and from a loop; BENCH='--only cost'
 	$(VENV_PYTHON) -m benchmarks.monitoring $$BENCH
+
+bench-verdicts: env ## compare verdicts with the known limits of trainings, alone and beside other programs; BENCH='--only slow --again'
+	$(VENV_PYTHON) -m benchmarks.verdicts $$BENCH
 
 bench-plugin: env-dev ## how long a training takes to open in Airflow's UI, and what ten open pages take; BENCH='--quick'
 	$(VENV_PYTHON) -m benchmarks.plugin $$BENCH

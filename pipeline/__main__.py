@@ -13,6 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline.allowed import open_unless_set, open_words
 from pipeline.config import Settings, settings_of_command_line
 from pipeline.errors import Preempted, SettingsError, TenfoldError
 from pipeline.os_errors import cause_of
@@ -20,6 +21,7 @@ from pipeline.preflight import require_buckets
 from pipeline.progress import log_words
 from pipeline.runs import EXIT_PREEMPTED
 from pipeline.storage import Place, is_bucket, place_of
+from pipeline.storage.local import FULL
 
 if TYPE_CHECKING:
     from pipeline.champion import Pointer
@@ -38,8 +40,11 @@ def main(arguments: Sequence[str]) -> int:
     """Run one command; return the exit code. Words go to stderr, with --json one JSON object to stdout."""
     if list(arguments[:2]) == ["report", "compare"]:
         arguments = ["report compare", *arguments[2:]]  # a command of two words
-    options = _parser().parse_args(arguments)
+    options = _parsed(arguments)
     log_words()
+    open_unless_set()
+    if options.command in (_run, _build, _extract, _train) and (words := open_words()):
+        _log.info("%s", words)
     try:
         result = options.command(options)
     except Preempted as error:
@@ -57,6 +62,29 @@ def main(arguments: Sequence[str]) -> int:
         return EXIT_PREEMPTED if isinstance(stop, _Terminated) else 130
     print(json.dumps(result) if options.json else options.words(result))  # noqa: T201
     return 0 if result.get("ok", True) else EXIT_BAD
+
+
+def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    """Return the options. Ends the program, as argparse does, if an option is unknown."""
+    parser = _parser()
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{_set_hint(unknown, arguments)}")
+    return options
+
+
+def _set_hint(unknown: Sequence[str], arguments: Sequence[str]) -> str:
+    """Return how to write the unknown options that are settings; empty if none is a setting."""
+    assignments = []
+    for option in unknown:
+        name, _, value = option.removeprefix("--").partition("=")
+        field = name.replace("-", "_")
+        if option.startswith("--") and field in Settings.model_fields:
+            # The value is looked up in all arguments, because argparse may have taken it for something else.
+            following = arguments[list(arguments).index(option) + 1 :][:1]
+            given = [value] if value else [each for each in following if not each.startswith("--")]
+            assignments.append(f"--set {field}={given[0] if given else 'VALUE'}")
+    return f": write {' '.join(assignments)}" if assignments else ""
 
 
 # --- commands: each takes the parsed options and returns what --json prints -----------------------------------------
@@ -321,13 +349,29 @@ def _samples(options: argparse.Namespace) -> dict[str, Any]:
 
 def _trained(settings: Settings, dataset: Place) -> dict[str, Any]:
     from pipeline.promotion import gate
-    from pipeline.report import report_run
     from pipeline.train import train
 
     result = train(settings, dataset, RUN_ID)
     run = place_of(result["run"])
     gated = gate(run, settings, sys.stderr.fileno())  # before the report, which tells of it
-    return {**result, "promotion": gated["verdict"], "champion": gated["champion"], "report": str(report_run(run))}
+    return {**result, "promotion": gated["verdict"], "champion": gated["champion"], "report": _report_of(run)}
+
+
+def _report_of(run: Place) -> str:
+    """Write the report of a run and return its path; if the disk is full, return "" with a warning."""
+    from pipeline.report import report_run
+
+    try:
+        return str(report_run(run))
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        _log.warning(
+            "the training is complete, but its report cannot be written (%s): make room, and write it with `python -m "
+            "pipeline report %s`",
+            *(error, run),
+        )
+        return ""
 
 
 # --- options ----------------------------------------------------------------------------------------------------------

@@ -74,6 +74,8 @@ def _host(verdict: Verdict, settings: Settings) -> str:
 
 
 def _compute(verdict: Verdict, settings: Settings) -> str:
+    if settings.simulated_step_ms:
+        return ""
     if verdict.load.gpu is None:
         return "a GPU, or a smaller image_size or model"
     if verdict.load.gpu < IDLE_GPU:

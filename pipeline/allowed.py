@@ -1,11 +1,14 @@
 """What a form may reach: the places and packages that the administrator allows, by settings of the environment.
 
 Whoever may start a run must not thereby read the worker's disk or run code of their choice. Each setting lists
-prefixes with commas between them; one that is not set allows everything, one that is empty nothing. A place is allowed
-where it is a prefix or lies below one, after `..` and symbolic links are resolved.
+prefixes with commas between them, and `*` allows everything. A setting that is empty or not set allows nothing, so an
+Airflow is closed until its administrator opens it. A person who runs a command on their own machine is the
+administrator: see `open_unless_set`. A place is allowed if it is a prefix or is below one, after `..` and symbolic
+links are resolved.
 """
 
 import os
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,6 +23,9 @@ SOURCES = "TENFOLD_ALLOWED_SOURCES"
 WORKSPACES = "TENFOLD_ALLOWED_WORKSPACES"
 PUBLISH = "TENFOLD_ALLOWED_PUBLISH"
 MODELS = "TENFOLD_ALLOWED_MODELS"
+OF_PLACES = (SOURCES, WORKSPACES, PUBLISH)
+ALL = (*OF_PLACES, MODELS)
+EVERYTHING = "*"
 
 _SETTINGS_OF = {
     "source_uri": (SOURCES,),
@@ -34,10 +40,11 @@ _SETTINGS_OF = {
 
 
 class AllowedPlaces(NamedTuple):
-    """The prefixes of a setting; None where it is not set."""
+    """The prefixes of a setting; None if it allows everything."""
 
     setting: str
     prefixes: tuple[Place, ...] | None
+    is_set: bool = True
 
     def holds(self, place: Place) -> bool:
         """Whether `place` is allowed; looks at no file but at links on the way. ValueError: a path with a zero byte."""
@@ -50,13 +57,28 @@ class AllowedPlaces(NamedTuple):
         return f"{self.setting} allows ({', '.join(map(str, self.prefixes or ())) or 'nothing'})"
 
 
-def allowed_places(setting: str) -> AllowedPlaces:
+def open_unless_set() -> None:
+    """Allow everything for each setting that is not set. For commands that a person runs on their own machine."""
+    for setting in ALL:
+        os.environ.setdefault(setting, EVERYTHING)
+
+
+def open_words() -> str:
+    """Return a sentence that names the settings that allow everything; empty if none does."""
+    names = [setting for setting in ALL if EVERYTHING in _entries(os.environ.get(setting, ""))]
+    if not names:
+        return ""
+    listed = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+    return f"{listed} {'allow' if len(names) > 1 else 'allows'} everything: a run may reach all that this user may"
+
+
+def allowed_places(setting: str, environ: Mapping[str, str] = os.environ) -> AllowedPlaces:
     """What the environment says now.
 
     Raises SettingsError where an entry is neither an absolute path nor gs://bucket/prefix.
     """
-    text = os.environ.get(setting)
-    return AllowedPlaces(setting, None if text is None else _prefixes(setting, text))
+    text = environ.get(setting)
+    return AllowedPlaces(setting, _prefixes(setting, text or ""), is_set=text is not None)
 
 
 def require_allowed(settings: "Settings") -> None:
@@ -92,19 +114,33 @@ def require_source(place: Place) -> None:
 def _require_function(field: str, name: str) -> None:
     """Refuse a function of a package that is not allowed, before it is imported: that alone runs its code."""
     text = os.environ.get(MODELS)
+    entries = _entries(text or "")
     module, function, _ = name.partition(":")
-    if function and text is not None and not any(f"{module}.".startswith(f"{each}.") for each in _entries(text)):
-        otherwise = "choose a model by its name" if field == "model" else "leave it empty"
-        raise SettingsError(
-            f"{field} {name!r} is outside of what {MODELS} allows ({text or 'nothing'}): {otherwise}, or let the "
-            "administrator add the package to the setting"
-        )
+    if not function or EVERYTHING in entries or any(f"{module}.".startswith(f"{each}.") for each in entries):
+        return
+    otherwise = "choose a model by its name" if field == "model" else "leave it empty"
+    unset = () if text is not None else (MODELS,)
+    raise SettingsError(
+        f"{field} {name!r} is outside of what {MODELS} allows ({text or 'nothing'}): {otherwise}, or let the "
+        f"administrator {_cure('the package', unset)}"
+    )
 
 
 def _refusal(what: str, *allowed: AllowedPlaces) -> str:
+    unset = [each.setting for each in allowed if not each.is_set]
     return (
         f"{what} is outside of what {' and '.join(map(str, allowed))}: name a place in there, or let the "
-        "administrator add this one to the setting"
+        f"administrator {_cure('this one', unset)}"
+    )
+
+
+def _cure(what: str, unset: Sequence[str]) -> str:
+    """Return what the administrator must do. For a setting that is not set, this includes where to set it."""
+    if not unset:
+        return f"add {what} to the setting"
+    return (
+        f"set {' or '.join(unset)} in the environment of Airflow's workers to {what} (a list with commas), or to * for "
+        "everything"
     )
 
 
@@ -125,7 +161,9 @@ def _with_defaults(allowed: AllowedPlaces, settings: "Settings") -> AllowedPlace
 
 
 @lru_cache  # of a text, asked for each row of a list
-def _prefixes(setting: str, text: str) -> tuple[Place, ...]:
+def _prefixes(setting: str, text: str) -> tuple[Place, ...] | None:
+    if EVERYTHING in _entries(text):
+        return None
     return tuple(_prefix(setting, entry) for entry in _entries(text))
 
 

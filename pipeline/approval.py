@@ -5,6 +5,7 @@ from collections.abc import Iterable
 
 from pipeline import storage
 from pipeline.config import Settings
+from pipeline.errors import GateError
 from pipeline.plan_files import load_plan
 from pipeline.quality.gate import Ask, actions, decide, findings
 from pipeline.storage import Place
@@ -22,8 +23,8 @@ def questions(plan_path: Place, settings: Settings) -> list[str]:
         return []
     found = findings(quality_of(load_plan(plan_path)), settings)
     decide([finding for finding in found if finding.action == "fail"], None)
-    asking = [finding.sentence for finding in found if finding.action == "ask"]
-    return [sentence for sentence in asking if not answers(plan_path)(sentence)]
+    approved = _approved(plan_path)
+    return [finding.sentence for finding in found if finding.action == "ask" and finding.sentence not in approved]
 
 
 def approve(plan_path: Place, sentences: Iterable[str]) -> None:
@@ -33,8 +34,26 @@ def approve(plan_path: Place, sentences: Iterable[str]) -> None:
 
 
 def answers(plan_path: Place) -> Ask:
-    """Answers as the person did who was asked by an earlier task."""
-    return _approved(plan_path).__contains__
+    """Return a function that gives the answers of an earlier task. It raises GateError for a question that is new."""
+
+    def answer(sentence: str) -> bool:
+        approved = _approved(plan_path)
+        if sentence not in approved:
+            raise unasked([sentence], approved)
+        return True
+
+    return answer
+
+
+def unasked(sentences: Iterable[str], approved: Iterable[str]) -> GateError:
+    """Return the error for new questions, which arise if the images are now compared with another version."""
+    before = "; ".join(sorted(approved))
+    return GateError(
+        f"nobody was asked about this: {'; '.join(sentences)}. "
+        f"{f'A person approved: {before}. ' if before else ''}"
+        "The comparison changed after the task `upload.approve`, because another run committed a version of this "
+        "dataset name: trigger this DAG again with the same settings. It keeps the shards and asks the new question"
+    )
 
 
 def _approved(plan_path: Place) -> frozenset[str]:

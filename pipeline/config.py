@@ -13,7 +13,7 @@ import tomllib
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic.config import JsonDict
@@ -40,6 +40,15 @@ APPLICATIONS = (
 
 MODELS = ("small_cnn", *APPLICATIONS)
 """What `model` may name beside a function of the user's own."""
+
+MAX_PLACE = 4096
+"""Most characters of a path or an address. No file system or bucket takes more."""
+
+MAX_TEXT = 1000
+"""Most characters of any other text."""
+
+MAX_SHOWN = 200
+"""Most characters of a value that an error message repeats."""
 
 WEIGHTS_SUFFIXES = (".weights.h5", ".h5", ".keras")
 
@@ -79,6 +88,7 @@ class Settings(BaseModel):
     source_uri: str = Field(
         "",
         title="Images",
+        max_length=MAX_PLACE,
         examples=["/data/flowers", "gs://bucket/photos/{date}"],
         description="Folder of raw images, local or gs://bucket/prefix, one sub-folder a class, with or "
         "without train/, validation/ and test/ above them; or a list of them (CSV, JSON lines, Parquet), or the folder "
@@ -108,6 +118,7 @@ class Settings(BaseModel):
     model: str = Field(
         "small_cnn",
         title="Model",
+        max_length=MAX_TEXT,
         examples=list(MODELS),
         description=f"The small CNN, one of keras.applications ({', '.join(APPLICATIONS)}), or package.module:function "
         "of yours, which is called with the image size and the number of classes and returns a keras.Model.",
@@ -135,6 +146,7 @@ class Settings(BaseModel):
     workspace: str = Field(
         default_factory=_default_workspace,
         title="Workspace",
+        max_length=MAX_PLACE,
         json_schema_extra=PLACES,
         description="Folder that all workers can reach, local or gs://bucket/prefix: shards, plans, checkpoints and "
         "reports are kept there.",
@@ -143,6 +155,7 @@ class Settings(BaseModel):
     publish_uri: str = Field(
         "",
         title="Publish to",
+        max_length=MAX_PLACE,
         json_schema_extra=PLACES,
         description="Folder that data sets are published in, local or gs://bucket/prefix. Empty: `datasets` in the "
         "workspace.",
@@ -151,6 +164,7 @@ class Settings(BaseModel):
     dataset: str = Field(
         "",
         title="Finished data set",
+        max_length=MAX_PLACE,
         json_schema_extra=PLACES,
         description="Folder of a published data set, local or gs://bucket/prefix, for `python -m pipeline train` on "
         "its own.",
@@ -159,6 +173,7 @@ class Settings(BaseModel):
     local_folder: str = Field(
         default_factory=_default_local_folder,
         title="Local folder",
+        max_length=MAX_PLACE,
         json_schema_extra=PLACES,
         description="Folder on each worker for what a training needs at hand where the workspace is a bucket: its "
         "record and checkpoints, which are mirrored to the workspace, and copies of shards.",
@@ -185,6 +200,7 @@ class Settings(BaseModel):
     user_project: str = Field(
         "",
         title="Project that pays",
+        max_length=MAX_TEXT,
         json_schema_extra=PLACES,
         description="Google Cloud project that pays for reading the images, where the requester must.",
     )
@@ -192,6 +208,7 @@ class Settings(BaseModel):
     data_date: str = Field(
         "",
         title="Data date",
+        max_length=MAX_TEXT,
         json_schema_extra=PLACES,
         examples=["2026-01-31", "2026-01-31T07:00"],
         description="What {date} and {hour} in the source stand for, in UTC. Empty: the date of the run.",
@@ -200,6 +217,7 @@ class Settings(BaseModel):
     source_kind: str = Field(
         "auto",
         title="Kind of source",
+        max_length=MAX_TEXT,
         json_schema_extra={**SOURCE, "enum": ["auto", *source_kinds()]},
         description="How the source is laid out: a file of pipeline/sources by its name. auto: found out.",
     )
@@ -207,6 +225,7 @@ class Settings(BaseModel):
     path_column: str = Field(
         "",
         title="Column of paths",
+        max_length=MAX_TEXT,
         json_schema_extra=SOURCE,
         description="In a list: the column of image paths, relative to the list's place. Empty: path, image, file, "
         "filename or uri.",
@@ -215,6 +234,7 @@ class Settings(BaseModel):
     label_column: str = Field(
         "",
         title="Column of labels",
+        max_length=MAX_TEXT,
         json_schema_extra=SOURCE,
         description="In a list: the column of labels; several labels of an image are separated by |. Empty: label, "
         "class, category or labels.",
@@ -223,6 +243,7 @@ class Settings(BaseModel):
     split_column: str = Field(
         "",
         title="Column of splits",
+        max_length=MAX_TEXT,
         json_schema_extra=SOURCE,
         description="In a list: the column that says train, validation or test. Empty: split, where there is one.",
     )
@@ -230,6 +251,7 @@ class Settings(BaseModel):
     group_column: str = Field(
         "",
         title="Column of groups",
+        max_length=MAX_TEXT,
         json_schema_extra=SOURCE,
         description="In a list: images of one group (a person, a scene) stay on one side of the split. Empty: group, "
         "where there is one.",
@@ -238,6 +260,7 @@ class Settings(BaseModel):
     list_encoding: str = Field(
         "utf-8",
         title="Encoding of the list",
+        max_length=MAX_TEXT,
         examples=["utf-8", "latin-1", "cp1252", "utf-16"],
         json_schema_extra=SOURCE,
         description="Text encoding of a CSV or TSV list.",
@@ -246,6 +269,7 @@ class Settings(BaseModel):
     group_pattern: str = Field(
         "",
         title="Pattern of groups",
+        max_length=MAX_TEXT,
         examples=[r"^(.+?)_\d+$"],
         json_schema_extra=SOURCE,
         description="Regular expression on the file name without its ending: images that agree in its first group (or "
@@ -255,6 +279,7 @@ class Settings(BaseModel):
     label_map: str = Field(
         "",
         title="Label map",
+        max_length=MAX_PLACE,
         json_schema_extra=SOURCE,
         description="File with one label a line: the first has id 0. Empty: ids are given once for a data set name, "
         "and never move.",
@@ -502,6 +527,7 @@ class Settings(BaseModel):
     weights: str = Field(
         "",
         title="Weights",
+        max_length=MAX_PLACE,
         json_schema_extra=TRAINING,
         description="Local file (.weights.h5 or .keras) that the model starts from. Empty: random weights; "
         "nothing is downloaded.",
@@ -683,6 +709,17 @@ class Settings(BaseModel):
         description="The learning rate after the frozen epochs, as a share of what it would be.",
     )
 
+    simulated_step_ms: float = Field(
+        0.0,
+        title="Simulated step (ms)",
+        ge=0,
+        le=60_000,
+        allow_inf_nan=False,
+        json_schema_extra=TRAINING,
+        description="For benchmarks and planning: each step waits for this time instead of computing, as a host waits "
+        "for an accelerator. The model learns nothing and is never promoted. 0: off.",
+    )
+
     checkpoint_minutes: float = Field(
         10.0,
         title="Minutes between checkpoints",
@@ -741,6 +778,7 @@ class Settings(BaseModel):
     callbacks: str = Field(
         "",
         title="Callbacks",
+        max_length=MAX_TEXT,
         json_schema_extra=TRAINING,
         examples=["my_package.callbacks:make"],
         description="package.module:function of yours, which is called with a folder to write to (pathlib.Path) and "
@@ -902,6 +940,9 @@ class Settings(BaseModel):
     @classmethod
     def _is_a_model(cls, value: str) -> str:
         if value not in MODELS and not _FUNCTION.fullmatch(value):
+            names = {name.lower(): name for name in MODELS}
+            if close := difflib.get_close_matches(value.lower(), names, n=1):
+                raise ValueError(f"must be a known model or package.module:function (did you mean {names[close[0]]}?)")
             raise ValueError(f"must be {', '.join(MODELS)} or package.module:function")
         return value
 
@@ -924,7 +965,7 @@ class Settings(BaseModel):
     def _is_a_pattern(cls, value: str) -> str:
         try:
             re.compile(value)
-        except re.error as error:
+        except (re.error, OverflowError, RecursionError) as error:
             raise ValueError(f"must be a regular expression ({error})") from None
         return value
 
@@ -983,12 +1024,21 @@ def settings_from(values: Mapping[str, Any], *, strict: bool = True) -> Settings
 def settings_of_command_line(config: Path | None, assignments: list[str]) -> Settings:
     """Settings from a TOML or JSON file (optional) and `field=value` texts, which win over the file."""
     values = _read_file(config) if config else {}
+    _require_numbers(values)
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals:
             raise SettingsError(f"--set takes field=value, got {assignment!r}")
         values[name.strip()] = value
     return settings_from(values, strict=False)
+
+
+def _require_numbers(values: Mapping[str, Any]) -> None:
+    """Refuse true and false as numbers. Pydantic would read them as 1 and 0, because a number may be given as text."""
+    for name, value in values.items():
+        field = Settings.model_fields.get(name)
+        if field and isinstance(value, bool) and {int, float} & {field.annotation, *get_args(field.annotation)}:
+            raise SettingsError(f"{name} must be a number, got {str(value).lower()}")
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -1003,7 +1053,7 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _sentence(problem: Any) -> str:
-    field = ".".join(str(part) for part in problem["loc"])
+    field = _shown(".".join(str(part) for part in problem["loc"]))
     if problem["type"] == "extra_forbidden":
         return f"{field} is not a setting: {_suggestion(field)}"
     message = problem["msg"].removeprefix("Value error, ")
@@ -1011,7 +1061,12 @@ def _sentence(problem: Any) -> str:
         return str(message)
     message = message.removeprefix("Input should be ").replace("String should ", "must ")
     message = message if message.startswith("must") else f"must be {message}"
-    return f"{field} {message}, got {problem['input']!r}"
+    return f"{field} {message}, got {_shown(repr(problem['input']))}"
+
+
+def _shown(text: str) -> str:
+    """Return the part of a text that an error message repeats. A task's log holds every message several times."""
+    return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}... ({len(text):,} characters)"
 
 
 def _suggestion(field: str) -> str:

@@ -1,7 +1,7 @@
 """The data date of a run, and what stands for it in the address of a source: `{date}`, `{hour}` and so on."""
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime
 
 _FORMATS = {"date": "%Y-%m-%d", "year": "%Y", "month": "%m", "day": "%d", "hour": "%H", "minute": "%M"}
 _PLACEHOLDER = re.compile("{(" + "|".join(_FORMATS) + ")}")
@@ -58,6 +58,12 @@ def check_data_date(text: str) -> str:
     if moment.tzinfo:
         raise ValueError("must be a date such as 2026-01-31T07:00, in UTC, without a time zone")
     return moment.strftime("%Y-%m-%d" if has_no_time(text) else "%Y-%m-%dT%H:%M")
+
+
+def utc_of(text: str) -> datetime:
+    """Return a date or time in UTC. A time with an offset is converted. Raises ValueError if it is no date."""
+    moment = datetime.fromisoformat(text)
+    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def has_no_time(text: str) -> bool:

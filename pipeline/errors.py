@@ -17,6 +17,10 @@ class SettingsError(BadInput):
     """A setting is unknown, of the wrong type, out of range, or impossible beside another one."""
 
 
+class OwnCodeError(SettingsError):
+    """Code of the user's own fails on this worker. On a worker with other packages, or with a GPU, it may work."""
+
+
 class SourceError(BadInput):
     """The raw images are missing, unreadable, or changed while they were worked on."""
 

@@ -1,8 +1,6 @@
 """Source -> snapshot: a sorted, frozen list of the raw images with labels, size and CRC32C."""
 
 import logging
-import os
-import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,6 +19,7 @@ from pipeline.errors import SettingsError, SourceError
 from pipeline.fetch import fetch_images
 from pipeline.find_source import find_source, images_of
 from pipeline.fingerprint import Fingerprint
+from pipeline.groups import with_groups
 from pipeline.parallel import ordered_map
 from pipeline.preflight import preflight
 from pipeline.progress import progress
@@ -180,7 +179,10 @@ class _Sums:
 def _rows(settings: Settings, sums: _Sums) -> Iterator[RawImage]:
     """Every listed image with its checksum, in order; what is skipped is counted."""
     origin = origin_of(settings)
-    pending = _look_up(_only_images(images_of(settings), settings, sums), _last_rows(settings), sums)
+    images = _only_images(images_of(settings), sums)
+    if settings.group_pattern:
+        images = with_groups(images, settings.group_pattern)
+    pending = _look_up(images, _last_rows(settings), sums)
     with progress("extract", 0) as advance:
         read = partial(_rows_of_chunk, origin)
         for rows in ordered_map(read, _chunks(pending), READERS, size_of=_largest):
@@ -202,21 +204,14 @@ def _largest(chunk: Sequence[_Pending]) -> int:
     return max(0, *(0 if pending.crc32c else pending.image.size for pending in chunk))
 
 
-def _only_images(found: Iterable[Found], settings: Settings, sums: _Sums) -> Iterator[Listed]:
-    pattern = re.compile(settings.group_pattern) if settings.group_pattern else None
+def _only_images(found: Iterable[Found], sums: _Sums) -> Iterator[Listed]:
     for item in found:
         if isinstance(item, Listed):
-            yield item._replace(group=_group(item.key, pattern)) if pattern and not item.group else item
+            yield item
         elif isinstance(item, Skipped):
             sums.skipped.add(item)
         else:
             sums.state(item)
-
-
-def _group(key: str, pattern: re.Pattern[str]) -> str:
-    stem = os.path.splitext(key.rpartition("/")[2])[0]  # noqa: PTH122 - a key, not a path
-    match = pattern.search(stem)
-    return (match[1] if pattern.groups else match[0]) or "" if match else ""
 
 
 def _look_up(images: Iterable[Listed], known: Iterator[RawImage], sums: _Sums) -> Iterator[_Pending]:

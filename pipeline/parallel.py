@@ -63,6 +63,15 @@ def within(seconds: float, work: Callable[[], Result]) -> Result:
 
     A thread goes on with it then, and nobody waits for that: it ends with the process at the latest.
     """
+    done = begun(work, "within")
+    wait([done], seconds)
+    if not done.done():
+        raise TimeoutError(f"nothing within {seconds:g} s")
+    return done.result()
+
+
+def begun(work: Callable[[], Result], name: str) -> Future[Result]:
+    """Begin `work` in a daemon thread of this name, which does not keep the process alive."""
     done: Future[Result] = Future()
 
     def run() -> None:
@@ -71,8 +80,5 @@ def within(seconds: float, work: Callable[[], Result]) -> Result:
         except BaseException as error:  # noqa: BLE001 - it is raised where the result is waited for
             done.set_exception(error)
 
-    Thread(target=run, daemon=True).start()
-    wait([done], seconds)
-    if not done.done():
-        raise TimeoutError(f"nothing within {seconds:g} s")
-    return done.result()
+    Thread(target=run, name=name, daemon=True).start()
+    return done

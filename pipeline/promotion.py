@@ -23,7 +23,7 @@ import numpy as np
 from pipeline import champion, storage
 from pipeline.champion import Entry, Pointer, pointer_of
 from pipeline.config import Settings
-from pipeline.errors import ConflictError, SourceError, TrainingError
+from pipeline.errors import ConflictError, PromotionError, SourceError, TrainingError
 from pipeline.estimates import Estimate
 from pipeline.evaluation import Answers, difference, load_predictions
 from pipeline.process import environment_of_tensorflow
@@ -51,6 +51,8 @@ class Candidate:
     dataset: Place
     about: Mapping[str, Any]
     result: Mapping[str, Any]
+    is_simulated: bool
+    """Whether its steps computed nothing (`simulated_step_ms`)."""
 
     def pointer(self) -> Pointer:
         """What names the champion of its data set name, as it is now."""
@@ -81,6 +83,10 @@ def gate(run: Place, settings: Settings, output: int) -> dict[str, Any]:
 def promote_by_hand(run: Place) -> dict[str, Any]:
     """Promote the model of a training, whatever a comparison would say. Returns and raises what `gate` does."""
     candidate = load_candidate(run)
+    if candidate.is_simulated:
+        raise PromotionError(
+            f"{candidate.run} was trained with simulated_step_ms, and its model learned nothing: train without it"
+        )
     pointer = candidate.pointer()
     if pointer.champion and pointer.champion.run == str(candidate.run):
         return _told(candidate, Verdict(True, "it is the champion already"))
@@ -95,8 +101,16 @@ def load_candidate(run: Place) -> Candidate:
     export, result = exported_model(place), load_result(place)
     if result is None:
         raise SourceError(f"{place} holds no complete training: there is no result.json")
-    dataset = place_of(storage.read_json(place / "run.json")["dataset"])
-    return Candidate(place, export, dataset, storage.read_json(export / ABOUT), result)
+    run_json = storage.read_json(place / "run.json")
+    is_simulated = bool(run_json["settings"].get("simulated_step_ms"))  # Trainings of earlier releases lack it.
+    return Candidate(
+        run=place,
+        export=export,
+        dataset=place_of(run_json["dataset"]),
+        about=storage.read_json(export / ABOUT),
+        result=result,
+        is_simulated=is_simulated,
+    )
 
 
 def _gated(candidate: Candidate, settings: Settings, output: int) -> Verdict:
@@ -139,6 +153,8 @@ def _told(candidate: Candidate, verdict: Verdict) -> dict[str, Any]:
 
 
 def _verdict(candidate: Candidate, champion: Entry | None, settings: Settings, output: int) -> Verdict:
+    if candidate.is_simulated:
+        return Verdict(False, "not promoted: it was trained with simulated_step_ms, and its model learned nothing")
     if settings.promote == "never":
         return Verdict(False, "not promoted: promote=never")
     if settings.promote == "always":

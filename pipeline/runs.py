@@ -42,8 +42,7 @@ from pipeline.errors import DatasetError, Preempted, SourceError, TenfoldError, 
 from pipeline.evaluation import metrics_of
 from pipeline.monitor import last_row, read
 from pipeline.monitor.archives import archives
-from pipeline.monitor.limits import Limit
-from pipeline.monitor.verdict import Verdict, diagnose_run
+from pipeline.monitor.verdict import Verdict, diagnose_run, numbers
 from pipeline.servers import SERVERS, Server
 from pipeline.storage import Place, crc32c_of
 from pipeline.workspace import place_hash, run_folder
@@ -143,6 +142,9 @@ def _key(settings: Settings, dataset_version: str) -> str:
     names = (*_OF_ALL, *_OF_THE_INPUT, *_OF_THE_STEP)
     weights = f"{crc32c_of(Path(settings.weights)):08x}" if settings.weights else ""
     content = {"dataset": dataset_version, "weights": weights, **{name: getattr(settings, name) for name in names}}
+    # Only if it is set, so that trainings of earlier releases keep their folders.
+    if settings.simulated_step_ms:
+        content["simulated_step_ms"] = settings.simulated_step_ms
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=6).hexdigest()
 
 
@@ -295,9 +297,8 @@ def save_result(run: Run, comet: str, advised: Callable[[Verdict], str]) -> None
         "comet": _archives(run, comet).replace(str(run.folder), str(run.place)),
         "verdict": advised(verdict),
         "limit": verdict.limit.value,
-        "wait_fraction": None if verdict.limit is Limit.UNKNOWN else round(verdict.wait_fraction, 4),
-        "step_ms": None if verdict.limit is Limit.UNKNOWN else round(verdict.step_ms, 3),
-        "examples_per_s": None if verdict.limit is Limit.UNKNOWN else round(verdict.examples_per_s, 3),
+        "limits": [limit.value for limit in verdict.limits],
+        **numbers(verdict),
         "epochs": len(read(run.folder / "record", "epochs")),
     }
     _write(run.folder / "result.json", result)
@@ -329,17 +330,22 @@ def result_of(run: Run) -> dict[str, Any] | None:
     return load_result(run.folder if run.server.is_chief else run.training)
 
 
-def save_failure(folder: Path, error: TenfoldError) -> None:
+def save_failure(folder: Path, error: TenfoldError, attempt: str = "") -> None:
     """Say, for whoever started the process, why it failed."""
-    _write(folder / "failure.json", words_of(error))
+    _write(folder / "failure.json", {**words_of(error), "attempt": attempt})
 
 
-def take_failure(folder: Path) -> TenfoldError | None:
-    """The error that `save_failure` wrote, if it did; it is gone afterwards."""
+def take_failure(folder: Path, attempt: str = "") -> TenfoldError | None:
+    """Return the error that `save_failure` wrote for this attempt, if it did, and remove it.
+
+    The failure of another attempt stays, because the process that started that attempt may not have read it yet.
+    """
     path = folder / "failure.json"
     try:
         content = storage.read_json(path)
     except FileNotFoundError:
+        return None
+    if content.get("attempt", "") != attempt:
         return None
     path.unlink(missing_ok=True)
     return error_of(content["kind"], content["message"])

@@ -3,17 +3,44 @@
 import gc
 import hashlib
 import io
+import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
 
+from pipeline.allowed import open_unless_set
 from pipeline.config import Settings, settings_from
+from tests.distribution import ByGroup, group_of, rank
 from tests.fake_gcs import FakeGcs
+from tests.namespaces import disk_of
 
+open_unless_set()  # as for a person at a command line; Airflow and other processes of the tests inherit it
 MakeImages = Callable[[Mapping[str, int]], Path]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Start the longest groups first."""
+    items.sort(key=lambda item: rank(group_of(item.nodeid)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByGroup | None:
+    """Distribute tests by our groups if `--dist loadfile` is given."""
+    return ByGroup(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turn a skip on CI into a failure. A skip would hide that nothing was tested."""
+    report = yield
+    if report.skipped and os.environ.get("CI"):
+        _, _, reason = report.longrepr
+        report.outcome, report.longrepr = "failed", f"{item.nodeid} may not be skipped on CI. {reason}"
+    return report
 
 
 def jpeg(seed: int, size: tuple[int, int] = (24, 16)) -> bytes:
@@ -68,3 +95,10 @@ def gcs(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeGcs]:
         yield server
     gc.collect()  # here, where that warning is ignored, and not in a later test
     gc.unfreeze()
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 64 KiB."""
+    with disk_of("64k", tmp_path / "disk") as disk:
+        yield disk

@@ -1,6 +1,8 @@
 """What the administrator allows, and nothing else, is reached: by every field, and by every kind of source."""
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -95,8 +97,10 @@ def test_links_are_followed_on_both_sides(tmp_path: Path, allow: ALLOW):
         ("dataset", [WORKSPACES, PUBLISH]),
     ],
 )
-def test_each_field_has_its_setting_and_an_unset_one_allows_all(field: str, settings: list[str], allow: ALLOW):
+def test_each_field_has_its_setting_and_a_star_allows_all(field: str, settings: list[str], allow: ALLOW):
     value = {field: "/etc/a.keras"}
+    for setting in settings:
+        allow(setting, "*")
     assert not refused(**value)
     for other in {SOURCES, WORKSPACES, PUBLISH} - set(settings):
         allow(other)
@@ -107,6 +111,51 @@ def test_each_field_has_its_setting_and_an_unset_one_allows_all(field: str, sett
         f"{field} '/etc/a.keras' is outside of what {settings[0]} allows (/data, gs://ph"
     )
     assert all(f"{setting} allows (/data, gs://photos/a" in refused(**value) for setting in settings)
+
+
+@pytest.mark.parametrize(
+    ("values", "settings"),
+    [
+        ({"source_uri": "/data"}, [SOURCES]),
+        ({"source_uri": "gs://photos/a"}, [SOURCES]),
+        ({"label_map": "/etc/passwd"}, [SOURCES]),
+        ({"weights": "/etc/a.keras"}, [SOURCES]),
+        ({"workspace": "/etc"}, [WORKSPACES]),
+        ({"local_folder": "/etc"}, [WORKSPACES]),
+        ({"publish_uri": "/etc"}, [PUBLISH]),
+        ({"dataset": "/etc"}, [WORKSPACES, PUBLISH]),
+        ({"model": "mine:make"}, [MODELS]),
+        ({"callbacks": "mine:make"}, [MODELS]),
+    ],
+)
+def test_a_setting_that_is_not_set_allows_nothing_and_is_named(
+    values: dict[str, str], settings: list[str], monkeypatch: pytest.MonkeyPatch
+):
+    for setting in (SOURCES, WORKSPACES, PUBLISH, MODELS):
+        monkeypatch.delenv(setting, raising=False)
+    monkeypatch.setenv("TENFOLD_WORKSPACE", "/srv/tenfold")
+    assert not refused()
+    words = refused(**values)
+    assert words.startswith(
+        f"{next(iter(values))} '{next(iter(values.values()))}' is outside of what {settings[0]} allow"
+    )
+    assert f"set {' or '.join(settings)} in the environment of Airflow's workers" in words
+    assert "or to * for everything" in words
+
+
+def test_a_command_that_a_person_runs_is_open_and_says_so(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    for setting in (SOURCES, PUBLISH, MODELS):
+        monkeypatch.delenv(setting, raising=False)
+    monkeypatch.setenv(WORKSPACES, settings.workspace)
+    told = [f"--set={name}={getattr(settings, name)}" for name in ("source_uri", "workspace", "dataset_name")]
+    done = subprocess.run(
+        [sys.executable, "-m", "pipeline", "extract", *told], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert f"{SOURCES}, {PUBLISH} and {MODELS} allow everything" in done.stderr
+    assert WORKSPACES not in done.stderr
 
 
 def test_a_data_set_may_lie_where_one_is_published(allow: ALLOW):

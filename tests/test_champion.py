@@ -54,7 +54,7 @@ def make_training(workspace: Place, tmp_path: Path) -> MakeTraining:
         result = {"run": str(folder), "metrics": {"val_accuracy": right / EXAMPLES}}
         save_predictions(tmp_path, answers(right))
         for name, content in (
-            ("run.json", json.dumps({"dataset": str(tmp_path / "dataset")}).encode()),
+            ("run.json", json.dumps({"dataset": str(tmp_path / "dataset"), "settings": {}}).encode()),
             ("export/about.json", json.dumps(about).encode()),
             ("predictions.npz", (tmp_path / "predictions.npz").read_bytes()),
             ("result.json", json.dumps(result).encode()),
@@ -285,6 +285,19 @@ def test_what_is_no_complete_training_is_not_promoted(make_training: MakeTrainin
         promote_by_hand(run)
     with pytest.raises(SourceError, match="holds no exported model"):
         promote_by_hand(tmp_path)
+
+
+def test_a_simulated_training_is_never_promoted(make_training: MakeTraining):
+    run = make_training("one", 150)
+    content = storage.read_json(run / "run.json")
+    content["settings"]["simulated_step_ms"] = 40.0
+    with storage.write_whole(run / "run.json") as file:
+        file.write(json.dumps(content).encode())
+    assert judged(run)["verdict"] == (
+        "not promoted: it was trained with simulated_step_ms, and its model learned nothing"
+    )
+    with pytest.raises(PromotionError, match="was trained with simulated_step_ms, and its model learned nothing"):
+        promote_by_hand(run)
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b'{"history": [{"action": "promote"}]}', b"[1]"])

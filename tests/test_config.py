@@ -1,3 +1,4 @@
+import re
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -77,6 +78,7 @@ CHANGED = {
     "class_weights": "balanced",
     "precision": "mixed_bfloat16",
     "xla": True,
+    "simulated_step_ms": 40.0,
     "freeze_epochs": 2,
     "finetune_rate": 0.5,
     "server_wait_minutes": 5.0,
@@ -172,6 +174,8 @@ def test_every_field_says_what_it_is_for(field: str):
         ({"weights": "gs://bucket/model.keras"}, "weights must be a local path"),
         ({"source_kind": "tarball"}, "source_kind must be auto, folder"),
         ({"group_pattern": "("}, "group_pattern must be a regular expression"),
+        ({"group_pattern": "a{99999999999}"}, "group_pattern must be a regular expression"),
+        ({"group_pattern": 900 * "("}, "group_pattern must be a regular expression"),
         ({"workspace": ""}, "workspace must name a folder"),
         ({"data_date": "31.1.2026"}, "data_date must be a date such as 2026-01-31"),
         ({"data_date": "2026-01-31T07:00+01:00"}, "without a time zone"),
@@ -208,6 +212,29 @@ def test_a_bad_file_is_refused(tmp_path: Path, name: str, content: str, words: s
     (tmp_path / name).write_text(content)
     with pytest.raises(SettingsError, match=words):
         settings_of_command_line(tmp_path / name, [])
+
+
+@pytest.mark.parametrize("field", [name for name, value in CHANGED.items() if isinstance(value, str)])
+def test_a_text_of_a_megabyte_is_refused_and_not_repeated(field: str):
+    with pytest.raises(SettingsError) as caught:
+        settings_from({field: "/" + "x" * 1_000_000})
+    assert field in str(caught.value)
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize("values", [{"x" * 1_000_000: 1}, {"epochs": "3" * 1_000_000}, {"epochs": [1] * 1_000_000}])
+def test_no_message_repeats_a_long_value(values: dict):
+    with pytest.raises(SettingsError) as caught:
+        settings_from(values)
+    assert len(str(caught.value)) < 3000
+
+
+@pytest.mark.parametrize("content", ["epochs = true", "learning_rate = false", "num_shards = true"])
+def test_true_in_a_file_is_no_number(tmp_path: Path, content: str):
+    (tmp_path / "a.toml").write_text(content)
+    name, _, value = content.partition(" = ")
+    with pytest.raises(SettingsError, match=f"{name} must be a number, got {value}"):
+        settings_of_command_line(tmp_path / "a.toml", [])
 
 
 def test_none_leaves_a_field_at_its_default():
@@ -265,3 +292,41 @@ def test_the_help_of_the_command_line_lists_every_setting(capsys: pytest.Capture
 def test_the_form_suggests_models_and_takes_others():
     schema = Settings.model_json_schema()["properties"]["model"]
     assert (schema["examples"], "enum" in schema) == (list(MODELS), False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["run", "--epochs", "3"], "unrecognized arguments: --epochs 3: write --set epochs=3"),
+        (["build", "--batch-size=8"], "unrecognized arguments: --batch-size=8: write --set batch_size=8"),
+        (["train", "--xla", "--json"], "unrecognized arguments: --xla: write --set xla=VALUE"),
+        (["verify", "--epochs", "3", "folder"], "unrecognized arguments: --epochs folder: write --set epochs=3"),
+        (["run", "--epochs", "3", "--seed", "4"], "--epochs 3 --seed 4: write --set epochs=3 --set seed=4"),
+    ],
+)
+def test_a_setting_that_is_given_as_an_option_gets_a_hint(
+    arguments: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+):
+    with pytest.raises(SystemExit, match="2"):
+        main(arguments)
+    assert capsys.readouterr().err.splitlines()[-1].endswith(hint)
+
+
+def test_an_option_that_is_no_setting_gets_no_hint(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit, match="2"):
+        main(["run", "--nonsense"])
+    assert capsys.readouterr().err.splitlines()[-1].endswith("unrecognized arguments: --nonsense")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("Resnet50", "did you mean ResNet50?"),
+        ("mobilenetv2", "did you mean MobileNetV2?"),
+        ("smallcnn", "must be a known model or package.module:function (did you mean small_cnn?), got 'smallcnn'"),
+        ("zzz", "must be small_cnn, MobileNetV2"),
+    ],
+)
+def test_a_model_of_a_similar_name_is_suggested(name: str, words: str):
+    with pytest.raises(SettingsError, match=re.escape(words)):
+        settings_from({"model": name})

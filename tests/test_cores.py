@@ -68,7 +68,7 @@ def _results(source: Path, workspace: Path, environment: Mapping[str, str]) -> d
     shuffled = _printed(environment, "shuffle-quality", built.pop("dataset"), batch_size=8)
     to = str(workspace / "monitor")
     monitored = [sys.executable, "-m", "pipeline.monitor", "--seconds", "2", "--to", to, "--json"]
-    monitor = subprocess.run(monitored, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120)
+    monitor = subprocess.run(monitored, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
     assert monitor.returncode == 0, monitor.stderr
     return {
         "built": built,

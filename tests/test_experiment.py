@@ -89,7 +89,7 @@ def log_results(run: Run, **environment: str) -> str:
     known = {"PATH": "/usr/bin:/bin", "HOME": str(run.folder.parent), "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", script, str(run.folder)]
     done = subprocess.run(
-        command, env=known | environment, cwd=ROOT, capture_output=True, text=True, timeout=100, check=True
+        command, env=known | environment, cwd=ROOT, capture_output=True, text=True, timeout=300, check=True
     )
     assert "Traceback" not in done.stderr
     return done.stderr

@@ -128,6 +128,30 @@ def test_groups_are_cut_out_of_file_names(make_images: MakeImages, tmp_path: Pat
     assert len(set(columns["group"].tolist())) == len({group or str(number) for number, group in enumerate(groups)})
 
 
+def test_a_pattern_that_takes_forever_is_refused_within_seconds(
+    make_images: MakeImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """There are 2 to the power of 60 ways to split the letters, and none of them matches."""
+    monkeypatch.setattr("pipeline.groups.MATCH_S", 1.0)
+    source = make_images({"a": 1, "b": 0})
+    (source / "b" / f"{60 * 'a'}!.jpg").write_bytes(jpeg(1))
+    places = {"source_uri": str(source), "workspace": str(tmp_path / "w"), "group_pattern": "^(a+)+$"}
+    begin = time.monotonic()
+    with pytest.raises(SettingsError, match=r"group_pattern must match .*'\^\(a\+\)\+\$', which takes longer"):
+        take_snapshot(settings_from(places))
+    assert time.monotonic() - begin < 20
+    assert not list((tmp_path / "w").rglob("*.jsonl"))
+
+
+def test_names_that_are_not_valid_text_have_groups_too(make_images: MakeImages, tmp_path: Path):
+    source = make_images({"a": 0, "b": 0})
+    for number, name in enumerate((b"a/\xff_1.jpg", b"b/\xff_2.jpg")):
+        Path(os.fsdecode(os.fsencode(source) + b"/" + name)).write_bytes(jpeg(number))
+    places = {"source_uri": str(source), "workspace": str(tmp_path / "w"), "group_pattern": r"^(.+?)_\d+$"}
+    groups = [row.group for row in rows_of(snapshot_of(settings_from(places)))]
+    assert len({*groups}) == 1
+
+
 def test_equal_files_share_a_group(make_images: MakeImages, settings: Settings):
     source = Path(settings.source_uri)
     (source / "eels" / "copy.jpg").write_bytes((source / "cats" / "000.jpg").read_bytes())

@@ -5,7 +5,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -243,17 +244,28 @@ def listing(settings: Settings, folder: Path) -> Path:
     return folder / "list.csv"
 
 
-def listed_by_nobody(source: Path) -> str:
-    """What listing a source prints in a process of the user nobody: root may read everything."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can become another user")
+@contextmanager
+def unreadable(path: Path) -> Iterator[None]:
+    """Take the rights to a folder from everybody but root. Give them back in the end, so that it can be removed."""
+    path.chmod(0)
+    try:
+        yield
+    finally:
+        path.chmod(0o700)
+
+
+def listed_without_rights(source: Path) -> str:
+    """Return what listing a source prints in a process that is not root, because root may read everything.
+
+    If root runs the tests, that process becomes the user nobody.
+    """
     for above in (source, *source.parents):
-        if above.owner() == "root" and above.is_relative_to("/tmp") and above != Path("/tmp"):
+        if os.geteuid() == above.stat().st_uid == 0 and above.is_relative_to("/tmp") and above != Path("/tmp"):
             above.chmod(0o755)
     code = (
         "import os, sys; from pathlib import Path\n"
         "from pipeline.config import Settings; from pipeline.sources import folder\n"
-        "os.setuid(65534)\n"
+        "os.geteuid() or os.setuid(65534)\n"
         "print(*folder.list_images(Path(sys.argv[1]), Settings()), sep='\\n')"
     )
     command = [sys.executable, "-c", code, str(source)]
@@ -263,15 +275,17 @@ def listed_by_nobody(source: Path) -> str:
 
 def test_a_folder_without_rights_is_named_to_a_user_who_is_not_root(settings: Settings):
     dogs = Path(settings.source_uri) / "dogs"
-    dogs.chmod(0o700)
-    assert f"{dogs} cannot be read (Permission denied)" in listed_by_nobody(Path(settings.source_uri))
+    with unreadable(dogs):
+        printed = listed_without_rights(Path(settings.source_uri))
+    assert f"{dogs} cannot be read (Permission denied)" in printed
 
 
 @pytest.mark.parametrize("name", ["lost+found", ".Trash-0"])
 def test_a_folder_of_the_system_that_may_not_be_read_stops_nothing(settings: Settings, name: str):
     hidden = Path(settings.source_uri) / name
-    hidden.mkdir(mode=0o700)
-    printed = listed_by_nobody(Path(settings.source_uri))
+    hidden.mkdir()
+    with unreadable(hidden):
+        printed = listed_without_rights(Path(settings.source_uri))
     assert f"Skipped(key='{name}', reason='hidden')" in printed
     assert printed.count("Listed(") == 24
 

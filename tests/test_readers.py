@@ -4,7 +4,6 @@ Each reader must find every image of the source once, with its own size, labels 
 their readers have them, so that a key that is renamed in the project fails a test.
 """
 
-import importlib.util
 import io
 import json
 import pickle
@@ -382,8 +381,6 @@ pickle.dump({path: read(path) for path in json.load(sys.stdin)}, sys.stdout.buff
 @pytest.fixture(scope="module")
 def read_by_tfrecord(all_published: dict[str, Published]) -> dict[str, list[dict[str, Any]]]:
     """Examples by shard. In a process of its own: the package declares the same messages as TensorFlow does."""
-    if importlib.util.find_spec("tfrecord") is None:
-        pytest.skip("tfrecord is not installed")
     files = [path for one in all_published.values() for split in one.described["splits"] for path in one.shards(split)]
     command = [sys.executable, "-c", READ_WITH_TFRECORD]
     done = subprocess.run(command, input=json.dumps(files).encode(), capture_output=True, check=True)
@@ -407,7 +404,9 @@ def test_tfrecord_of_pypi(published: Published, read_by_tfrecord: Mapping[str, A
 
 @pytest.fixture(scope="module")
 def tfds() -> Any:
-    return pytest.importorskip("tensorflow_datasets")
+    import tensorflow_datasets
+
+    return tensorflow_datasets
 
 
 def flat(features: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -224,7 +224,7 @@ def log_words(planted: Planted) -> str:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_a_run_writes_no_secret(planted: Planted):
     local = str(planted.written / "local")
     code, output = planted.run("gs://private/raw", publish_uri="gs://private/published", local_folder=local)
@@ -240,7 +240,7 @@ def test_a_run_writes_no_secret(planted: Planted):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 def test_an_offline_archive_holds_no_secret(planted: Planted):
     """Comet refuses the key, and says so; what it was to get is packed instead."""
     with comet_server(accepts=False) as (url, _):
@@ -258,7 +258,7 @@ def test_an_offline_archive_holds_no_secret(planted: Planted):
 
 
 @pytest.mark.long
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize(
     ("task", "request_", "name"),
     [("extract", "download", "^raw/"), ("copy", "insert|resumable-.*", "denied/.*tfrecord")],

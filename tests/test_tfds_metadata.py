@@ -55,7 +55,8 @@ def test_names_that_are_not_unique_are_left_out(dataset: Dataset, tmp_path: Path
 
 
 def test_tensorflow_datasets_reads_every_name_back(dataset: Dataset, tmp_path: Path):
-    features = pytest.importorskip("tensorflow_datasets").features
+    from tensorflow_datasets import features
+
     labels = (label for odd in AWKWARD for label in (f"{odd}a", f"b{odd}c", f"d{odd}"))
     awkward = replace(dataset, labels=tuple(dict.fromkeys(labels)))
     write(tmp_path, awkward)

@@ -159,7 +159,7 @@ def copy_new(source: Place, target: Place) -> None:
         if isinstance(target, BucketPath):
             _gcs().create(target, reader)  # as it lies: a copy of it first would cost a third of the time
             return
-        with write_new(target, synced=True) as writer:
+        with write_new(target, synced=True) as writer, local.room_named(writer, source.stat().st_size):
             local.copy_bytes(reader, writer)
 
 

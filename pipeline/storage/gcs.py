@@ -5,7 +5,6 @@ may be lost. A 412 is then resolved by comparing checksums.
 """
 
 import base64
-import errno
 import io
 import logging
 import os
@@ -34,7 +33,7 @@ from pipeline.parallel import ordered_map, within
 from pipeline.proxies import require_proxies
 from pipeline.storage.bucket_path import BucketPath, ObjectStat
 from pipeline.storage.deadlines import TooSlow, Watch
-from pipeline.storage.local import changed_meanwhile
+from pipeline.storage.local import FULL, changed_meanwhile, room_named
 
 DEADLINE_S = 120.0
 """How long a request is sent again before a task fails."""
@@ -58,7 +57,6 @@ REPLACE_TRIES = 10
 SESSION_TRIES = 3
 _FIELDS = "items(name,size,crc32c,md5Hash,generation,updated),prefixes,nextPageToken"
 _DENIED = (401, 403)
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 _UNAUTHORIZED, _NOT_FOUND = 401, 404
 _LONGEST_WORDS = 300  # of a server, in a sentence
 _ADDRESS = re.compile(r"https?://\S+")
@@ -201,14 +199,16 @@ class Gcs:
     def write_new(self, path: BucketPath) -> Iterator[IO[bytes]]:
         """A file that becomes the object when the block ends well, unless an equal one stands there."""
         with _room_for(path), tempfile.TemporaryFile(prefix="tenfold-") as file:
-            yield file
+            with room_named(file):
+                yield file
             self.create(path, file)
 
     @contextmanager
     def write_whole(self, path: BucketPath) -> Iterator[IO[bytes]]:
         """A file that becomes the object, or replaces it, when the block ends well."""
         with _room_for(path), tempfile.TemporaryFile(prefix="tenfold-") as file:
-            yield file
+            with room_named(file):
+                yield file
             self.replace(path, file)
 
     def create(self, path: BucketPath, file: IO[bytes]) -> None:
@@ -323,8 +323,9 @@ class Gcs:
             return google_crc32c.value(part), len(part)
 
         whole = 0
-        for crc, length in ordered_map(fetch_part, range(0, stat.st_size, PART_BYTES), PART_READERS, PART_READERS):
-            whole, _ = crc32c.combine(whole, 0, crc, length)
+        with room_named(file, stat.st_size):
+            for crc, length in ordered_map(fetch_part, range(0, stat.st_size, PART_BYTES), PART_READERS, PART_READERS):
+                whole, _ = crc32c.combine(whole, 0, crc, length)
         return whole
 
     def replace(self, path: BucketPath, file: IO[bytes]) -> None:
@@ -546,10 +547,10 @@ def _room_for(path: BucketPath) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _FULL:
+        if error.errno not in FULL:
             raise
         raise StorageError(
-            f"{path} needs more room than there is in {tempfile.gettempdir()}: free some, or set TMPDIR to a folder "
+            f"{path} has no room in {tempfile.gettempdir()} ({error.strerror}): free some, or set TMPDIR to a folder "
             "with more"
         ) from error
 

@@ -28,7 +28,10 @@ from pipeline.errors import ConflictError, SettingsError
 NO_HARD_LINKS = "its file system has no hard links, as SMB, exFAT or gcsfuse: use a disk, NFS, or gs:// itself"
 WITHOUT_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 _BOOT_ID, _PROCESS_IDS = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
+FULL = (errno.ENOSPC, errno.EDQUOT)
 CHUNK_BYTES = 1 << 20
+BLOCK_BYTES = 512
+"""Unit of `st_blocks`, whatever the block size of the file system."""
 ORPHAN_AGE_S = 86_400
 CLOCK_SLACK_S = 2.0  # a process's birth is counted in ticks since boot, a file's time by the wall clock
 _TEMPORARY = re.compile(r"^\..+\.(?P<host>[^.]+)\.(?P<pid>\d+)\.[0-9a-f]{8}\.tmp(\.keras)?$")
@@ -55,12 +58,42 @@ def temporary_beside(path: Path, ending: str = ".tmp") -> Iterator[Path]:
     try:
         yield temporary
     except OSError as error:
+        name_room(error, temporary)
         if error.filename is None:  # a write to a full disk does not say which file it was
             error.filename = str(path)
         raise
     finally:
         if temporary.exists():
             temporary.unlink(missing_ok=True)
+
+
+def name_room(error: OSError, file: Path | int, needed: int | None = None) -> None:
+    """Add to the error of a full disk how many bytes are needed, and how many are free without `file`.
+
+    Args:
+        error: Any error. It is changed only if it means a full disk or quota, and has not been changed before.
+        file: Path or descriptor of the file that was being written.
+        needed: Final size of the file, if it is known.
+    """
+    if error.errno not in FULL or error.strerror != os.strerror(error.errno):
+        return
+    with suppress(OSError):
+        status, disk = os.stat(file), os.statvfs(file)  # noqa: PTH116 - of a descriptor, too
+        least = f"more than {status.st_size:,}" if needed is None else f"{needed:,}"
+        free = disk.f_bavail * disk.f_frsize + status.st_blocks * BLOCK_BYTES
+        of_disk = f", {free:,} are free" if error.errno == errno.ENOSPC else ""
+        error.strerror = f"{error.strerror}: {least} bytes are needed{of_disk}"
+
+
+@contextmanager
+def room_named(file: IO[bytes], needed: int | None = None) -> Iterator[None]:
+    """Call `name_room` for an error of this block, which writes a file. The file is flushed at the end of the block."""
+    try:
+        yield
+        file.flush()
+    except OSError as error:
+        name_room(error, file.fileno(), needed)
+        raise
 
 
 @contextmanager

@@ -68,3 +68,11 @@ def test_only_a_training_asks_for_a_gpu():
     }
     assert limits["gpu_pod_template"][GPU] == "1"
     assert GPU not in limits["pod_template"]
+
+
+def test_a_form_may_reach_only_listed_places(pod: Any):
+    [container] = pod["spec"]["containers"]
+    allowed = {each["name"]: each["value"] for each in container["env"] if each["name"].startswith("TENFOLD_ALLOWED_")}
+    assert allowed.keys() == {f"TENFOLD_ALLOWED_{name}" for name in ("SOURCES", "WORKSPACES", "PUBLISH", "MODELS")}
+    assert "*" not in "".join(allowed.values())
+    assert allowed["TENFOLD_ALLOWED_MODELS"] == ""

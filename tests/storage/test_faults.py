@@ -562,11 +562,13 @@ def test_a_full_folder_for_temporary_files_is_named(gcs: FakeGcs, monkeypatch: p
 
     monkeypatch.setattr(requests_of.os, "pwrite", full)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with pytest.raises(
-        StorageError, match=rf"gs://bucket/folder/file needs more room than there is in {tmp_path}: free"
-    ):
+    bytes_named = rf"No space left on device: {len(SMALL)} bytes are needed, [0-9,]+ are free"
+    with pytest.raises(StorageError, match=rf"file has no room in {tmp_path} \({bytes_named}\): free some"):
         PLACE.open()
-    with pytest.raises(StorageError, match=r"needs more room"), storage.write_new(PLACE.with_name("new")):
+    with (
+        pytest.raises(StorageError, match=r"device: more than 0 bytes are needed, [0-9,]+ are free"),
+        storage.write_new(PLACE.with_name("new")),
+    ):
         full()
 
 

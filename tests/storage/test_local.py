@@ -1,4 +1,5 @@
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -12,6 +13,8 @@ from pipeline import storage
 from pipeline.errors import ConflictError
 from pipeline.storage import local
 from pipeline.storage.local import this_host
+from pipeline.tfrecord import writer_of
+from tests.namespaces import unshared
 
 
 def left_over(folder: Path) -> list[str]:
@@ -110,12 +113,9 @@ def test_crc32c_of_a_file(tmp_path: Path, size: int):
 
 def test_a_temporary_file_of_another_container_is_no_orphan(tmp_path: Path):
     """Two containers with one host name may share a workspace, and their process ids mean different processes."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can make a namespace of process ids")
     code = "from pipeline.storage.local import this_host; print(this_host())"
-    made = subprocess.run(
-        ["unshare", "--pid", "--fork", sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
+    command = [*unshared("--pid", "--fork"), sys.executable, "-c", code]
+    made = subprocess.run(command, capture_output=True, text=True, check=True)
     theirs = made.stdout.strip()
     assert theirs.startswith(f"{socket.gethostname().replace('.', '-')}-")
     dead = 2**22 + 1  # no process here has such an id
@@ -153,3 +153,29 @@ def test_a_sound_file_that_took_the_place_of_a_torn_one_is_not_lost(tmp_path: Pa
     monkeypatch.undo()
     assert not local.remove_torn(path, local.crc32c_of_file(path))
     assert path.read_bytes() == b"content"
+
+
+def test_a_full_disk_names_the_bytes_that_are_needed_and_free(small_disk: Path, tmp_path: Path):
+    (tmp_path / "large").write_bytes(bytes(100_000))
+    (small_disk / "other").write_bytes(bytes(8192))
+    known = "No space left on device: 100,000 bytes are needed, 57,344 are free"
+    with pytest.raises(OSError, match=re.escape(f"{known}: '{small_disk / 'copy'}'")):
+        storage.copy_new(tmp_path / "large", small_disk / "copy")
+    unknown = "No space left on device: more than 57,344 bytes are needed, 57,344 are free"
+    with pytest.raises(OSError, match=unknown), storage.write_whole(small_disk / "new") as file:
+        file.writelines([bytes(1024)] * 100)
+    assert [path.name for path in small_disk.iterdir()] == ["other"]
+
+
+def test_the_error_of_a_shard_without_room_says_how_much_is_free(small_disk: Path):
+    shard = small_disk / "train-00000-of-00001.tfrecord"
+
+    def write() -> None:
+        with storage.write_new(shard, synced=True) as file:
+            writer = writer_of(shard, file)
+            for _ in range(10):
+                writer.write(b"", bytes(10_000), 0)
+            writer.close()
+
+    with pytest.raises(OSError, match=r"more than [0-9,]+ bytes are needed, 65,536 are free"):
+        write()

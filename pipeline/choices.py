@@ -1,0 +1,37 @@
+"""The run of a retraining that last chose the newest partitions. Its training serves all runs triggered before that."""
+
+import json
+from dataclasses import asdict, dataclass
+
+from pipeline import storage
+from pipeline.config import Settings
+from pipeline.storage import Place
+from pipeline.workspace import run_folder
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The last choice of a training."""
+
+    run: str
+    """Id of the run that chose."""
+    at: float
+    """Time at which the run looked for the newest partitions, in Unix seconds."""
+
+
+def last_choice(settings: Settings, training: str) -> Choice | None:
+    """Return the last choice of a training; None if there is none, or its file is damaged."""
+    try:
+        return Choice(**storage.read_json(_place(settings, training)))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+
+
+def save_choice(settings: Settings, training: str, run: str, at: float) -> None:
+    """Store that a run chose the newest partitions."""
+    with storage.write_whole(_place(settings, training)) as file:
+        file.write(json.dumps(asdict(Choice(run, at))).encode())
+
+
+def _place(settings: Settings, training: str) -> Place:
+    return run_folder(settings, training) / "choice.json"

@@ -1,0 +1,61 @@
+"""The run of the tests: no test is skipped on CI, and the longest groups begin first."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.distribution import LONGEST, SHARED
+
+ROOT = Path(__file__).parents[1]
+SKIPPED = """
+import pytest
+
+def test_something():
+    pytest.skip("needs a printer")
+"""
+
+
+@pytest.mark.parametrize(
+    ("ci", "code", "words"), [("", 0, "1 skipped"), ("true", 1, "may not be skipped on CI. Skipped: needs a printer")]
+)
+def test_a_skip_is_a_failure_on_ci(ci: str, code: int, words: str, tmp_path: Path):
+    (tmp_path / "test_printer.py").write_text(SKIPPED)
+    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "CI": ci}, capture_output=True, text=True)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert words in done.stdout
+
+
+NOTING = """
+import os
+import pytest
+
+@pytest.mark.parametrize("number", range(8))
+def test_something(number):
+    with open(os.environ["NOTES"], "a") as notes:
+        print(os.environ["PYTEST_XDIST_WORKER"], __name__, file=notes)
+"""
+
+
+def test_files_of_a_shared_server_run_in_one_process_and_the_longest_begin(tmp_path: Path):
+    for file in ("test_any.py", "tests/cluster/test_one.py", "tests/cluster/test_two.py", "tests/test_crashes.py"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(NOTING)
+    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:cacheprovider", "--rootdir", tmp_path]
+    command += ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder", "--import-mode=importlib", tmp_path]
+    environment = {**os.environ, "NOTES": str(tmp_path / "notes"), "PYTHONPATH": str(ROOT)}
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
+    rows = [line.split() for line in (tmp_path / "notes").read_text().splitlines()]
+    assert len(rows) == 4 * 8
+    assert len({worker for worker, name in rows if "cluster" in name}) == 1
+    [first], [second] = ({worker for worker, name in rows if part in name} for part in ("cluster", "test_crashes"))
+    assert first != second
+    assert "test_any" not in {rows[0][1], rows[1][1]}
+
+
+def test_the_files_that_are_named_exist():
+    groups = {*LONGEST, *(place for places in SHARED.values() for place in places)} - {*SHARED}
+    assert [group for group in groups if not (ROOT / group).exists()] == []
