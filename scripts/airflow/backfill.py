@@ -154,7 +154,7 @@ def _cancel(client: Client, wanted: Backfill) -> None:
             if _is_same(backfill, wanted, client.dag_id):
                 _cancel_one(hurried, wanted, backfill)
     except httpx.HTTPError as error:
-        say(f"The backfill could not be cancelled: {error}")
+        say(f"The backfill could not be cancelled: {error}; cancel it in Airflow's UI")
 
 
 def _cancel_one(client: Client, wanted: Backfill, backfill: Json) -> None:

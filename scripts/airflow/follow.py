@@ -25,8 +25,8 @@ COMMIT = "upload.commit"
 EVER = datetime.min.replace(tzinfo=UTC)
 PLACES = ("workspace", "local_folder")
 """Settings that say where a training's record is."""
-GIVE_UP_LIMIT_S = 10.0
-"""How long a person who pressed Ctrl-C waits for a locked database."""
+GIVE_UP_LIMIT_S = 60.0
+"""How long a person who pressed Ctrl-C waits for a locked database. On a busy machine, one answer may take 30 s."""
 _QUICK_POLL_S = 0.2
 
 

@@ -40,7 +40,8 @@ class Patience:
     def until_answered(self, call: Callable[[], _Answer], reasons: Mapping[int, str] = BUSY) -> _Answer:
         """Return what `call` returns. Repeat it while Airflow does not answer, or answers with a code of `reasons`.
 
-        Raises httpx.HTTPError at once for any other error, and after `limit_s` seconds for these.
+        Raises httpx.HTTPError at once for any other error, and after `limit_s` seconds for these, but not before the
+        second call: the time limit of one answer may be longer.
         """
         deadline = time.monotonic() + self.limit_s
         last_reason = ""
@@ -49,7 +50,7 @@ class Patience:
                 return call()
             except httpx.HTTPError as error:
                 reason = passing(error, reasons)
-                if not reason or time.monotonic() > deadline:
+                if not reason or (last_reason and time.monotonic() > deadline):
                     raise
             if reason != last_reason:
                 say(f"{reason}: trying again for up to {self.limit_s:.0f} s")

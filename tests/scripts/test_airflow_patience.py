@@ -127,6 +127,13 @@ def test_a_read_is_repeated(server: Server, fault: str | int, capsys: pytest.Cap
     assert capsys.readouterr().out.count("trying again for up to 30 s") == 1
 
 
+def test_one_slow_answer_is_no_reason_to_give_up(server: Server):
+    """After Ctrl-C, the time limit of an answer may be longer than that of all calls."""
+    server.runs, server.faults = ["r"], [LATE]
+    with closing(client_of(server)) as client:
+        client.hurried(ANSWER_S / 2).fail("r")
+
+
 @pytest.mark.parametrize("fault", [400, 403, 404, 422])
 def test_a_refusal_is_not_repeated(server: Server, fault: int):
     server.runs, server.faults = ["r"], [fault, fault]
