@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from pipeline.quality.examine import Rules, UsableImage, examine
-from pipeline.quality.jpeg_decoder import luminance
+from pipeline.images.examine import Rules, UsableImage, examine
+from pipeline.images.jpeg_decoder import luminance
 
 PHOTOGRAPHS, ROUNDS = 120, 5
 BLOCK = 4096

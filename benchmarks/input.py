@@ -40,7 +40,7 @@ from benchmarks.rounds import Contender, as_json, measure_whole, measure_work, r
 from pipeline.allowed import open_unless_set
 from pipeline.build import build
 from pipeline.config import settings_from
-from pipeline.dataset import load
+from pipeline.dataset.manifest import load
 
 OUR_PACKAGES = ("tensorflow", "numpy")
 PACKAGES = (

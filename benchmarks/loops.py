@@ -60,7 +60,7 @@ def ours(job, monitored, strategy=None):
     import tensorflow as tf
 
     from pipeline.input import one_ahead
-    from pipeline.progress import progress
+    from pipeline.system.progress import progress
     from pipeline.training.loop import EpochLoop
     from pipeline.training.steps import Steps
     from pipeline.training.strategy import on_devices

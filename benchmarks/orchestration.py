@@ -27,7 +27,7 @@ from typing import Any
 from benchmarks.machine import HOME, logs, machine_line, new_folder, say
 from benchmarks.rounds import ENVIRONMENT, ROOT
 from pipeline.allowed import open_unless_set
-from pipeline.samples import draw_samples
+from pipeline.sources.samples import draw_samples
 from scripts.airflow.client import Client, new_run_id
 from scripts.airflow.commands import own_airflow
 from scripts.airflow.follow import follow

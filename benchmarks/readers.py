@@ -405,8 +405,8 @@ def limit_of_copying(job):
 
 def _recorded(job):
     """The images of some shards."""
-    from pipeline.records import RecordFormat, read_image
-    from pipeline.tfrecord import read_records
+    from pipeline.records.format import RecordFormat, read_image
+    from pipeline.records.tfrecord import read_records
 
     form = RecordFormat(pixels=job["pixels"])
     return [read_image(record, form) for name in job["shards"] for record in read_records(Path(job["folder"], name))]

@@ -39,11 +39,11 @@ from benchmarks.machine import (
 from benchmarks.rounds import ROOT, Contender, as_json, measure_whole, measure_work, rate_cells
 from pipeline.allowed import open_unless_set
 from pipeline.config import settings_from
-from pipeline.extract import take_snapshot
-from pipeline.plan_files import load_plan, make_plan
-from pipeline.ranges import load_range
-from pipeline.raw import content_of, from_line, to_line
-from pipeline.snapshot import columns_path, load_snapshot, save_snapshot, to_columns
+from pipeline.sharding.plan_files import load_plan, make_plan
+from pipeline.sharding.ranges import load_range
+from pipeline.snapshot.extract import take_snapshot
+from pipeline.snapshot.raw_image import content_of, from_line, to_line
+from pipeline.snapshot.snapshot import columns_path, load_snapshot, save_snapshot, to_columns
 
 SHARDS = 20
 PREPARED = 256

@@ -27,7 +27,7 @@ import numpy as np
 from benchmarks.machine import HOME, job_file, logs, machine_line, new_folder, say, versions_in
 from benchmarks.rounds import ROOT, Contender, as_json, measure_work
 from pipeline import storage
-from pipeline.raw import RawImage, content_of, to_line
+from pipeline.snapshot.raw_image import RawImage, content_of, to_line
 from pipeline.storage import BucketPath
 
 PEERS_PYTHON = HOME / "storage" / "bin" / "python"

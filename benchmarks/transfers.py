@@ -17,8 +17,8 @@ SHARDS_AT_ONCE = 4
 
 def tenfold_read(job):
     """Images into memory, as a task reads them that writes shards."""
-    from pipeline.raw import Origin, from_lines
-    from pipeline.raw_reader import RawReader
+    from pipeline.snapshot.raw_image import Origin, from_lines
+    from pipeline.snapshot.raw_reader import RawReader
 
     with open(job["rows"], "rb") as lines:
         reader = RawReader(Origin(root=f"gs://{job['bucket']}", remote=True))
@@ -29,9 +29,9 @@ def tenfold_read(job):
 
 def tenfold_fetch(job):
     """Images into the cache of the workspace, as the task `extract` brings them."""
-    from pipeline.fetch import fetch_images
-    from pipeline.raw import Origin
-    from pipeline.snapshot import Snapshot
+    from pipeline.snapshot.fetch import fetch_images
+    from pipeline.snapshot.raw_image import Origin
+    from pipeline.snapshot.snapshot import Snapshot
 
     origin = Origin(root=f"gs://{job['bucket']}", cache=job["folder"], remote=True)
     of_no_use_here = {"kind": "", "started_ns": 0, "fingerprint": "", "labels": [], "stated_labels": [], "texts": {}}
@@ -63,8 +63,8 @@ def tenfold_upload_shards(job):
 
 
 def _tenfold_upload(job, threads):
-    from pipeline.parallel import ordered_map
     from pipeline.storage import BucketPath, copy_new
+    from pipeline.system.parallel import ordered_map
 
     def upload(name):
         copy_new(Path(job["folder"], name), BucketPath(job["bucket"], name))

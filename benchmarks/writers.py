@@ -12,7 +12,7 @@ from pathlib import Path
 
 def tenfold(job):
     """This project's task of writing shards, as Airflow's mapped task calls it."""
-    from pipeline.shard import write_range
+    from pipeline.sharding.write import write_range
 
     write_range(Path(job["range"]), lambda count: None)
 
@@ -20,7 +20,7 @@ def tenfold(job):
 def plan(job):
     """This project's planning, from a snapshot to the plan files of all tasks."""
     from pipeline.config import settings_from
-    from pipeline.plan_files import make_plan
+    from pipeline.sharding.plan_files import make_plan
 
     make_plan(settings_from(job["settings"]).dated(), Path(job["snapshot"]))
 

@@ -92,7 +92,7 @@ def _training(settings: Settings) -> str:
 
 def _skip_if_served(settings: Settings) -> None:
     """Skip this run if another has chosen its datasets since. Otherwise, each run would repeat a failed training."""
-    from pipeline.choices import last_choice
+    from pipeline.runs.choices import last_choice
 
     asked = [event.timestamp for event in _events()]
     choice = last_choice(settings, _training(settings))
@@ -130,9 +130,9 @@ def _concern(form: Mapping[str, Any] | None, settings: Settings) -> str:
 
 def _newest(settings: Settings) -> dict[str, Any]:
     """What `train` needs. Skips where it was done before."""
-    from pipeline.choices import save_choice
-    from pipeline.train import trained
-    from pipeline.window import newest_dataset
+    from pipeline.runs.choices import save_choice
+    from pipeline.runs.launch import trained
+    from pipeline.sharding.window import newest_dataset
 
     begin, training = time.time(), _training(settings)
     dataset = newest_dataset(settings)

@@ -37,8 +37,8 @@ def extract(for_training: bool) -> dict[str, Any]:
 
     *A failure* names the field or the source that is wrong. It is not retried: trigger again with another value.
     """
-    from pipeline.extract import take_snapshot
-    from pipeline.train import require_shares, require_trainable
+    from pipeline.runs.launch import require_shares, require_trainable
+    from pipeline.snapshot.extract import take_snapshot
 
     run = get_current_context()["dag_run"]
     settings = with_source(settings_of_run()).dated(run.logical_date or run.run_after)
@@ -61,8 +61,8 @@ def plan(settings: dict[str, Any], snapshot: str) -> list[str]:
     *A failure* is the data gate (validation images in training too, classes out of balance): mend the source, or
     change the threshold that the message names.
     """
-    from pipeline.plan_files import load_plan, make_plan
-    from pipeline.quality.gate import asked_later
+    from pipeline.sharding.gate import asked_later
+    from pipeline.sharding.plan_files import load_plan, make_plan
 
     path = make_plan(settings_from(settings), place_of(snapshot), asked_later)
     # Under a key of its own: Airflow maps over the returned value only.
@@ -80,9 +80,9 @@ def write(plan_file: str) -> None:
     *A failure*: an image changed or vanished after it was listed (trigger again), or the disk is full (free space, and
     clear this task: what is finished stays).
     """
-    from pipeline.progress import progress
-    from pipeline.ranges import load_range
-    from pipeline.shard import write_range
+    from pipeline.sharding.ranges import load_range
+    from pipeline.sharding.write import write_range
+    from pipeline.system.progress import progress
 
     _name_after_range(plan_file)
     with progress("shard", load_range(place_of(plan_file)).images) as advance:
@@ -99,8 +99,8 @@ def copy(plan_file: str) -> None:
     *A failure*: another file stands at a shard's name (it was left alone: move it away, clear this task), or a bucket
     does not answer (clear this task later: it goes on).
     """
-    from pipeline.progress import progress
-    from pipeline.upload import copy_range, copy_size
+    from pipeline.sharding.publish import copy_range, copy_size
+    from pipeline.system.progress import progress
 
     _name_after_range(plan_file)
     shards, total_bytes = copy_size(place_of(plan_file))
@@ -120,10 +120,10 @@ def commit(plan_file: str, settings: dict[str, Any]) -> dict[str, Any]:
     does not add up, or labels that a person released in the meantime. For the last two, clear `shard.plan` and what
     follows it.
     """
-    from pipeline.approval import answers
     from pipeline.build import summary
-    from pipeline.plan_files import load_plan
-    from pipeline.upload import commit as commit_dataset
+    from pipeline.sharding.approval import answers
+    from pipeline.sharding.plan_files import load_plan
+    from pipeline.sharding.publish import commit as commit_dataset
 
     dataset = commit_dataset(place_of(plan_file), settings_from(settings), answers(place_of(plan_file)))
     made = summary(load_plan(place_of(plan_file)), dataset)
@@ -145,7 +145,7 @@ def servers(settings: dict[str, Any], dataset: str) -> list[int]:
     *Cost*: seconds, and no GPU. *A failure* names what is wrong: the data set or the weights are missing, or it has too
     few shards for the servers. The log names the pool that the training needs.
     """
-    from pipeline.train import require_startable
+    from pipeline.runs.launch import require_startable
 
     read = settings_from(settings)
     require_startable(read, place_of(dataset))
@@ -186,7 +186,7 @@ def promote(settings: dict[str, Any], runs: list[str]) -> dict[str, Any]:
     *A failure*: the champion cannot be evaluated, or its file is damaged (the message names it). Clear this task:
     cleared, it gives the same answer and promotes nothing twice.
     """
-    from pipeline.promotion import gate
+    from pipeline.runs.promotion import gate
 
     return gate(place_of(runs[0]), settings_from(settings), output=1)  # the task's own stdout
 
@@ -224,7 +224,7 @@ class ApproveOperator(HITLOperator):
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> None:
         """Store the approval. Raises GateError if the answer is no, nobody answered, or there are new questions."""
-        from pipeline.approval import approve, unasked
+        from pipeline.sharding.approval import approve, unasked
 
         # Nothing is kept of a question that an older release asked, before an upgrade.
         asked: list[str] = context["ti"].xcom_pull(task_ids=self.task_id, key=_ASKED) or self._questions()
@@ -244,7 +244,7 @@ class ApproveOperator(HITLOperator):
         return settings_from(self.settings)
 
     def _questions(self) -> list[str]:
-        from pipeline.approval import questions
+        from pipeline.sharding.approval import questions
 
         return questions(place_of(self.plan_file), self._settings)
 
@@ -281,7 +281,7 @@ class TrainOperator(BaseOperator):
 
     def execute(self, context: Any) -> dict[str, Any]:
         """Start the process, or find its result complete, and wait."""
-        from pipeline.train import TrainingProcess, prepare_run
+        from pipeline.runs.launch import TrainingProcess, prepare_run
 
         dataset = place_of(self.dataset)
         run = prepare_run(settings_from(self.settings), dataset, self.training, self.server, self.dag_id)
@@ -417,7 +417,7 @@ def _mapped(work: Any, plan_files: Any) -> Any:
 
 def _name_after_range(plan_file: str) -> None:
     """Let Airflow's list show a mapped task by the shards that it works on."""
-    from pipeline.ranges import load_range, range_words
+    from pipeline.sharding.ranges import load_range, range_words
 
     get_current_context()["shards"] = range_words(load_range(place_of(plan_file)).shards)
 

@@ -16,15 +16,15 @@ from typing import TYPE_CHECKING, Any
 from pipeline.allowed import open_unless_set, open_words
 from pipeline.config import Settings, settings_of_command_line
 from pipeline.errors import Preempted, SettingsError, TenfoldError
-from pipeline.os_errors import cause_of
 from pipeline.preflight import require_buckets
-from pipeline.progress import log_words
-from pipeline.runs import EXIT_PREEMPTED
+from pipeline.runs.run import EXIT_PREEMPTED
 from pipeline.storage import Place, is_bucket, place_of
 from pipeline.storage.local import FULL
+from pipeline.system.os_errors import cause_of
+from pipeline.system.progress import log_words
 
 if TYPE_CHECKING:
-    from pipeline.champion import Pointer
+    from pipeline.runs.champion import Pointer
 
 RUN_ID = "manual"
 EXIT_BAD = 1
@@ -91,21 +91,21 @@ def _set_hint(unknown: Sequence[str], arguments: Sequence[str]) -> str:
 
 
 def _extract(options: argparse.Namespace) -> dict[str, Any]:
-    from pipeline.extract import take_snapshot
+    from pipeline.snapshot.extract import take_snapshot
 
     return {"snapshot": str(take_snapshot(_settings(options)))}
 
 
 def _shard(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.build import write_shards
-    from pipeline.quality.gate import ask_terminal
+    from pipeline.sharding.gate import ask_terminal
 
     return {"plan": str(write_shards(_settings(options), _file("snapshot", options.snapshot), ask_terminal()))}
 
 
 def _upload(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.build import publish
-    from pipeline.quality.gate import ask_terminal
+    from pipeline.sharding.gate import ask_terminal
 
     return publish(_file("plan", options.plan), _settings(options), ask_terminal())
 
@@ -117,7 +117,7 @@ def _build(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _verify(options: argparse.Namespace) -> dict[str, Any]:
-    from pipeline.verify import verify
+    from pipeline.dataset.verify import verify
 
     return verify(_reachable("dataset", options.dataset))
 
@@ -133,9 +133,9 @@ def _reachable(what: str, uri: str) -> Place:
 
 
 def _window(options: argparse.Namespace) -> dict[str, Any]:
-    from pipeline.partitions import newest_partitions
-    from pipeline.quality.gate import ask_terminal
-    from pipeline.window import dataset_of
+    from pipeline.dataset.partitions import newest_partitions
+    from pipeline.sharding.gate import ask_terminal
+    from pipeline.sharding.window import dataset_of
 
     settings = _of_published(options)
     partitions = newest_partitions(settings, settings.window)
@@ -143,7 +143,7 @@ def _window(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _partition(options: argparse.Namespace) -> dict[str, Any]:
-    from pipeline.partitions import move_partition
+    from pipeline.dataset.partitions import move_partition
     from pipeline.workspace import require_name
 
     settings = _of_published(options)
@@ -153,7 +153,7 @@ def _partition(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _labels(options: argparse.Namespace) -> dict[str, Any]:
-    from pipeline.labels import label_uses, release_labels
+    from pipeline.dataset.labels import label_uses, release_labels
     from pipeline.workspace import name_folder, require_name
 
     settings = _of_published(options)
@@ -181,9 +181,9 @@ def _train(options: argparse.Namespace) -> dict[str, Any]:
 def _run(options: argparse.Namespace) -> dict[str, Any]:
     settings = _settings(options)
     from pipeline.build import publish, write_shards
-    from pipeline.extract import take_snapshot
-    from pipeline.quality.gate import ask_terminal
-    from pipeline.train import require_shares, require_trainable
+    from pipeline.runs.launch import require_shares, require_trainable
+    from pipeline.sharding.gate import ask_terminal
+    from pipeline.snapshot.extract import take_snapshot
 
     require_shares(settings, settings.train_shards)
     snapshot = take_snapshot(settings)
@@ -200,7 +200,7 @@ def _report(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _training(what: str, uri: str) -> Place:
-    from pipeline.runs import training_in
+    from pipeline.runs.run import training_in
 
     return training_in(_reachable(what, uri))
 
@@ -256,13 +256,13 @@ def _champion_words(result: dict[str, Any]) -> str:
 
 
 def _promote(options: argparse.Namespace) -> dict[str, Any]:
-    from pipeline.promotion import promote_by_hand
+    from pipeline.runs.promotion import promote_by_hand
 
     return promote_by_hand(_reachable("run", options.run))
 
 
 def _roll_back(options: argparse.Namespace) -> dict[str, Any]:
-    from pipeline.champion import roll_back
+    from pipeline.runs.champion import roll_back
 
     pointer = _pointer(options)
     champion = roll_back(pointer)
@@ -270,7 +270,7 @@ def _roll_back(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _pointer(options: argparse.Namespace) -> "Pointer":
-    from pipeline.champion import pointer_of
+    from pipeline.runs.champion import pointer_of
 
     settings = _of_published(options)
     require_buckets({"workspace": place_of(settings.workspace)})
@@ -278,7 +278,7 @@ def _pointer(options: argparse.Namespace) -> "Pointer":
 
 
 def _predict(options: argparse.Namespace) -> dict[str, Any]:
-    from pipeline.champion import promoted_model
+    from pipeline.runs.champion import promoted_model
 
     model = promoted_model(_reachable("model", options.model))  # said before TensorFlow is loaded
     with _tensorflow_on_the_cpu():
@@ -294,7 +294,7 @@ def _predict_words(result: dict[str, Any]) -> str:
 
 
 def _show(options: argparse.Namespace) -> dict[str, Any]:
-    from pipeline.dataset import load
+    from pipeline.dataset.manifest import load
 
     settings, folder = _settings(options), _reachable("dataset", options.dataset)
     if not 1 <= options.count <= MOST_SHOWN:
@@ -309,7 +309,7 @@ def _show(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _shuffle_quality(options: argparse.Namespace) -> dict[str, Any]:
-    from pipeline.dataset import load
+    from pipeline.dataset.manifest import load
 
     settings, folder = _settings(options), _reachable("dataset", options.dataset)
     load(folder)
@@ -327,7 +327,7 @@ def _shuffle_quality_words(result: dict[str, Any]) -> str:
 @contextmanager
 def _tensorflow_on_the_cpu() -> Iterator[None]:
     """Around its import: what only looks needs no GPU, and TensorFlow would take the memory of one that is at work."""
-    from pipeline.training.quiet import leave_gpus_alone, stderr_held_back
+    from pipeline.training.tensorflow_start import leave_gpus_alone, stderr_held_back
 
     _log.info("loading TensorFlow")
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # read at its import
@@ -337,7 +337,7 @@ def _tensorflow_on_the_cpu() -> Iterator[None]:
 
 
 def _samples(options: argparse.Namespace) -> dict[str, Any]:
-    from pipeline.samples import draw_samples
+    from pipeline.sources.samples import draw_samples
 
     if Path(options.folder).exists():
         raise SettingsError(f"{options.folder} exists already: name a new folder")
@@ -348,8 +348,8 @@ def _samples(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _trained(settings: Settings, dataset: Place) -> dict[str, Any]:
-    from pipeline.promotion import gate
-    from pipeline.train import train
+    from pipeline.runs.launch import train
+    from pipeline.runs.promotion import gate
 
     result = train(settings, dataset, RUN_ID)
     run = place_of(result["run"])

@@ -7,18 +7,18 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from typing import Any
 
 from pipeline.config import Settings
-from pipeline.cores import usable_cores
-from pipeline.dataset import Dataset
-from pipeline.extract import take_snapshot
-from pipeline.parallel import ordered_map
-from pipeline.plan_files import Plan, load_plan, make_plan
-from pipeline.process import start_worker
-from pipeline.progress import progress
-from pipeline.quality.gate import Ask, ask_terminal
-from pipeline.ranges import load_range
-from pipeline.shard import write_range
+from pipeline.dataset.manifest import Dataset
+from pipeline.sharding.gate import Ask, ask_terminal
+from pipeline.sharding.plan_files import Plan, load_plan, make_plan
+from pipeline.sharding.publish import COPIERS, commit, copy_range, copy_size
+from pipeline.sharding.ranges import load_range
+from pipeline.sharding.write import write_range
+from pipeline.snapshot.extract import take_snapshot
 from pipeline.storage import Place, place_of
-from pipeline.upload import COPIERS, commit, copy_range, copy_size
+from pipeline.system.cores import usable_cores
+from pipeline.system.parallel import ordered_map
+from pipeline.system.process import start_worker
+from pipeline.system.progress import progress
 
 FEW_IMAGES = 64
 """So many are written here, in the time that processes would take to start."""

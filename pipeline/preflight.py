@@ -9,9 +9,9 @@ from pathlib import Path
 from pipeline.allowed import require_allowed
 from pipeline.config import Settings
 from pipeline.errors import SettingsError, SourceError, TenfoldError
-from pipeline.os_errors import retried
 from pipeline.storage import BucketPath, Place, lies_in, nearest, place_of
 from pipeline.storage.file_system import why_unsafe
+from pipeline.system.os_errors import retried
 
 
 def preflight(settings: Settings) -> None:

@@ -9,8 +9,8 @@ from pipeline import storage
 from pipeline.allowed import require_allowed
 from pipeline.config import Settings
 from pipeline.errors import SettingsError, SourceError
-from pipeline.find_source import root_of
-from pipeline.raw import Origin
+from pipeline.snapshot.raw_image import Origin
+from pipeline.sources.detection import root_of
 from pipeline.storage import Place, lies_in, place_of
 
 _SHOWN = 10  # dataset names in an error message

@@ -9,11 +9,11 @@ from pathlib import Path
 from PIL import Image
 
 from pipeline.config import settings_from
-from pipeline.extract import take_snapshot
-from pipeline.plan_files import load_plan, make_plan
-from pipeline.shard import write_range
+from pipeline.sharding.plan_files import load_plan, make_plan
+from pipeline.sharding.publish import commit, copy_range
+from pipeline.sharding.write import write_range
+from pipeline.snapshot.extract import take_snapshot
 from pipeline.storage import Place, place_of
-from pipeline.upload import commit, copy_range
 from tests.conftest import jpeg
 
 CHRYSANTHEMUM, DAISY, ROSE = LABELS = ["Chrysanthème 菊", "daisy #2", "red rose"]

@@ -15,19 +15,19 @@ import psutil
 import pytest
 from PIL import Image
 
-from pipeline import example, tfrecord
 from pipeline.build import build, publish, write_shards
 from pipeline.config import Settings, settings_from
-from pipeline.dataset import checksum, load, require_shards
+from pipeline.dataset.manifest import checksum, load, require_shards
+from pipeline.dataset.verify import verify
 from pipeline.errors import ConflictError, DatasetError, SettingsError, SourceError
-from pipeline.extract import take_snapshot
-from pipeline.plan_files import load_plan, make_plan
-from pipeline.results import hashes_path
-from pipeline.shard import write_range
+from pipeline.records import example, tfrecord
+from pipeline.sharding.plan_files import load_plan, make_plan
+from pipeline.sharding.publish import commit, copy_range
+from pipeline.sharding.results import hashes_path
+from pipeline.sharding.write import write_range
+from pipeline.snapshot.extract import take_snapshot
 from pipeline.storage import place_of
 from pipeline.storage.local import this_host
-from pipeline.upload import commit, copy_range
-from pipeline.verify import verify
 from tests.conftest import MakeImages, jpeg
 from tests.fixed_images import jpeg as fixed_jpeg
 from tests.writes import writes
@@ -669,8 +669,8 @@ def test_memory_of_a_large_image_is_a_few_times_its_pixels(tmp_path: Path, mode:
 
 def _peak_mb(statement: str) -> float:
     # Not ru_maxrss, which starts at the size of the process that forked.
-    script = "from pathlib import Path; from pipeline.shard import write_range\n"
-    script += "from pipeline.quality.examine import Rules, examine\n"
+    script = "from pathlib import Path; from pipeline.sharding.write import write_range\n"
+    script += "from pipeline.images.examine import Rules, examine\n"
     script += f"{statement}\nprint(Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return int(done.stdout) / 1024

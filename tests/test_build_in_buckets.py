@@ -14,13 +14,13 @@ from pipeline import storage
 from pipeline.__main__ import main
 from pipeline.build import build, write_shards
 from pipeline.config import settings_from
-from pipeline.dataset import last_version, load
+from pipeline.dataset.manifest import last_version, load
+from pipeline.dataset.verify import verify
 from pipeline.errors import SourceError
-from pipeline.extract import take_snapshot
-from pipeline.plan_files import load_plan
+from pipeline.sharding.plan_files import load_plan
+from pipeline.sharding.publish import commit, copy_range
+from pipeline.snapshot.extract import take_snapshot
 from pipeline.storage import Place, copy_new, place_of
-from pipeline.upload import commit, copy_range
-from pipeline.verify import verify
 from tests.conftest import MakeImages, jpeg
 from tests.fake_gcs import FakeGcs
 

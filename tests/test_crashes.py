@@ -7,10 +7,10 @@ import pytest
 
 from pipeline.build import build
 from pipeline.config import Settings, settings_from
+from pipeline.dataset.verify import verify
 from pipeline.monitor import read
 from pipeline.monitor.record import KINDS, RecordSink
 from pipeline.monitor.reporter import Reporter
-from pipeline.verify import verify
 from tests.conftest import MakeImages
 from tests.crashes import recorded, restore, sampled, states
 from tests.test_build import content, temporary_files

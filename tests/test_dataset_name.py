@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.config import settings_from
-from pipeline.dataset import load
+from pipeline.dataset.manifest import load
 from pipeline.dataset_name import PATTERN, name_of_source
 from pipeline.errors import SettingsError
 from pipeline.workspace import name_folder, named, work_folder

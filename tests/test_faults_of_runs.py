@@ -22,19 +22,19 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from pipeline import extract
 from pipeline.__main__ import main
 from pipeline.config import Settings, settings_from
-from pipeline.dataset import load, require_shards
+from pipeline.dataset.manifest import load, require_shards
+from pipeline.dataset.verify import verify
 from pipeline.errors import ConflictError, DatasetError, SourceError, StorageError
-from pipeline.plan_files import load_plan, make_plan
 from pipeline.preflight import preflight
-from pipeline.shard import write_range
-from pipeline.snapshot import Snapshot
+from pipeline.sharding.plan_files import load_plan, make_plan
+from pipeline.sharding.publish import commit, copy_range
+from pipeline.sharding.write import write_range
+from pipeline.snapshot import extract
+from pipeline.snapshot.snapshot import Snapshot
 from pipeline.storage import BucketPath, Place, place_of
 from pipeline.storage import gcs as requests_of
-from pipeline.upload import commit, copy_range
-from pipeline.verify import verify
 from tests.conftest import jpeg
 from tests.fake_gcs import FakeGcs
 from tests.fake_gcs.faults import Fault

@@ -21,11 +21,11 @@ from google.oauth2.credentials import Credentials
 
 from pipeline.build import build
 from pipeline.config import Settings, settings_from
-from pipeline.dataset import load
+from pipeline.dataset.manifest import load
+from pipeline.dataset.verify import verify
 from pipeline.monitor import read
 from pipeline.storage import gcs as requests_of
 from pipeline.storage import place_of
-from pipeline.verify import verify
 from tests.conftest import MakeImages
 from tests.fake_gcs import FakeGcs
 from tests.test_build import build_command, content, temporary_files

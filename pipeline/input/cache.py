@@ -14,13 +14,13 @@ from typing import Literal
 
 import tensorflow as tf
 
-from pipeline.dataset import Dataset
+from pipeline.dataset.manifest import Dataset
 from pipeline.errors import BadInput, CacheDamaged
 from pipeline.input.damage import DAMAGE
 from pipeline.input.exhaustion import is_out_of_files, is_out_of_memory
 from pipeline.input.options import CENTRE, BatchOptions
-from pipeline.memory import available_memory
-from pipeline.servers import Server
+from pipeline.rendezvous.servers import Server
+from pipeline.system.memory import available_memory
 
 SPLITS_KEPT = ("train", "validation")
 Choice = Literal["auto", "memory", "disk", "off"]

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from pipeline.dataset import Dataset
+from pipeline.dataset.manifest import Dataset
 from pipeline.input.options import CENTRE, BatchOptions, Crop
-from pipeline.records import RecordFormat
+from pipeline.records.format import RecordFormat
 
 _LONGEST = 4 / 3
 """Width over height of a random window, or height over width, at most."""

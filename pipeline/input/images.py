@@ -13,18 +13,18 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from pipeline import dataset as datasets
-from pipeline.cores import usable_cores
-from pipeline.dataset import Dataset
+from pipeline.dataset import manifest as datasets
+from pipeline.dataset.manifest import Dataset
+from pipeline.dataset.shard_reader import ShardReader
 from pipeline.input import decode
 from pipeline.input.balance import balanced, require_one_label
 from pipeline.input.batch_counter import BatchCounter
 from pipeline.input.examples import Numbers, Shards, shuffle_elements
 from pipeline.input.options import BatchOptions
 from pipeline.input.shares import Share, epoch_order, repeated, share_of
-from pipeline.servers import Server
-from pipeline.shard_reader import ShardReader
+from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place, place_of
+from pipeline.system.cores import usable_cores
 
 ONLY = Server()
 _Row = tuple[tf.Tensor, ...]

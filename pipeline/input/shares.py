@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pipeline.dataset import Dataset, Shard
-from pipeline.servers import Server, steps_of_epoch
+from pipeline.dataset.manifest import Dataset, Shard
+from pipeline.rendezvous.servers import Server, steps_of_epoch
 
 
 class Piece(NamedTuple):

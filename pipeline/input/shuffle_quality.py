@@ -15,17 +15,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline import dataset as datasets
 from pipeline.config import Settings
-from pipeline.dataset import Dataset, Split
+from pipeline.dataset import manifest as datasets
+from pipeline.dataset.manifest import Dataset, Split
 from pipeline.errors import DatasetError, SettingsError
 from pipeline.input.examples import average_bytes, shuffle_elements
 from pipeline.input.images import order_of_training
 from pipeline.input.options import BatchOptions, batch_options
-from pipeline.progress import Advance, progress
-from pipeline.records import read_image
+from pipeline.records.format import read_image
+from pipeline.records.tfrecord import read_records
 from pipeline.storage import Place
-from pipeline.tfrecord import read_records
+from pipeline.system.progress import Advance, progress
 
 Numbers = NDArray[np.int64]
 MOST_EXAMPLES = 1_000_000

@@ -122,7 +122,8 @@ def open_monitor(
     ``sinks`` get the same rows, and stay their owner's to close, and further ``sources`` are sampled. Raises
     ValueError for ``hz`` outside 0.2 to 20, and OSError where the record's folder cannot be made.
     """
-    from pipeline.monitor import gpu, system
+    from pipeline.monitor import gpu
+    from pipeline.monitor import machine as system
 
     with ExitStack() as closing:  # closed last to first: sampler, queue, record, Comet
         tracker = CometSink(run_folder / "comet", comet) if comet else None

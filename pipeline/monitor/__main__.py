@@ -18,10 +18,11 @@ from typing import Any
 
 import psutil
 
-from pipeline.monitor import Row, gpu, open_monitor, processes, read, system  # noqa: F401 - before the command, not beside it
+from pipeline.monitor import Row, gpu, open_monitor, read  # noqa: F401 - before the command, not beside it
+from pipeline.monitor import process_tree as processes
 from pipeline.monitor.sampler import Source, require_rate
 from pipeline.monitor.threads import Threads
-from pipeline.progress import log_words
+from pipeline.system.progress import log_words
 
 EXIT_BAD, EXIT_NOT_RUN, EXIT_NOT_FOUND, EXIT_SIGNAL = 2, 126, 127, 128  # as a shell has them
 STOPPING = (signal.SIGINT, signal.SIGTERM)
@@ -185,7 +186,7 @@ def _age_s() -> float:
 
 def _judged(record: Path) -> dict[str, Any]:
     """What limits the command, in words."""
-    from pipeline.monitor.outside import diagnose_from_outside  # after the command: NumPy takes a second to load
+    from pipeline.monitor.any_program import diagnose_from_outside  # after the command: NumPy takes a second to load
 
     verdict = diagnose_from_outside(read(record, "samples"))
     return {"verdict": verdict.sentence, "limits": [limit.value for limit in verdict.limits]}

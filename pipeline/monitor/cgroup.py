@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from pipeline.monitor.kernel import File, number
 from pipeline.monitor.rates import Rates
 from pipeline.monitor.sampler import Source
+from pipeline.system.kernel import File, number
 
 log = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from pipeline.monitor.aggregation import Windows
 from pipeline.monitor.archives import Try, archives, recover, upload_command
 from pipeline.monitor.row import Row
-from pipeline.monitor.window import Windows
 
 log = logging.getLogger(__name__)
 

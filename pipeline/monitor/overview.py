@@ -2,7 +2,7 @@
 
     overview/samples-00000.csv   time,step,sys/cpu_pct,...,sys/cpu_pct/max,...
 
-A row for each two seconds at first, and one for each minute and a half after ten hours (pipeline/monitor/window.py).
+A row for each two seconds at first, and one for each minute and a half after ten hours (pipeline/monitor/aggregation.py).
 No window of batches spans two epochs.
 """
 
@@ -11,9 +11,9 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
+from pipeline.monitor.aggregation import OF_BATCHES, Windows
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
-from pipeline.monitor.window import OF_BATCHES, Windows
 
 OVERVIEW = "overview"
 SHARE = 400

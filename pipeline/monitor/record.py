@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from pipeline.monitor.row import KINDS, Row
-from pipeline.servers import SERVERS
+from pipeline.rendezvous.servers import SERVERS
 from pipeline.storage import sync_folder, write_whole
 
 if TYPE_CHECKING:

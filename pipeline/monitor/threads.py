@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.monitor import processes
+from pipeline.monitor import process_tree as processes
 
 INTERVAL_S = 1.0
 MAX_SHARE = 0.004

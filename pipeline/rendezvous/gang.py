@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from pipeline.errors import BadInput, Preempted, ServerLost, TenfoldError, error_of
 from pipeline.rendezvous.presence import SILENT_S, Lookout, Member, Presence
-from pipeline.servers import Server
+from pipeline.rendezvous.servers import Server
 
 _Device = TypeVar("_Device")
 

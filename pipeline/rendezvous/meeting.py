@@ -10,7 +10,7 @@ from typing import TypeVar
 from pipeline.errors import Preempted, StorageError, TenfoldError, TrainingError, words_of
 from pipeline.rendezvous.gang import Gang
 from pipeline.rendezvous.presence import DONE, SILENT_S, Lookout, Member, Presence, beat_of, present
-from pipeline.servers import Server
+from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place
 
 LEAVE_S = 20.0

@@ -16,9 +16,9 @@ from typing import Any
 
 from pipeline import storage
 from pipeline.errors import TenfoldError
-from pipeline.os_errors import retried
-from pipeline.servers import Server
+from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place
+from pipeline.system.os_errors import retried
 
 BEAT_S, BEAT_OF_A_BUCKET_S = 0.5, 5.0
 """Seconds between two counts. A bucket takes one write a second of an object, and each costs."""

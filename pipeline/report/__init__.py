@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pipeline.dataset import Dataset
+from pipeline.dataset.manifest import Dataset
 from pipeline.errors import DatasetError
-from pipeline.servers import SERVERS
+from pipeline.rendezvous.servers import SERVERS
 from pipeline.storage import Place, move_whole, place_of, write_whole
 
 SAMPLES = 48
@@ -40,7 +40,7 @@ def compare_runs(a: Place, b: Place, to: Path) -> dict[str, Any]:
     """
     from pipeline.report import compare_page
     from pipeline.report.compare import compared
-    from pipeline.report.run import load, load_answers
+    from pipeline.runs.contents import load, load_answers
 
     with _at_hand(a, COMPARED) as of_a, _at_hand(b, COMPARED) as of_b:
         runs = load(of_a), load(of_b)
@@ -59,7 +59,7 @@ def _at_hand(run: Place, names: tuple[str, ...]) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="tenfold-") as name:
         folder = run if isinstance(run, Path) else Path(name)
         if not isinstance(run, Path):
-            from pipeline.mirror import fetch
+            from pipeline.runs.mirror import fetch
 
             fetch(folder, run, names)
         if not (folder / "run.json").exists():
@@ -68,9 +68,9 @@ def _at_hand(run: Place, names: tuple[str, ...]) -> Iterator[Path]:
 
 
 def _report_run(run_folder: Path) -> Path:
-    from pipeline.dataset import images_at, load, sample_images
-    from pipeline.report.run import read_json
-    from pipeline.runs import load_run
+    from pipeline.dataset.manifest import images_at, load, sample_images
+    from pipeline.runs.contents import read_json
+    from pipeline.runs.run import load_run
 
     folder = place_of(load_run(run_folder).dataset)
     dataset = load(folder)
@@ -90,7 +90,7 @@ def write_card(
 
     ``rejected``, ``duplicates`` and ``skipped`` are the rows of the files of these names.
     """
-    from pipeline.dataset import sample_images, to_json
+    from pipeline.dataset.manifest import sample_images, to_json
     from pipeline.report import card
 
     content = json.loads(to_json(dataset))
@@ -107,7 +107,7 @@ def write_report(
     be missing. Raises OSError where the folder cannot be written.
     """
     from pipeline.report.page import render
-    from pipeline.report.run import load
+    from pipeline.runs.contents import load
 
     path = run_folder / REPORT
     with write_whole(path) as file:

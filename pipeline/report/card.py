@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from pipeline.quality.gate import notices
-from pipeline.report.parts import Table, environment, fact_tables, pictures, size, whole
+from pipeline.report.components import Table, environment, fact_tables, pictures, size, whole
+from pipeline.sharding.gate import notices
 from pipeline.storage import Place, write_whole
 
 THUMBNAIL = 160  # pixels

@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 import pandas
 
-from pipeline.estimates import INTERVAL_PERCENT, RESAMPLES, Array, Estimate, bootstrapped, interval
-from pipeline.evaluation import Answers
+from pipeline.evaluation.estimates import INTERVAL_PERCENT, RESAMPLES, Array, Estimate, bootstrapped, interval
+from pipeline.evaluation.metrics import Answers
 from pipeline.monitor.diagnosis import parts, three_digits
 from pipeline.monitor.limits import OTHERS
 from pipeline.monitor.load import during, load_of
 from pipeline.monitor.verdict import MIN_STEPS
-from pipeline.report.run import Run, facts
+from pipeline.runs.contents import Run, facts
 
 FEWEST_EPOCHS = 5  # for an interval
 _MS, _POINTS = "ms", "%"

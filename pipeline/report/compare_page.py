@@ -8,15 +8,15 @@ from typing import Any
 import numpy as np
 import pandas
 
-from pipeline.estimates import INTERVAL_PERCENT
+from pipeline.evaluation.estimates import INTERVAL_PERCENT
 from pipeline.monitor.diagnosis import parts, spent, three_digits
 from pipeline.report.compare import Comparison, cells
+from pipeline.report.components import Table, text
 from pipeline.report.drawing import BLUE, VERMILLION, Figure, add_legend, binned, new_plot
 from pipeline.report.figures import Line, learning_plots, shares_of_a_second
 from pipeline.report.page import page_of
-from pipeline.report.parts import Table, text
-from pipeline.report.run import Run
 from pipeline.report.utilization import busiest, busy_panel
+from pipeline.runs.contents import Run
 
 NAMES = ("A", "B")
 _LOOKS = ((BLUE, "circle"), (VERMILLION, "diamond"))

@@ -9,15 +9,16 @@ from typing import Any
 from bokeh.resources import INLINE
 from PIL import ImageOps
 
-from pipeline.advice import advised
 from pipeline.config import settings_from
 from pipeline.errors import SettingsError
 from pipeline.monitor.diagnosis import Summary, percent, spread, summarize, three_digits
 from pipeline.monitor.verdict import diagnose_servers
-from pipeline.report import card, evaluation, figures, utilization
+from pipeline.report import card, figures, utilization
+from pipeline.report import evaluation_section as evaluation
+from pipeline.report.components import Table, environment, fact_tables, pictures
 from pipeline.report.drawing import Figure, embedded
-from pipeline.report.parts import Table, environment, fact_tables, pictures
-from pipeline.report.run import Run
+from pipeline.runs.contents import Run
+from pipeline.tuning.advice import advised
 
 THUMBNAIL = 128  # pixels
 MOST_PICTURES = 60

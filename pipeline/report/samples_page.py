@@ -8,8 +8,8 @@ import pandas
 
 from pipeline.monitor import read
 from pipeline.monitor.diagnosis import three_digits
+from pipeline.report.components import Table
 from pipeline.report.page import page_of
-from pipeline.report.parts import Table
 from pipeline.report.utilization import utilization
 from pipeline.storage import write_whole
 

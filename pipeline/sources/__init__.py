@@ -33,8 +33,8 @@ from typing import NamedTuple
 
 from pipeline.allowed import require_source
 from pipeline.errors import SourceError
-from pipeline.os_errors import cause_of, retried
 from pipeline.storage import ObjectStat, Place
+from pipeline.system.os_errors import cause_of, retried
 
 LIST_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 """Suffixes of lists of images, in lower case."""

@@ -13,10 +13,10 @@ from typing import NamedTuple
 from pipeline.allowed import may_read
 from pipeline.config import Settings
 from pipeline.errors import SourceError
-from pipeline.os_errors import retried
 from pipeline.sources import Box, Classes, Found, Listed, Skipped, is_source_file
 from pipeline.sources.folder import SPLITS, walk, why_no_image
 from pipeline.storage import Place, folders
+from pipeline.system.os_errors import retried
 
 FOLDERS = ("test", "train", "val", "validation")
 """What lies beside train/, in the order of the bytes."""

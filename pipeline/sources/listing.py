@@ -14,13 +14,13 @@ from urllib.parse import unquote_to_bytes
 
 from pipeline import storage
 from pipeline.config import Settings
-from pipeline.csv_quotes import require_quotes
 from pipeline.errors import FileSystemError, SourceError
-from pipeline.os_errors import cause_of, retried
-from pipeline.parallel import ordered_map
 from pipeline.sources import LIST_SUFFIXES, Box, Found, Listed, Skipped, measure
+from pipeline.sources.csv_quotes import require_quotes
 from pipeline.sources.folder import SPLITS
 from pipeline.storage import SCHEME, BucketPath, Place, is_bucket, place_of
+from pipeline.system.os_errors import cause_of, retried
+from pipeline.system.parallel import ordered_map
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from pipeline.config import Settings
 from pipeline.errors import SourceError, TenfoldError
-from pipeline.os_errors import retried
 from pipeline.sources import Box, Classes, Found, Listed, Skipped, is_source_file, measure
 from pipeline.sources.folder import walk, why_no_image
 from pipeline.storage import Place
+from pipeline.system.os_errors import retried
 
 META = "cars_meta.mat"
 TRAIN_LABELS = "cars_train_annos.mat"

@@ -27,13 +27,13 @@ from google.cloud.storage import Blob, Client
 from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
 from google.cloud.storage.retry import DEFAULT_RETRY
 
-from pipeline import crc32c
 from pipeline.errors import AccessError, ConflictError, StorageError
-from pipeline.parallel import ordered_map, within
-from pipeline.proxies import require_proxies
+from pipeline.storage import crc32c
 from pipeline.storage.bucket_path import BucketPath, ObjectStat
 from pipeline.storage.deadlines import TooSlow, Watch
 from pipeline.storage.local import FULL, changed_meanwhile, room_named
+from pipeline.system.parallel import ordered_map, within
+from pipeline.system.proxies import require_proxies
 
 DEADLINE_S = 120.0
 """How long a request is sent again before a task fails."""

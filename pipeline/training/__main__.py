@@ -20,17 +20,17 @@ from typing import NoReturn
 
 from pipeline import storage
 from pipeline.errors import FileSystemError, Preempted, TenfoldError, TrainingError
-from pipeline.experiment import log_results
-from pipeline.mirror import mirrored
 from pipeline.monitor.comet import say_archives
-from pipeline.process import end_with_parent
-from pipeline.progress import log_words
 from pipeline.rendezvous import Gang, joined
-from pipeline.runs import EXIT_PREEMPTED, Run, exclusive, load_run, result_of, save_failure
-from pipeline.servers import CLUSTER
+from pipeline.rendezvous.servers import CLUSTER
+from pipeline.runs.mirror import mirrored
+from pipeline.runs.run import EXIT_PREEMPTED, Run, exclusive, load_run, result_of, save_failure
 from pipeline.storage.local import FULL
+from pipeline.system.process import end_with_parent
+from pipeline.system.progress import log_words
+from pipeline.training.experiment import log_results
 from pipeline.training.full_disk import full_disk_in_words
-from pipeline.training.quiet import stderr_held_back
+from pipeline.training.tensorflow_start import stderr_held_back
 from pipeline.training.watchdog import watched
 
 FAIL_S = 300.0

@@ -22,12 +22,12 @@ import tensorflow as tf
 from pipeline.config import Settings
 from pipeline.errors import SettingsError, TenfoldError, TrainingError
 from pipeline.monitor.record import as_recorded, rows
-from pipeline.runs import Run
+from pipeline.runs.run import Run
 from pipeline.training.checkpoint import Position
 from pipeline.training.loop import Sums, TakesSteps
 from pipeline.training.optimizer import may_be_set, scaled_rate
-from pipeline.training.own import explained, in_words, own_function
 from pipeline.training.strategy import from_first, take_from_first
+from pipeline.training.user_functions import explained, in_words, own_function
 
 _TIME, _STOP = "callbacks/time_s", "callbacks/stop"
 """What the record has of the callbacks themselves: seconds in an epoch, and 1 where they ended the training."""

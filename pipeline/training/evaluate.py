@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Iterator
 import keras
 import tensorflow as tf
 
-from pipeline import evaluation
-from pipeline.dataset import Dataset
+from pipeline.dataset.manifest import Dataset
 from pipeline.errors import Preempted
-from pipeline.evaluation import Answers, joined, kept_of
+from pipeline.evaluation import metrics as evaluation
+from pipeline.evaluation.metrics import Answers, joined, kept_of
 from pipeline.input import one_ahead
-from pipeline.progress import progress
-from pipeline.runs import Run, best_model
+from pipeline.runs.run import Run, best_model
+from pipeline.system.progress import progress
 from pipeline.training.loop import Batch
+from pipeline.training.microbatches import joined as in_parts
 from pipeline.training.models import with_probabilities
-from pipeline.training.parts import joined as in_parts
 from pipeline.training.task import task_of
 
 _log = logging.getLogger(__name__)

@@ -19,9 +19,9 @@ import keras
 import tensorflow as tf
 
 from pipeline.config import Settings
-from pipeline.dataset import Dataset
+from pipeline.dataset.manifest import Dataset
 from pipeline.input.decode import evaluated_file
-from pipeline.runs import ABOUT
+from pipeline.runs.run import ABOUT
 from pipeline.storage import write_whole
 from pipeline.storage.local import sync_tree
 from pipeline.training.task import task_of

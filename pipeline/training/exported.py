@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline import dataset as datasets
-from pipeline.dataset import Dataset
+from pipeline.dataset import manifest as datasets
+from pipeline.dataset.manifest import Dataset
 from pipeline.errors import DatasetError, TenfoldError
-from pipeline.evaluation import Answers, joined, kept_of, save_predictions
-from pipeline.mirror import fetch
-from pipeline.process import end_with_parent
-from pipeline.progress import log_words, progress
-from pipeline.records import Recorded, as_file, read_image
-from pipeline.runs import save_failure
+from pipeline.evaluation.metrics import Answers, joined, kept_of, save_predictions
+from pipeline.records.format import Recorded, as_file, read_image
+from pipeline.records.tfrecord import read_records
+from pipeline.runs.mirror import fetch
+from pipeline.runs.run import save_failure
 from pipeline.storage import Place, place_of
-from pipeline.tfrecord import read_records
-from pipeline.training.quiet import stderr_held_back
+from pipeline.system.process import end_with_parent
+from pipeline.system.progress import log_words, progress
+from pipeline.training.tensorflow_start import stderr_held_back
 
 BATCH = 64
 SPLIT = "validation"

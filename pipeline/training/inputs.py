@@ -11,16 +11,16 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from pipeline.config import Settings
-from pipeline.dataset import Dataset
+from pipeline.dataset.manifest import Dataset
+from pipeline.dataset.shard_cache import GIGABYTE, READ_AT_ONCE, ShardCache, divided_room, needed_room, remote_shards
+from pipeline.dataset.shard_reader import ShardReader
 from pipeline.errors import TenfoldError
 from pipeline.input import BatchOptions, numbered_batches, validation_batches
 from pipeline.input.batch_counter import BatchCounter
 from pipeline.input.cache import open_cache
 from pipeline.input.options import batch_options
 from pipeline.input.shares import order_of_need, share_of
-from pipeline.servers import Server
-from pipeline.shard_cache import GIGABYTE, READ_AT_ONCE, ShardCache, divided_room, needed_room, remote_shards
-from pipeline.shard_reader import ShardReader
+from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place
 
 _log = logging.getLogger(__name__)

@@ -11,42 +11,42 @@ from zipfile import BadZipFile
 import keras
 import tensorflow as tf
 
-from pipeline import dataset as datasets
-from pipeline.advice import advised
 from pipeline.config import Settings
-from pipeline.dataset import Dataset
+from pipeline.dataset import manifest as datasets
+from pipeline.dataset.manifest import Dataset
 from pipeline.errors import BadInput, Preempted, StorageError
-from pipeline.experiment import comet_options
 from pipeline.input import one_ahead, steps_per_epoch
 from pipeline.input.damage import DAMAGE, damage_named
 from pipeline.input.exhaustion import is_out_of_files, is_out_of_memory, out_of_files
-from pipeline.malloc import keep_large_blocks
 from pipeline.monitor import Monitor, Sink, closing_sink, open_monitor
+from pipeline.monitor.all_servers import SampleTeller, aggregate
 from pipeline.monitor.live import LiveVerdict
 from pipeline.monitor.overview import OVERVIEW, OverviewSink
 from pipeline.monitor.record import rows
-from pipeline.monitor.servers import SampleTeller, aggregate
 from pipeline.monitor.verdict import Verdict
-from pipeline.progress import progress
 from pipeline.rendezvous import Gang
-from pipeline.runs import VERDICT, Run, save_result
+from pipeline.runs.run import VERDICT, Run, save_result
 from pipeline.storage import place_of
-from pipeline.training.blame import examples_in_words
+from pipeline.system.malloc import keep_large_blocks
+from pipeline.system.progress import progress
+from pipeline.training.bad_batch import examples_in_words
 from pipeline.training.callbacks import Callbacks
 from pipeline.training.checkpoint import Checkpoints
+from pipeline.training.device_memory import out_of_memory, parts_of_batch
 from pipeline.training.epoch import in_words, values_of
 from pipeline.training.evaluate import evaluate
+from pipeline.training.experiment import comet_options
 from pipeline.training.export import export
 from pipeline.training.inputs import Readers, open_inputs, open_validation, would_keep
-from pipeline.training.keeper import Keeper, restored
 from pipeline.training.loop import Batch, EpochLoop, NumberedBatch, Sums
-from pipeline.training.memory import out_of_memory, parts_of_batch
 from pipeline.training.models import build_model, with_probabilities
 from pipeline.training.optimizer import build_optimizer, rate_now
 from pipeline.training.phases import build_steps
+from pipeline.training.saved_state import Keeper, restored
 from pipeline.training.strategy import agreed, losses_named, on_devices, open_strategy, share_of_device
 from pipeline.training.task import task_of
 from pipeline.training.tensorboard import TensorBoardSink
+from pipeline.tuning.advice import advised
 
 _log = logging.getLogger(__name__)
 

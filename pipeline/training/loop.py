@@ -15,7 +15,7 @@ import tensorflow as tf
 from pipeline.errors import Preempted, TrainingError
 from pipeline.input import one_ahead
 from pipeline.monitor import Monitor, StepClock
-from pipeline.progress import Advance
+from pipeline.system.progress import Advance
 
 Batch = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 """Images, labels and weights."""

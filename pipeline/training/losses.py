@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 
 from pipeline.config import Settings
-from pipeline.dataset import Dataset
+from pipeline.dataset.manifest import Dataset
 
 Loss = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 """From labels (int32, (n,), or of several an image uint8, (n, classes), 0 or 1) and logits (float32, (n, classes)) to a

@@ -7,8 +7,8 @@ import keras
 
 from pipeline.config import Settings
 from pipeline.errors import OwnCodeError, SettingsError
-from pipeline.training.own import explained, own_function, require_arguments
 from pipeline.training.task import ONE_LABEL, Task
+from pipeline.training.user_functions import explained, own_function, require_arguments
 
 # How the input of each model of keras.applications was scaled when its published weights were trained.
 _SCALED_TO_ONE = ("MobileNetV2", "InceptionResNetV2")

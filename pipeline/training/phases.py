@@ -6,7 +6,7 @@ import keras
 import tensorflow as tf
 
 from pipeline.config import Settings
-from pipeline.dataset import Dataset
+from pipeline.dataset.manifest import Dataset
 from pipeline.training.models import base_of
 from pipeline.training.simulated import SimulatedSteps
 from pipeline.training.steps import Steps

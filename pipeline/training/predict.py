@@ -6,12 +6,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from pipeline.multilabel import THRESHOLD
-from pipeline.os_errors import retried
-from pipeline.quality.examine import Rules, examine
-from pipeline.quality.rejection import Rejection
-from pipeline.runs import ABOUT, exported_model
+from pipeline.evaluation.multilabel import THRESHOLD
+from pipeline.images.examine import Rules, examine
+from pipeline.images.rejection import Rejection
+from pipeline.runs.run import ABOUT, exported_model
 from pipeline.storage import Place, read_json
+from pipeline.system.os_errors import retried
 from pipeline.training.exported import loaded
 
 MOST_LIKELY = 3

@@ -13,17 +13,17 @@ import tensorflow as tf
 from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from pipeline import dataset as datasets
 from pipeline import storage
 from pipeline.config import Settings
-from pipeline.dataset import Dataset
+from pipeline.dataset import manifest as datasets
+from pipeline.dataset.manifest import Dataset
 from pipeline.input.color import jittered, seed_of_batch
 from pipeline.input.damage import damage_named
 from pipeline.input.flip import flipped
-from pipeline.servers import Server
+from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place
 from pipeline.training.inputs import open_inputs
-from pipeline.training.quiet import stderr_held_back
+from pipeline.training.tensorflow_start import stderr_held_back
 
 TILE = 160
 """Smaller images are shown at the least whole multiple of their size that is not below it, in pixels."""

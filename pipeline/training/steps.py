@@ -10,7 +10,7 @@ import tensorflow as tf
 from pipeline.input.color import jittered, seed_of_batch
 from pipeline.input.flip import flipped
 from pipeline.training.losses import Loss
-from pipeline.training.parts import summed
+from pipeline.training.microbatches import summed
 from pipeline.training.python_calls import python_calls
 from pipeline.training.task import ONE_LABEL, Task
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from pipeline.errors import BadInput, ServerLost
 from pipeline.rendezvous import Gang
-from pipeline.training.quiet import stderr_held_back
+from pipeline.training.tensorflow_start import stderr_held_back
 
 EXPLAINED_S = 15.0
 """How long it may take until the others have heard why a server is gone."""

@@ -7,9 +7,9 @@ import keras
 import tensorflow as tf
 
 from pipeline.config import Settings
-from pipeline.dataset import Dataset
-from pipeline.multilabel import THRESHOLD
-from pipeline.records import RecordFormat
+from pipeline.dataset.manifest import Dataset
+from pipeline.evaluation.multilabel import THRESHOLD
+from pipeline.records.format import RecordFormat
 from pipeline.training.losses import Loss, cross_entropy, sigmoid_cross_entropy, smoothed_sigmoid, training_loss
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import tensorflow as tf
 
 from pipeline.monitor import Row
-from pipeline.monitor.window import Windows
-from pipeline.tfrecord import frame
+from pipeline.monitor.aggregation import Windows
+from pipeline.records.tfrecord import frame
 
 _PREFIX = "events.out.tfevents"
 

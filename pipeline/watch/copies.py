@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipeline.errors import StorageError
-from pipeline.mirror import fetch
 from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import first_time, record_folders, segments
-from pipeline.report.run import read_json
-from pipeline.runs import VERDICT
-from pipeline.servers import SERVERS
+from pipeline.rendezvous.servers import SERVERS
+from pipeline.runs.contents import read_json
+from pipeline.runs.mirror import fetch
+from pipeline.runs.run import VERDICT
 from pipeline.storage import BucketPath, Place, objects
 from pipeline.watch.questions import Questions
 from pipeline.watch.tables import KINDS_OVER_TIME, Span, of_span

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pipeline.errors import StorageError
-from pipeline.parallel import begun
+from pipeline.system.parallel import begun
 from pipeline.watch.summary import PATIENCE_S
 
 OF_A_BUCKET = 4

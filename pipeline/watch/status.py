@@ -12,9 +12,9 @@ import pandas
 
 from pipeline.monitor.diagnosis import percent, three_digits
 from pipeline.report.figures import learning_sentence, spent_sentence
-from pipeline.report.run import facts, read_json
 from pipeline.report.utilization import busiest, gpus
-from pipeline.runs import VERDICT
+from pipeline.runs.contents import facts, read_json
+from pipeline.runs.run import VERDICT
 from pipeline.watch.tables import Windows
 from pipeline.watch.view import MOST_ENDS, View
 

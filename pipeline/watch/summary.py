@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from pipeline import storage
 from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import last_row
-from pipeline.runs import VERDICT
+from pipeline.runs.run import VERDICT
 from pipeline.storage import Place
 from pipeline.watch.heartbeats import Heartbeats
 from pipeline.watch.status import Told, progress, state_of

@@ -233,8 +233,8 @@ def _content(
     closer: tuple[float, float] | None,
     shown: str,
 ) -> dict[str, Any]:
-    from pipeline.watch.data import data as drawn
-    from pipeline.watch.data import span_of
+    from pipeline.watch.page_data import data as drawn
+    from pipeline.watch.page_data import span_of
 
     copies: Copies = state.copies
     folder = copies.at_hand(training)

@@ -83,7 +83,7 @@ def draw_once(samples: Path) -> None:
     """Draw the sample images the first time somebody asks for them."""
     if not samples.exists():
         # Here, since nothing else of this package needs an imaging library.
-        from pipeline.samples import draw_samples
+        from pipeline.sources.samples import draw_samples
 
         say(f"Drawing sample images into {samples}")
         draw_samples(samples)

@@ -8,9 +8,9 @@ from typing import NamedTuple
 import pytest
 
 from pipeline.config import settings_from
-from pipeline.dataset import load
+from pipeline.dataset.manifest import load
+from pipeline.sharding.window import newest_dataset
 from pipeline.storage import Place
-from pipeline.window import newest_dataset
 from scripts.airflow.client import Client
 from tests.cluster.asking import comes
 from tests.cluster.cluster import Cluster

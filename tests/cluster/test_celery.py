@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from pipeline.config import settings_from
-from pipeline.extract import take_snapshot
+from pipeline.dataset.verify import verify
 from pipeline.monitor import last_row, read
-from pipeline.plan_files import load_plan, make_plan
-from pipeline.ranges import load_range
-from pipeline.raw import from_line
-from pipeline.results import load_result
-from pipeline.runs import training_folder
+from pipeline.runs.run import training_folder
+from pipeline.sharding.plan_files import load_plan, make_plan
+from pipeline.sharding.ranges import load_range
+from pipeline.sharding.results import load_result
+from pipeline.snapshot.extract import take_snapshot
+from pipeline.snapshot.raw_image import from_line
 from pipeline.storage import place_of
-from pipeline.verify import verify
 from scripts.airflow.client import FINISHED, Client, Json
 from scripts.airflow.times import time_of
 from tests.cluster.asking import comes, task, tasks

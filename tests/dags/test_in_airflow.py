@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from pipeline.dataset import COMMIT
+from pipeline.dataset.manifest import COMMIT
 from scripts.airflow.client import FINISHED, Client, Json, Login
 from scripts.airflow.embedded import Embedded, prepare
 from scripts.airflow.failure import error_text

@@ -18,7 +18,7 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from pipeline.dataset import Dataset, load
+from pipeline.dataset.manifest import Dataset, load
 from pipeline.errors import BadInput, CacheDamaged
 from pipeline.input import BatchOptions, Server, damage_named, training_batches, validation_batches
 from pipeline.input.cache import kept_bytes, open_cache

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from pipeline.config import settings_from
 from pipeline.input.color import jittered, seed_of_batch
-from pipeline.runs import load_result
-from pipeline.train import prepare_run
+from pipeline.runs.launch import prepare_run
+from pipeline.runs.run import load_result
 from pipeline.training.checkpoint import Checkpoints, Position
 from pipeline.training.job import run_job
 from pipeline.training.steps import Steps

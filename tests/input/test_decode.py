@@ -12,12 +12,12 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from pipeline import tfrecord
+from pipeline.images.examine import UsableImage
 from pipeline.input import decode
 from pipeline.input.decode import Stored
 from pipeline.input.options import BatchOptions
-from pipeline.quality.examine import UsableImage
-from pipeline.records import ImageEncoder, RecordFormat
+from pipeline.records import tfrecord
+from pipeline.records.format import ImageEncoder, RecordFormat
 
 RAW = RecordFormat(pixels="raw")
 

@@ -18,7 +18,7 @@ from PIL import Image
 
 from pipeline.build import build
 from pipeline.config import settings_from
-from pipeline.dataset import load
+from pipeline.dataset.manifest import load
 from pipeline.errors import DatasetError
 from pipeline.input import BatchOptions, Server, damage_named, steps_per_epoch, training_batches, validation_batches
 

@@ -12,15 +12,15 @@ from PIL import Image
 
 from pipeline.build import build
 from pipeline.config import settings_from
-from pipeline.dataset import Dataset, load
+from pipeline.dataset.manifest import Dataset, load
+from pipeline.dataset.shard_cache import READ_AT_ONCE, ShardCache, remote_shards
+from pipeline.dataset.shard_reader import ShardReader
 from pipeline.input import BatchOptions, Server, numbered_batches, training_batches
 from pipeline.input.flip import flipped
 from pipeline.input.shares import order_of_need, share_of
-from pipeline.records import read_image
-from pipeline.shard_cache import READ_AT_ONCE, ShardCache, remote_shards
-from pipeline.shard_reader import ShardReader
+from pipeline.records.format import read_image
+from pipeline.records.tfrecord import read_records
 from pipeline.storage import BucketPath
-from pipeline.tfrecord import read_records
 from tests.fake_gcs import FakeGcs
 
 OPTIONS = BatchOptions(image_size=32, batch_size=7, shuffle_bytes=2000)

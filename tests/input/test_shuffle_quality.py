@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from pipeline.config import Settings, settings_from
-from pipeline.dataset import Dataset, load
+from pipeline.dataset.manifest import Dataset, load
 from pipeline.errors import DatasetError, SettingsError
 from pipeline.input import BatchOptions, training_batches
 from pipeline.input.images import order_of_training
@@ -22,8 +22,8 @@ from pipeline.input.shuffle_quality import (
     shuffle_quality,
     shuffled_class_distances,
 )
-from pipeline.records import read_image
-from pipeline.tfrecord import read_records
+from pipeline.records.format import read_image
+from pipeline.records.tfrecord import read_records
 from tests.published import publish
 
 SIDE = 8
@@ -218,7 +218,7 @@ def test_what_cannot_be_measured_is_refused(published: Path, tmp_path: Path):
 def test_a_data_set_without_examples_is_refused(published: Path, monkeypatch: pytest.MonkeyPatch):
     dataset = load(published)
     empty = replace(dataset.splits["train"], examples=1)
-    monkeypatch.setattr("pipeline.dataset.load", lambda _: replace(dataset, splits={"train": empty}))
+    monkeypatch.setattr("pipeline.dataset.manifest.load", lambda _: replace(dataset, splits={"train": empty}))
     with pytest.raises(DatasetError, match="holds 1 training examples: an order needs two at least"):
         shuffle_quality(published, settings_of())
 

@@ -17,7 +17,7 @@ from playwright.sync_api import Browser, BrowserContext, Frame, Page
 
 from pipeline.config import Settings
 from pipeline.report import write_report
-from pipeline.samples import draw_samples
+from pipeline.sources.samples import draw_samples
 from scripts.airflow.settings import ROOT, Layout
 from tests.browser import Seen, blank, browser, patient
 from tests.contrast import LEAST_CONTRAST, least_contrast

@@ -9,7 +9,7 @@ import pytest
 
 from pipeline.errors import AccessError, DatasetError, Preempted, StorageError, TenfoldError, TrainingError
 from pipeline.rendezvous import Gang, joined, meeting, presence
-from pipeline.servers import Server
+from pipeline.rendezvous.servers import Server
 from pipeline.storage import BucketPath
 from tests.fake_gcs import FakeGcs
 from tests.waiting import until

@@ -10,10 +10,10 @@ import pytest
 
 from pipeline.__main__ import main
 from pipeline.errors import DatasetError
-from pipeline.estimates import interval
-from pipeline.evaluation import difference, load_predictions, save
+from pipeline.evaluation.estimates import interval
+from pipeline.evaluation.metrics import difference, load_predictions, save
 from pipeline.report import compare, compare_runs
-from pipeline.report.run import load
+from pipeline.runs.contents import load
 from pipeline.storage import place_of
 from tests.fake_gcs import FakeGcs
 from tests.report.evaluated import evaluated, predictions

@@ -11,8 +11,8 @@ import pytest
 from pipeline import sources
 from pipeline.config import Settings, source_kinds
 from pipeline.errors import SourceError
-from pipeline.find_source import find_source, images_of
 from pipeline.sources import MISSING, Classes, Found, Listed, Skipped
+from pipeline.sources.detection import find_source, images_of
 from tests.sources.examples import EXAMPLES
 
 

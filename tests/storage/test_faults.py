@@ -16,10 +16,10 @@ import pytest
 from pipeline import storage
 from pipeline.config import settings_from
 from pipeline.errors import AccessError, ConflictError, StorageError, TenfoldError
-from pipeline.extract import take_snapshot
-from pipeline.raw import Origin, RawImage
-from pipeline.raw_reader import RawReader
-from pipeline.snapshot import load_snapshot
+from pipeline.snapshot.extract import take_snapshot
+from pipeline.snapshot.raw_image import Origin, RawImage
+from pipeline.snapshot.raw_reader import RawReader
+from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.storage import BucketPath
 from pipeline.storage import gcs as requests_of
 from tests.fake_gcs import FakeGcs

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from pipeline.config import settings_from
-from pipeline.servers import Server
+from pipeline.rendezvous.servers import Server
 from pipeline.training.losses import cross_entropy
 from pipeline.training.optimizer import build_optimizer
 from pipeline.training.steps import Steps

@@ -18,8 +18,8 @@ from pipeline.errors import Preempted, SettingsError, TrainingError
 from pipeline.monitor import last_row, read
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
-from pipeline.runs import Run, load_result
-from pipeline.train import TrainingProcess, prepare_run
+from pipeline.runs.launch import TrainingProcess, prepare_run
+from pipeline.runs.run import Run, load_result
 from pipeline.training.callbacks import Callbacks
 from pipeline.training.checkpoint import Position
 from pipeline.training.job import run_job

@@ -8,15 +8,15 @@ import keras
 import numpy as np
 import pytest
 
-from pipeline import dataset as datasets
 from pipeline import storage
 from pipeline.build import build
 from pipeline.config import Settings, settings_from
+from pipeline.dataset import manifest as datasets
 from pipeline.errors import DatasetError
-from pipeline.evaluation import Predictions, load_predictions, save_predictions
+from pipeline.evaluation.metrics import Predictions, load_predictions, save_predictions
 from pipeline.input import validation_batches
 from pipeline.input.options import batch_options
-from pipeline.promotion import gate
+from pipeline.runs.promotion import gate
 from pipeline.storage import place_of
 from pipeline.training.export import export
 from pipeline.training.exported import evaluate_exported, with_all_classes

@@ -12,12 +12,12 @@ import pytest
 
 from pipeline import __main__ as command
 from pipeline.config import settings_from
-from pipeline.dataset import load
+from pipeline.dataset.manifest import load
 from pipeline.errors import TrainingError
 from pipeline.monitor import Row, closing_sink
 from pipeline.monitor.overview import OverviewSink
-from pipeline.runs import load_result, save_run
-from pipeline.train import TrainingProcess, prepare_run
+from pipeline.runs.launch import TrainingProcess, prepare_run
+from pipeline.runs.run import load_result, save_run
 from pipeline.training.full_disk import full_disk_in_words
 from pipeline.training.tensorboard import TensorBoardSink
 from tests.namespaces import disk_of, fill

@@ -11,18 +11,18 @@ import keras
 import numpy as np
 import pytest
 
-from pipeline import dataset as datasets
 from pipeline import storage
 from pipeline.config import Settings, settings_from
+from pipeline.dataset import manifest as datasets
 from pipeline.errors import BadInput, CacheDamaged, DatasetError, Preempted, TrainingError
 from pipeline.monitor import read
-from pipeline.records import read_image
-from pipeline.runs import Run, best_model, load_best, load_result
-from pipeline.tfrecord import read_records
-from pipeline.train import prepare_run
+from pipeline.records.format import read_image
+from pipeline.records.tfrecord import read_records
+from pipeline.runs.launch import prepare_run
+from pipeline.runs.run import Run, best_model, load_best, load_result
 from pipeline.training.job import run_job
 from pipeline.training.models import base_of, build_model
-from tests.test_malloc import fetch_large_blocks, is_fetched, needs_counts
+from tests.system.test_malloc import fetch_large_blocks, is_fetched, needs_counts
 
 
 def settings_in(folder: Path) -> Settings:

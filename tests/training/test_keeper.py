@@ -9,10 +9,10 @@ import pytest
 from pipeline.config import settings_from
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
-from pipeline.runs import Run, load_best
+from pipeline.runs.run import Run, load_best
 from pipeline.training.checkpoint import Checkpoints, Position
-from pipeline.training.keeper import Keeper
 from pipeline.training.loop import EpochLoop, Sums
+from pipeline.training.saved_state import Keeper
 from pipeline.training.task import OneLabel, SeveralLabels, Task
 
 

@@ -5,15 +5,15 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from pipeline import train as training
 from pipeline.config import Settings, settings_from
 from pipeline.errors import BadInput, CacheDamaged, FileSystemError, OutOfMemory
 from pipeline.input.exhaustion import is_out_of_memory
 from pipeline.monitor import read
-from pipeline.runs import Run, load_at_once, load_result, save_at_once
-from pipeline.train import prepare_run
+from pipeline.runs import launch as training
+from pipeline.runs.launch import prepare_run
+from pipeline.runs.run import Run, load_at_once, load_result, save_at_once
+from pipeline.training.device_memory import fewest_parts, out_of_memory, parts_of_batch
 from pipeline.training.job import run_job
-from pipeline.training.memory import fewest_parts, out_of_memory, parts_of_batch
 from tests.training.hungry import SMALL_MEMORY
 
 VALUES = {"image_size": 32, "batch_size": 8, "epochs": 1, "sample_hz": 20.0}

@@ -9,16 +9,16 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from pipeline import dataset as datasets
 from pipeline import storage
 from pipeline.build import build
 from pipeline.config import settings_from
-from pipeline.evaluation import load_predictions
+from pipeline.dataset import manifest as datasets
+from pipeline.evaluation.metrics import load_predictions
 from pipeline.monitor import read
-from pipeline.promotion import gate
 from pipeline.report import report_run
-from pipeline.runs import Run, load_result
-from pipeline.train import prepare_run
+from pipeline.runs.launch import prepare_run
+from pipeline.runs.promotion import gate
+from pipeline.runs.run import Run, load_result
 from pipeline.training.exported import evaluate_exported
 from pipeline.training.job import run_job
 from pipeline.training.predict import in_words, predict

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from pipeline.config import settings_from
-from pipeline.records import RecordFormat
+from pipeline.records.format import RecordFormat
 from pipeline.training.losses import sigmoid_cross_entropy
 from pipeline.training.models import build_model, with_probabilities
 from pipeline.training.steps import Steps

@@ -8,7 +8,7 @@ import pytest
 from pipeline.build import build
 from pipeline.config import settings_from
 from pipeline.errors import TenfoldError, TrainingError
-from pipeline.train import train
+from pipeline.runs.launch import train
 from pipeline.training import watchdog
 from pipeline.training.watchdog import STACKS, Watchdog, watched
 from tests.conftest import MakeImages

@@ -14,7 +14,7 @@ from pipeline.errors import StorageError
 from pipeline.storage import BucketPath
 from pipeline.watch import copies, questions, tables
 from pipeline.watch.copies import Copies
-from pipeline.watch.data import data, span_of
+from pipeline.watch.page_data import data, span_of
 from pipeline.watch.questions import Questions
 from tests.fake_gcs import FakeGcs, Fault
 from tests.report.rich import rich_run

@@ -11,8 +11,8 @@ import pytest
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
 from pipeline.watch import heartbeats as module
-from pipeline.watch.data import data
 from pipeline.watch.heartbeats import Heartbeats
+from pipeline.watch.page_data import data
 from pipeline.watch.summary import Summaries, Training
 
 SKEWS = (-3600.0, -600.0, -60.0, 0.0, 60.0, 600.0, 3600.0)

@@ -16,8 +16,8 @@ from pipeline.monitor.row import Row
 from pipeline.monitor.verdict import diagnose_run, numbers
 from pipeline.report import page
 from pipeline.report.compare import cells, compared
-from pipeline.report.run import load
-from pipeline.watch.data import data
+from pipeline.runs.contents import load
+from pipeline.watch.page_data import data
 from pipeline.watch.view import load_view
 from tests.report.rich import Records
 from tests.report.test_report import describe

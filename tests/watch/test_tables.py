@@ -9,10 +9,10 @@ import pandas
 import pytest
 
 from pipeline.monitor import record
+from pipeline.monitor.aggregation import Windows
 from pipeline.monitor.overview import OverviewSink
 from pipeline.monitor.record import RecordSink, segments
 from pipeline.monitor.row import Row
-from pipeline.monitor.window import Windows
 from pipeline.watch import tables
 from pipeline.watch.tables import MOST_ROWS, MOST_WINDOWS, NARROWEST_S, Span, even_width, gaps, of_span, windows
 

@@ -14,8 +14,8 @@ import pytest
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
 from pipeline.report.utilization import busiest
-from pipeline.watch.data import data, span_of
 from pipeline.watch.heartbeats import Heartbeats
+from pipeline.watch.page_data import data, span_of
 from pipeline.watch.status import _examples_per_s, _per_step, duration, load_told
 from pipeline.watch.view import _by_epoch, drawable, load_view
 from tests.report.rich import SERVERS, Records, rich_run

@@ -1,0 +1,160 @@
+"""Sources for what the kernel tells of the host, and of this process."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Set
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from pipeline.monitor import cgroup, threads
+from pipeline.monitor import process_tree as processes
+from pipeline.monitor.rates import Rates
+from pipeline.monitor.sampler import Source
+from pipeline.system.kernel import File, number
+
+SECTOR = 512  # of these counters, whatever the disk's own are
+PRESSURES = {"cpu": ("some",), "io": ("some", "full"), "memory": ("some", "full")}  # all of a host wait for no core
+
+
+def sources(root: Path = Path("/"), now: Callable[[], float] = time.monotonic) -> dict[str, Source]:
+    """All sources of this machine by name; ``root`` holds proc/ and sys/."""
+    proc = root / "proc"
+    pressures = {resource: File(proc / "pressure" / resource) for resource in PRESSURES}
+    return {
+        "processors": Processors(File(proc / "stat")),
+        "load": load,
+        "memory": partial(memory, File(proc / "meminfo")),
+        "disks": Disks(root / "sys/block", now),
+        "network": Rates(partial(network_counters, File(proc / "net/dev"), with_device(root / "sys/class/net")), now),
+        "pressure": Rates(partial(pressure_counters, pressures), now),
+        **cgroup.sources(root, now),
+        **processes.sources(os.getpid(), root, now),
+        "threads": threads.Threads(proc, os.getpid(), now),
+        "cores": cores,
+    }
+
+
+def cores() -> dict[str, float]:
+    """The number of cores of this machine, and how many of them this process may run on."""
+    return {"sys/cores": float(os.cpu_count() or 1), "proc/cores": float(len(os.sched_getaffinity(0)))}
+
+
+class Times(NamedTuple):
+    """Of one core, since boot: all, idle, and idle with somebody waiting for storage; in the kernel's ticks."""
+
+    all: int
+    idle: int
+    iowait: int
+
+
+class Processors:
+    """Use of all cores and of the busiest one, and waiting for storage, since the last call, in percent."""
+
+    def __init__(self, stat: File) -> None:
+        self._stat = stat
+        self._before: Mapping[bytes, Times] = {}
+
+    def __call__(self) -> dict[str, float]:
+        before, self._before = self._before, core_times(self._stat.read())
+        grown = [_grown(before[core], times) for core, times in self._before.items() if core in before]
+        grown = [each for each in grown if each.all > 0]
+        if not grown:
+            return {}
+        busy = [100 * (each.all - each.idle - each.iowait) / each.all for each in grown]
+        return {
+            "sys/cpu_pct": sum(busy) / len(busy),
+            "sys/cpu_max_core_pct": max(busy),
+            "sys/cpu_iowait_pct": sum(100 * each.iowait / each.all for each in grown) / len(grown),
+        }
+
+
+def core_times(stat: bytes) -> dict[bytes, Times]:
+    """By the core's name, from lines such as `cpu0 user nice system idle iowait irq softirq steal ...`."""
+    rows = (line.split() for line in stat[: stat.find(b"\nintr")].splitlines()[1:])  # the first line is of all
+    times = {row[0]: list(map(int, row[1:9])) for row in rows}  # guests, behind, count as user already
+    return {core: Times(sum(ticks), ticks[3], ticks[4]) for core, ticks in times.items()}
+
+
+def _grown(before: Times, after: Times) -> Times:
+    """Ticks since; the kernel may take back a tick of idleness, and nobody can be idle for less than none."""
+    idle, iowait = max(0, after.idle - before.idle), max(0, after.iowait - before.iowait)
+    return Times(max(after.all - before.all, idle + iowait), idle, iowait)
+
+
+def load() -> dict[str, float]:
+    """How many tasks ran, or waited for a core or for storage, on average over a minute."""
+    return {"sys/load_1min": os.getloadavg()[0]}
+
+
+def memory(meminfo: File) -> dict[str, float]:
+    """Memory in use on the host, of which nothing can be given back at will."""
+    told = meminfo.read()
+    total, available = (1024 * number(told, name) for name in ("MemTotal", "MemAvailable"))
+    return {"sys/mem_used_bytes": float(total - available), "sys/mem_pct": 100 * (total - available) / total}
+
+
+class Disks:
+    """Bytes a second read and written on all disks together, and how long the busiest one was at work, in percent.
+
+    Of disks that others are built upon (partitions, volumes, RAID) only the lowest count, so that no byte counts twice.
+    Storage over the network is none. Raises OSError where there is no disk to be seen, as in some containers. Each is
+    asked for itself: in /proc/diskstats the kernel tells of all loops, partitions and RAM disks as well, each time.
+    """
+
+    def __init__(self, block: Path, now: Callable[[], float] = time.monotonic) -> None:
+        self._stats = {name: File(block / name / "stat") for name in with_device(block)}
+        self._rates = Rates(self._counters, now)
+
+    def __call__(self) -> dict[str, float]:
+        rates = self._rates()
+        busy = [min(100.0, rates.pop(name)) for name in list(rates) if name.startswith("busy ")]
+        return {**rates, "sys/disk_busy_pct": max(busy)} if busy else rates
+
+    def _counters(self) -> dict[str, float]:
+        # reads, merged, sectors read, ms, writes, merged, sectors written, ms, at work, ms busy ...
+        rows = {name: told.split() for name, file in self._stats.items() if (told := _read_or_none(file))}
+        if not rows:
+            raise OSError("this machine shows no disks")
+        busy = {f"busy {name}": int(row[9]) / 10 for name, row in rows.items()}  # milliseconds: percent of a second
+        read, written = (SECTOR * sum(int(row[column]) for row in rows.values()) for column in (2, 6))
+        return {"sys/disk_read_Bps": read, "sys/disk_write_Bps": written, **busy}
+
+
+def _read_or_none(stat: File) -> bytes | None:
+    try:
+        return stat.read()
+    except OSError:  # taken out
+        return None
+
+
+def network_counters(dev: File, devices: Set[str]) -> dict[str, float]:
+    """Bytes received and sent since boot by these devices; by all but the loop to itself where none is named.
+
+    A container sees no device of its own; a host has bridges and tunnels upon its devices, which would count twice.
+    """
+    rows = [line.replace(":", " ").split() for line in dev.read().decode().splitlines()[2:]]
+    shown = [row for row in rows if (row[0] in devices if devices else row[0] != "lo")]
+    received, sent = (sum(int(row[column]) for row in shown) for column in (1, 9))
+    return {"sys/net_recv_Bps": received, "sys/net_sent_Bps": sent}
+
+
+def pressure_counters(files: Mapping[str, File]) -> dict[str, float]:
+    """How long some, or all, tasks stood still for want of a resource, since boot, so that a second's growth is in %.
+
+    Not the kernel's own averages, which are over ten seconds and more. Raises OSError where it keeps no such counters.
+    """
+    counters: dict[str, float] = {}
+    for resource, file in files.items():
+        for line in file.read().decode().splitlines():  # some avg10=0.00 avg60=0.00 avg300=0.00 total=microseconds
+            kind, *_, total = line.split()
+            if kind in PRESSURES[resource]:
+                counters[f"pressure/{resource}_{kind}_pct"] = int(total.removeprefix("total=")) / 1e4
+    return counters
+
+
+def with_device(folder: Path) -> frozenset[str]:
+    """Names of those in /sys/block or /sys/class/net that are no construction of the kernel's alone."""
+    return frozenset(path.parent.name for path in folder.glob("*/device"))

@@ -1,0 +1,1 @@
+"""The TFRecord format and the encoding of examples, without TensorFlow."""

@@ -1,0 +1,1 @@
+"""One run: its files, launching a training, mirroring to a bucket, and the promotion of its model."""

@@ -1,0 +1,124 @@
+"""The plan, as pure functions: which image goes to which split, into which shard, at which place.
+
+Order comes from a salted hash of the image's key, its split from one of its group, never from a random generator or the
+order of a listing: the same images give the same shards anywhere, and neither more images nor more classes move one to
+the other side. The rejected alternative, shuffling in the reader, mixes shards sorted by class badly even with a buffer
+of 8,192.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.sharding.ranges import ShardSpec
+
+TRAIN, VALIDATION, TEST = SPLITS = ("train", "validation", "test")
+LARGEST_SHARD_BYTES = 1_000_000_000
+SMALLEST_SHARD_BYTES = 10_000_000
+BEST_SHARD_BYTES = 150_000_000
+MAX_TASKS = 1000  # Airflow maps a task 1,024 times at most
+
+
+@dataclass(frozen=True)
+class Arranged:
+    """What was decided of all images; their numbers are those of the snapshot's rows."""
+
+    columns: NDArray[np.void]
+    splits: NDArray[np.int8]
+    """Index in SPLITS of each image."""
+    images: dict[str, int]
+    shards: dict[str, int]
+    order: NDArray[np.intp]
+    """Numbers of the images in the order of the shards."""
+
+
+def salted(hashes: NDArray[np.uint64], purpose: str, seed: int) -> NDArray[np.uint64]:
+    """Other 64-bit hashes of the same things, for one purpose and seed: the salt, then the finalizer of SplitMix64.
+
+    Source: Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014.
+    """
+    salt = hashlib.blake2b(f"{purpose}/{seed}".encode(), digest_size=8).digest()
+    mixed = hashes ^ np.frombuffer(salt, "<u8")[0]
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    result: NDArray[np.uint64] = mixed ^ (mixed >> np.uint64(31))
+    return result
+
+
+def assign_splits(given: NDArray[np.int8], split_hashes: NDArray[np.uint64], fraction: float) -> NDArray[np.int8]:
+    """The split of every image, as its index in SPLITS.
+
+    `given` holds the split that the source states, or -1. Where the source holds validation images, the others are for
+    training; else a share of those that are not for testing is held back by the hash of their group, one group at
+    least. Images of one group have one hash, and stay together.
+    """
+    free = given != SPLITS.index(TEST)
+    splits = np.where(free & (given < 0), 0, given).astype(np.int8)
+    if (given == SPLITS.index(VALIDATION)).any() or not free.any():
+        return splits
+    held = free & (split_hashes < np.uint64(min(fraction * 2**64, 2**64 - 1)))
+    if not held.any():
+        held = free & (split_hashes == split_hashes[free].min())
+    splits[held] = SPLITS.index(VALIDATION)
+    return splits
+
+
+def split_order(splits: NDArray[np.int8], order_hashes: NDArray[np.uint64], split: str) -> NDArray[np.intp]:
+    """Indexes of the images of one split in the order in which its shards hold them."""
+    members = np.flatnonzero(splits == SPLITS.index(split))
+    return members[np.argsort(order_hashes[members], kind="stable")]
+
+
+def shard_counts(images: Mapping[str, int], train_shards: int, servers: int) -> dict[str, int]:
+    """Shards of each split that holds images. Others than training get shards of like size, one a server at least."""
+    counts = {TRAIN: train_shards}
+    for split in (VALIDATION, TEST):
+        if images.get(split):
+            alike = -(-train_shards * images[split] // max(images[TRAIN], 1))
+            counts[split] = max(servers, min(alike, images[split]))
+    return counts
+
+
+def shard_specs(images: Mapping[str, int], counts: Mapping[str, int], ending: str) -> list[ShardSpec]:
+    """All shards in order, their names with `ending` (".tfrecord").
+
+    The counts of images within a split differ by one at most; a shard may hold none.
+    """
+    return [
+        ShardSpec(
+            name=f"{split}-{index:05d}-of-{shards:05d}{ending}",
+            split=split,
+            images=images[split] * (index + 1) // shards - images[split] * index // shards,
+        )
+        for split, shards in counts.items()
+        for index in range(shards)
+    ]
+
+
+def shard_ranges(specs: Sequence[ShardSpec], shards_per_task: int) -> list[Sequence[ShardSpec]]:
+    """Consecutive shards for each task: `shards_per_task`, or more where that would make too many tasks."""
+    step = max(shards_per_task, -(-len(specs) // MAX_TASKS))
+    return [specs[start : start + step] for start in range(0, len(specs), step)]
+
+
+def size_advice(total_bytes: int, shards: int) -> str:
+    """A sentence where training shards of `total_bytes` together would be too large or too small, else nothing."""
+    fitting = max(10, round(total_bytes / BEST_SHARD_BYTES))
+    each = total_bytes / shards
+    if each > LARGEST_SHARD_BYTES:
+        return f"{shards} training shards of {each / 1e9:.1f} GB are too large to cache: num_shards={fitting} fits"
+    if each < SMALLEST_SHARD_BYTES <= total_bytes / 10:
+        return f"{shards} training shards of {each / 1e6:.1f} MB are too small to read fast: num_shards={fitting} fits"
+    return ""
+
+
+def fewer_images_advice(images: int, shards: int) -> str:
+    """A sentence where some training shards stay empty, else nothing."""
+    if images >= shards:
+        return ""
+    return (
+        f"{images} training images leave {shards - images} of {shards} shards empty: num_shards={max(images, 1)} fits"
+    )

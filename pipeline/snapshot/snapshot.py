@@ -1,0 +1,162 @@
+"""The snapshot: what the source held, and when.
+
+Two files hold it, both read as streams and made for ten million images: rows, one compact JSON array a line, ordered by
+key; and columns, the same rows as numbers of fixed width, from which all is planned without parsing a line. ASCII
+escapes carry newlines and names that are not UTF-8 through unchanged.
+"""
+
+import hashlib
+import json
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline import storage
+from pipeline.errors import SettingsError
+from pipeline.sharding.plan import SPLITS
+from pipeline.snapshot.raw_image import Origin, RawImage, from_line, key_bytes
+from pipeline.storage import Place, place_of
+
+COLUMNS = np.dtype(
+    [
+        ("offset", "<u8"),  # of the row's line in the file of rows
+        ("key", "<u8"),  # hash of the key
+        ("group", "<u8"),  # hash of the group; of the content where the row names none
+        ("size", "<i8"),
+        ("crc32c", "<u4"),
+        ("split", "i1"),  # index in SPLITS, or -1 where the source states none
+        ("label", "<i4"),  # index of the first label in `Snapshot.labels`
+    ]
+)
+CHUNK = 65_536
+_COLUMN_FORMAT = struct.Struct("<QQQqIbi")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What stands beside the rows: their files, where they came from, and the sums over them."""
+
+    source_uri: str
+    origin: Origin
+    """Where the images are read."""
+    kind: str
+    rows: str
+    """Path of the file of rows; that of the columns ends in .columns."""
+    started_ns: int
+    """When the listing began, by the clock of this machine, in nanoseconds since 1970."""
+    fingerprint: str
+    """Hash of every row's content: key, labels, split, size, CRC32C, group and boxes; not of the source's location.
+    It does not depend on the order of the rows."""
+    listed: int
+    bytes: int
+    labels: list[str]
+    """Labels in the order of their numbers in the columns. The order has no other effect."""
+    stated_labels: list[str]
+    """Labels whose order the source states, in that order. The others get their ids in sorted order."""
+    texts: dict[str, str]
+    """Words for people, of labels that are codes."""
+    classes: dict[str, int]
+    """Images listed of each label, ordered by label."""
+    multi_label: bool
+    has_boxes: bool
+    box_labels: list[str]
+    """Labels that only boxes have, ordered."""
+    skipped: dict[str, int]
+    """Files that are no images of a class, by reason."""
+    skipped_suffixes: dict[str, int]
+    """Number of files that were skipped because of their suffix, by suffix, the most frequent first."""
+
+
+def hash_text(text: str) -> int:
+    """64 bits of a key or a group, from 1: 0 stands for none."""
+    digest = hashlib.blake2b(key_bytes(text), digest_size=8).digest()
+    return int.from_bytes(digest, "little") or 1
+
+
+def to_columns(row: RawImage, offset: int, label: int) -> bytes:
+    """A row as one element of COLUMNS."""
+    # Files that are not read have no CRC32C. Those of one size would else be one group, on one side of the split.
+    own = content_hash(row.size, row.crc32c) if row.crc32c else hash_text(row.key)
+    group = hash_text(row.group) if row.group else own
+    split = SPLITS.index(row.split) if row.split else -1
+    return _COLUMN_FORMAT.pack(offset, hash_text(row.key), group, row.size, row.crc32c, split, label)
+
+
+def content_hash(size: int, crc32c: int) -> int:
+    """64 bits that equal files share, at hand without reading them."""
+    return (size << 32 | crc32c) & 0xFFFFFFFFFFFFFFFF or 1
+
+
+def save_snapshot(snapshot: Snapshot) -> Place:
+    """Write what stands beside the rows, as a .json file beside theirs."""
+    path = place_of(snapshot.rows).with_suffix(".json")
+    with storage.write_whole(path, synced=True) as file:
+        file.write(json.dumps(asdict(snapshot), indent=1).encode())
+    storage.sync_folder(path.parent)  # Later tasks may run on other machines, which did not lose their power.
+    return path
+
+
+def load_snapshot(path: Place) -> Snapshot:
+    """The snapshot that `save_snapshot` wrote to `path`.
+
+    Raises SettingsError where the file holds none.
+    """
+    try:
+        content = storage.read_json(path)
+        return Snapshot(**{**content, "origin": Origin(**content["origin"])})
+    except (ValueError, TypeError, KeyError) as error:
+        raise SettingsError(
+            f"{path} holds no snapshot of this release: give the path that `extract` returned; after an upgrade, run "
+            "`extract` again (in Airflow: clear `extract` and what follows it)"
+        ) from error
+
+
+def started_ns(path: Place) -> int:
+    """Return when the listing of a snapshot began, in Unix nanoseconds. Also reads snapshots of earlier releases."""
+    return int(storage.read_json(path)["started_ns"])
+
+
+def load_columns(snapshot: Snapshot) -> NDArray[np.void]:
+    """The columns of a snapshot, one element of type COLUMNS a row, mapped and not read."""
+    with columns_path(place_of(snapshot.rows)).open("rb") as file:  # the mapping outlives it
+        return np.memmap(file, COLUMNS, mode="r", shape=(snapshot.listed,))
+
+
+def columns_path(rows: Place) -> Place:
+    """Where the columns of a file of rows lie."""
+    return rows.with_suffix(".columns")
+
+
+def skipped_path(rows: Place) -> Place:
+    """Return the file that lists the skipped files, one line of JSON for each."""
+    return rows.with_suffix(".skipped")
+
+
+class SnapshotRows:
+    """The rows of a snapshot in any order, as a context. Read and not mapped: a gigabyte of rows is not kept."""
+
+    def __init__(self, snapshot: Snapshot, columns: NDArray[np.void]) -> None:
+        self._file = place_of(snapshot.rows).open("rb")
+        self._offsets = np.append(columns["offset"], np.uint64(os.fstat(self._file.fileno()).st_size))
+
+    def __enter__(self) -> "SnapshotRows":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def lines(self, numbers: NDArray[np.intp]) -> Iterator[bytes]:
+        """The lines of some rows, in the order of `numbers`."""
+        for start in range(0, len(numbers), CHUNK):
+            chunk = numbers[start : start + CHUNK]
+            begins = self._offsets[chunk]
+            lengths = self._offsets[chunk + 1] - begins
+            for begin, length in zip(begins.tolist(), lengths.tolist(), strict=True):
+                yield os.pread(self._file.fileno(), length, begin)
+
+    def __getitem__(self, number: int) -> RawImage:
+        return from_line(next(self.lines(np.array([number]))))

@@ -1,0 +1,60 @@
+"""Which examples a batch held, in words for whoever looks for the one that spoiled it."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+from numpy.typing import NDArray
+
+from pipeline.dataset.manifest import Dataset, images_at
+from pipeline.errors import TenfoldError
+from pipeline.rendezvous.servers import Server
+from pipeline.storage import Place
+from pipeline.training.loop import NumberedBatch
+
+MOST_NAMES, MOST_NUMBERS = 5, 64
+"""Of a batch: a name costs reading its shard up to it."""
+
+
+def examples_in_words(
+    strategy: tf.distribute.Strategy,
+    server: Server,
+    folder: Place,
+    dataset: Dataset,
+    batch: NumberedBatch,
+    spoiled: Sequence[float],
+) -> str:
+    """Describe the examples that spoiled a step: count, numbers and the names of some, in one line of bounded length.
+
+    Numbers are places in the training shards, from 0. Names are left out if the shards cannot be read any more.
+
+    Args:
+        strategy: Strategy of the step.
+        server: This server. It has only its own part of the batch.
+        folder: Folder of the dataset.
+        dataset: The dataset.
+        batch: The batch of the step.
+        spoiled: A number for each replica of all servers, from server 0 on: 0 unless that replica spoiled the step.
+    """
+    devices = len(strategy.extended.worker_devices)
+    guilty = [number for number, is_spoiled in enumerate(spoiled) if is_spoiled]
+    own = [number - devices * server.index for number in guilty if number // devices == server.index]
+    if not own:
+        return f"the part of training server {guilty[0] // devices} of {server.count}, whose log names its examples"
+    weights, numbers = (np.concatenate(_arrays(strategy, batch[place], own)) for place in (2, 4))
+    held = [int(number) for number in numbers[weights > 0]]
+    listed = ", ".join(map(str, held[:MOST_NUMBERS])) + (" ..." if len(held) > MOST_NUMBERS else "")
+    named = ", ".join(_names(folder, dataset, held[:MOST_NAMES])) + (" ..." if len(held) > MOST_NAMES else "")
+    return f"{len(held)} examples: numbers {listed} of the training shards, from 0" + (f"; {named}" if named else "")
+
+
+def _arrays(strategy: tf.distribute.Strategy, tensor: tf.Tensor, devices: Sequence[int]) -> list[NDArray[np.generic]]:
+    parts = strategy.experimental_local_results(tensor)
+    return [parts[device].numpy() for device in devices]
+
+
+def _names(folder: Place, dataset: Dataset, numbers: list[int]) -> list[str]:
+    try:
+        return [name for name, _ in images_at(folder, dataset, "train", numbers)]
+    except (TenfoldError, OSError, ValueError):  # the shards are damaged, or gone: the loss is what is to be told
+        return []

@@ -1,0 +1,145 @@
+"""A training as an experiment of Comet: what it is known by, and what is logged of it once it is complete."""
+
+import io
+import json
+import logging
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pipeline import storage
+from pipeline.dataset.manifest import COMMIT, images_at, load, sample_images
+from pipeline.evaluation.metrics import EVALUATION
+from pipeline.monitor import CometOptions
+from pipeline.monitor.comet import Session, ended_within, in_words
+from pipeline.runs.run import Run, load_result
+from pipeline.storage import crc32c_of, place_of
+
+LOGGED = "comet/logged.json"
+"""Says that the results of a run are logged: a retry does not do it again."""
+LOGGED_WITHIN_S = 120.0
+MOST_ASSET_BYTES = 200_000_000
+MOST_IMAGES = 24
+MOST_CLASSES = 500
+"""Of a confusion matrix: it is sent as a square."""
+SHOWN_CLASSES = 30
+_RECORDS = ("record/*", "servers/*/record/*")
+_log = logging.getLogger(__name__)
+
+
+def comet_options(run: Run) -> CometOptions:
+    """The experiment of a run: the same for every retry, another one for other settings or data.
+
+    Raises OSError or StorageError where the data set cannot be read.
+    """
+    checksum = f"{crc32c_of(place_of(run.dataset) / COMMIT):08x}"
+    known = {"dag": run.dag, "run_id": run.run_id, "dataset_version": run.dataset_version, "dataset_crc32c": checksum}
+    return CometOptions(
+        project=run.settings.comet_project,
+        # The workspace, too: run ids of the command line are all the same.
+        identity=f"{run.dag}/{run.run_id}/{run.settings.workspace}/{run.dataset_version}/{run.folder.name}",
+        name=f"{run.settings.dataset_name} {run.settings.model} {run.run_id}",
+        parameters={**run.settings.model_dump(), **known},
+    )
+
+
+def log_results(run: Run) -> None:
+    """Log model, report, record, evaluation and sample images of a complete run, once.
+
+    Whatever fails, or takes longer than LOGGED_WITHIN_S, is a warning.
+    """
+    if not (run.folder / LOGGED).exists():
+        ended_within(LOGGED_WITHIN_S, "logging the results to Comet", partial(_log_results, run))
+
+
+def _log_results(run: Run) -> None:
+    session = Session(run.folder / "comet", comet_options(run))
+    for log in (_log_words, _log_figures, _log_confusions, _log_images, _log_report, _log_files):
+        try:
+            log(session.experiment, run)
+        except Exception as error:  # noqa: BLE001 - what one of them lacks, the others may have
+            _log.warning("some of the results are not logged to Comet: %s", in_words(error))
+    content = {"comet": session.end()}
+    with storage.write_whole(run.folder / LOGGED) as file:
+        file.write(json.dumps(content).encode())
+
+
+def _log_words(experiment: Any, run: Run) -> None:
+    result = load_result(run.folder) or {}
+    experiment.log_other("verdict", result.get("verdict", ""))
+    experiment.log_other("best_epoch", result.get("metrics", {}).get("best_epoch", 0))
+    experiment.log_other("run", str(run.place))
+
+
+def _log_figures(experiment: Any, run: Run) -> None:
+    for name, figure in storage.read_json(run.folder / EVALUATION)["figures"].items():
+        experiment.log_metric(f"evaluation/{name}", figure["value"])
+        experiment.log_other(f"evaluation/{name}_interval", f"{figure['low']:.4f} to {figure['high']:.4f}")
+
+
+def _log_confusions(experiment: Any, run: Run) -> None:
+    evaluation = storage.read_json(run.folder / EVALUATION)
+    names = [row["name"] for row in evaluation["classes"]]
+    if "confusions" not in evaluation or len(names) > MOST_CLASSES:  # several labels an image; evaluation.json has them
+        return
+    experiment.log_confusion_matrix(
+        matrix=confusion_matrix(evaluation["confusions"], len(names)),
+        labels=names,
+        title=f"Confusions of the {evaluation['examples']:,} validation examples",
+        row_label="true class",
+        column_label="taken for",
+        max_categories=SHOWN_CLASSES,
+    )
+
+
+def confusion_matrix(confusions: Sequence[tuple[int, int, int]], classes: int) -> list[list[int]]:
+    """Counts by true class, then predicted one, of triples (true class, predicted class, count)."""
+    rows = [[0] * classes for _ in range(classes)]
+    for label, predicted, count in confusions:
+        rows[label][predicted] = count
+    return rows
+
+
+def _log_images(experiment: Any, run: Run) -> None:
+    folder = place_of(run.dataset)
+    dataset = load(folder)
+    wrong = [row["position"] for row in storage.read_json(run.folder / EVALUATION)["most_wrong"][:MOST_IMAGES]]
+    shown = {
+        "sample": sample_images(folder, dataset, MOST_IMAGES),
+        "most wrong": images_at(folder, dataset, "validation", wrong),
+    }
+    for kind, images in shown.items():
+        for number, (name, encoded) in enumerate(images, start=1):
+            experiment.log_image(io.BytesIO(encoded), name=image_name(f"{kind} {number:02d}: {name}", encoded))
+
+
+def image_name(name: str, encoded: bytes) -> str:
+    """A name that ends as that of a JPEG or PNG does."""
+    ending = ".png" if encoded.startswith(b"\x89PNG") else ".jpg"
+    return name if name.lower().endswith((ending, ".jpeg")) else name + ending
+
+
+def _log_report(experiment: Any, run: Run) -> None:
+    from pipeline.report import report_run
+
+    # As it is now: the task `report` draws it again, and tells what became of the promotion.
+    experiment.log_asset(str(report_run(run.folder)), file_name="report.html", overwrite=True)
+
+
+def _log_files(experiment: Any, run: Run) -> None:
+    if _is_small_enough(run.model_path):
+        experiment.log_model(run.settings.model, str(run.model_path), overwrite=True)
+    records = sorted(path for pattern in _RECORDS for path in run.folder.glob(pattern))
+    for path in filter(_is_small_enough, (run.folder / EVALUATION, *records)):
+        experiment.log_asset(str(path), file_name=str(path.relative_to(run.folder)), overwrite=True)
+
+
+def _is_small_enough(path: Path) -> bool:
+    size = path.stat().st_size
+    if size > MOST_ASSET_BYTES:
+        _log.warning(
+            "%s (%d MB) is not logged to Comet, which gets files of up to %d MB: it stays where it is",
+            *(path, size // 10**6, MOST_ASSET_BYTES // 10**6),
+        )
+    return size <= MOST_ASSET_BYTES
