@@ -130,12 +130,13 @@ def _concern(form: Mapping[str, Any] | None, settings: Settings) -> str:
 
 def _newest(settings: Settings) -> dict[str, Any]:
     """What `train` needs. Skips where it was done before."""
+    from pipeline.report import write_card
     from pipeline.runs.choices import save_choice
     from pipeline.runs.launch import trained
     from pipeline.sharding.window import newest_dataset
 
     begin, training = time.time(), _training(settings)
-    dataset = newest_dataset(settings)
+    dataset = newest_dataset(settings, write_card)
     if result := trained(settings, dataset, training):
         newest = f"the newest partitions of {settings.dataset_name!r} (window={settings.window})"
         raise AirflowSkipException(f"{newest} were trained with the same settings before: {result['run']}")

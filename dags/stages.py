@@ -121,11 +121,12 @@ def commit(plan_file: str, settings: dict[str, Any]) -> dict[str, Any]:
     follows it.
     """
     from pipeline.build import summary
+    from pipeline.report import write_card
     from pipeline.sharding.approval import answers
     from pipeline.sharding.plan_files import load_plan
     from pipeline.sharding.publish import commit as commit_dataset
 
-    dataset = commit_dataset(place_of(plan_file), settings_from(settings), answers(place_of(plan_file)))
+    dataset = commit_dataset(place_of(plan_file), settings_from(settings), write_card, answers(place_of(plan_file)))
     made = summary(load_plan(place_of(plan_file)), dataset)
     context = get_current_context()
     context["ti"].xcom_push(key=DATASET_PLACE, value=made["dataset"])

@@ -134,12 +134,13 @@ def _reachable(what: str, uri: str) -> Place:
 
 def _window(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.dataset.partitions import newest_partitions
+    from pipeline.report import write_card
     from pipeline.sharding.gate import ask_terminal
     from pipeline.sharding.window import dataset_of
 
     settings = _of_published(options)
     partitions = newest_partitions(settings, settings.window)
-    return {"dataset": str(dataset_of(settings, partitions, ask_terminal())), "partitions": partitions}
+    return {"dataset": str(dataset_of(settings, partitions, write_card, ask_terminal())), "partitions": partitions}
 
 
 def _partition(options: argparse.Namespace) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
+from pipeline.report import write_card
 from pipeline.sharding.gate import Ask, ask_terminal
 from pipeline.sharding.plan_files import Plan, load_plan, make_plan
 from pipeline.sharding.publish import COPIERS, commit, copy_range, copy_size
@@ -42,7 +43,7 @@ def publish(plan_path: Place, settings: Settings, ask: Ask | None = None) -> dic
     """Upload the shards of a plan and commit the data set, unless it is over a threshold of `settings`."""
     plan = load_plan(plan_path)
     _copy_all(plan.ranges)
-    return summary(plan, commit(plan_path, settings, ask))
+    return summary(plan, commit(plan_path, settings, write_card, ask))
 
 
 def summary(plan: Plan, dataset: Dataset) -> dict[str, Any]:

@@ -4,8 +4,9 @@ import re
 import unicodedata
 
 from pipeline.data_date import without_placeholders
-from pipeline.sources import LIST_SUFFIXES
 
+LIST_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
+"""Suffixes of lists of images, in lower case."""
 PATTERN = "[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 _LENGTH = 100
 _FOREIGN = re.compile("[^A-Za-z0-9._-]+")

@@ -2,15 +2,12 @@
 
 import hashlib
 from collections.abc import Sequence
-from pathlib import Path
 from urllib.parse import quote
 
 from pipeline import storage
 from pipeline.allowed import require_allowed
 from pipeline.config import Settings
 from pipeline.errors import SettingsError, SourceError
-from pipeline.snapshot.raw_image import Origin
-from pipeline.sources.detection import root_of
 from pipeline.storage import Place, lies_in, place_of
 
 _SHOWN = 10  # dataset names in an error message
@@ -19,17 +16,6 @@ _SHOWN = 10  # dataset names in an error message
 def snapshots_folder(settings: Settings) -> Place:
     """Snapshots of a data set's sources."""
     return _work_of_name(settings) / "snapshots"
-
-
-def origin_of(settings: Settings) -> Origin:
-    """Where raw images are read: in place, but for those of a bucket where the workspace is local, which are copied."""
-    cache = place_of(settings.workspace) / "raw"
-    return Origin(
-        root=str(root_of(settings.source)),
-        user_project=settings.user_project,
-        cache=str(cache) if isinstance(cache, Path) else "",
-        max_file_bytes=int(settings.max_file_megabytes * 1e6),
-    )
 
 
 def work_folder(settings: Settings, version: str) -> Place:

@@ -8,9 +8,14 @@ from pathlib import Path
 
 from PIL import Image
 
-from pipeline.config import settings_from
+from pipeline.config import Settings, settings_from
+from pipeline.dataset.manifest import Dataset
+from pipeline.report import write_card
+from pipeline.sharding import publish as publishing
+from pipeline.sharding import window
+from pipeline.sharding.gate import Ask
 from pipeline.sharding.plan_files import load_plan, make_plan
-from pipeline.sharding.publish import commit, copy_range
+from pipeline.sharding.publish import copy_range
 from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.storage import Place, place_of
@@ -94,6 +99,16 @@ def make_list(folder: Path, images: Sequence[SourceImage]) -> Path:
         )
     (folder / "list.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder / "list.jsonl"
+
+
+def commit(plan_path: Place, settings: Settings, ask: Ask | None = None) -> Dataset:
+    """Commit a dataset with its card, as all callers do."""
+    return publishing.commit(plan_path, settings, write_card, ask)
+
+
+def newest_dataset(settings: Settings, ask: Ask | None = None) -> Place:
+    """Return the newest dataset, with its card, as all callers do."""
+    return window.newest_dataset(settings, write_card, ask)
 
 
 def publish(source: Path, workspace: Path | str, **values: object) -> Place:

@@ -22,7 +22,7 @@ from pipeline.dataset.verify import verify
 from pipeline.errors import ConflictError, DatasetError, SettingsError, SourceError
 from pipeline.records import example, tfrecord
 from pipeline.sharding.plan_files import load_plan, make_plan
-from pipeline.sharding.publish import commit, copy_range
+from pipeline.sharding.publish import copy_range
 from pipeline.sharding.results import hashes_path
 from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot
@@ -30,6 +30,7 @@ from pipeline.storage import place_of
 from pipeline.storage.local import this_host
 from tests.conftest import MakeImages, jpeg
 from tests.fixed_images import jpeg as fixed_jpeg
+from tests.published import commit
 from tests.writes import writes
 
 

@@ -18,11 +18,12 @@ from pipeline.dataset.manifest import last_version, load
 from pipeline.dataset.verify import verify
 from pipeline.errors import SourceError
 from pipeline.sharding.plan_files import load_plan
-from pipeline.sharding.publish import commit, copy_range
+from pipeline.sharding.publish import copy_range
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.storage import Place, copy_new, place_of
 from tests.conftest import MakeImages, jpeg
 from tests.fake_gcs import FakeGcs
+from tests.published import commit
 
 SOURCE = "gs://bucket/raw/photos"
 

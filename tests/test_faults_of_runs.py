@@ -29,7 +29,7 @@ from pipeline.dataset.verify import verify
 from pipeline.errors import ConflictError, DatasetError, SourceError, StorageError
 from pipeline.preflight import preflight
 from pipeline.sharding.plan_files import load_plan, make_plan
-from pipeline.sharding.publish import commit, copy_range
+from pipeline.sharding.publish import copy_range
 from pipeline.sharding.write import write_range
 from pipeline.snapshot import extract
 from pipeline.snapshot.snapshot import Snapshot
@@ -38,6 +38,7 @@ from pipeline.storage import gcs as requests_of
 from tests.conftest import jpeg
 from tests.fake_gcs import FakeGcs
 from tests.fake_gcs.faults import Fault
+from tests.published import commit
 
 SOURCE = "gs://bucket/raw"
 WORKSPACE = "gs://bucket/work"

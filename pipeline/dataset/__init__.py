@@ -1,1 +1,1 @@
-"""What a dataset is: the manifest (`dataset.json`), labels, partitions, verification, foreign metadata, local copies."""
+"""What a dataset is: the manifest (`dataset.json`), labels, partitions, verification, metadata, local copies."""

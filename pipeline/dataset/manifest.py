@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import islice
-from typing import Any
+from typing import Any, Protocol
 
 import google_crc32c
 
@@ -19,6 +19,7 @@ from pipeline.storage import BucketPath, ObjectStat, Place
 from pipeline.system.parallel import ordered_map
 
 COMMIT = "dataset.json"
+CARD = "card.html"
 REJECTED = "rejected.jsonl"
 SCHEMA_VERSION = 2
 SAMPLED_RECORDS = 2000
@@ -83,8 +84,8 @@ class Dataset:
     window: Mapping[str, str] = field(default_factory=dict)
     """The version of each partition, of a data set that is made of several (pipeline/sharding/window.py)."""
     hashes: Mapping[str, Any] = field(default_factory=dict)
-    """The file of the content hashes (pipeline/dataset/content_hashes.py), with its size and CRC32C. Empty in a window and in
-    versions of earlier releases."""
+    """The file of the content hashes (`content_hashes.py`), with its size and CRC32C. Empty in a window, and in versions
+    of earlier releases."""
 
     files: Sequence[Mapping[str, Any]] = ()
     """Further files, which TensorFlow Datasets reads, each with its size and CRC32C. Empty in earlier releases."""
@@ -109,6 +110,20 @@ class Dataset:
         """CRC32C of the label map, one label a line: two data sets of the same one have the same ids."""
         lines = "".join(f"{label}\n" for label in self.labels)
         return f"{google_crc32c.value(lines.encode('utf-8', 'surrogateescape')):08x}"
+
+
+class WriteCard(Protocol):
+    """Writes the dataset card, `CARD`, into the folder of a dataset whose shards are there."""
+
+    def __call__(
+        self,
+        folder: Place,
+        dataset: Dataset,
+        rejected: Sequence[Mapping[str, Any]],
+        duplicates: Sequence[Mapping[str, Any]],
+        skipped: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        """Write it. `rejected`, `duplicates` and `skipped` are the rows of the files of these names."""
 
 
 def to_json(dataset: Dataset) -> bytes:

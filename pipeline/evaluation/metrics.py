@@ -3,7 +3,7 @@
 predictions.npz    a row an example, in the order of the shards: two models can be compared on it, pair by pair
 evaluation.json    figures with their intervals, classes, confusions, reliability, the most wrong examples
 
-`Predictions` is what is kept where an image has one label; where it may have several: pipeline/evaluation/multilabel.py.
+`Predictions` holds those of images with one label. For images with several labels, see multilabel.py.
 """
 
 import json

@@ -24,9 +24,10 @@ from pipeline.images.coding import Coding
 from pipeline.images.header import JPEG_END, Header, before_scan, read_header, without_profile
 from pipeline.images.prepare import Crop, Form, ProfileUse
 from pipeline.images.profiles import UNREADABLE
-from pipeline.images.rejection import READ_SUFFIXES, Rejection
+from pipeline.images.rejection import Rejection
 from pipeline.images.wellformed import has_sound_pixels, is_whole_jpeg, is_whole_png
 from pipeline.sources import Box
+from pipeline.sources.suffixes import READ_SUFFIXES
 
 READABLE = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "AVIF")
 REMEMBERED = 4096  # headers, of 2 kB at most

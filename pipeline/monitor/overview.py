@@ -2,7 +2,7 @@
 
     overview/samples-00000.csv   time,step,sys/cpu_pct,...,sys/cpu_pct/max,...
 
-A row for each two seconds at first, and one for each minute and a half after ten hours (pipeline/monitor/aggregation.py).
+A row for each two seconds at first, and one for each minute and a half after ten hours (aggregation.py).
 No window of batches spans two epochs.
 """
 

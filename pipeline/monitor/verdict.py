@@ -51,7 +51,7 @@ _TAKES = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """What limits a training: ``sentence`` says so. What to change depends on the settings (pipeline/tuning/advice.py)."""
+    """What limits a training: ``sentence`` says so. What to change depends on the settings (tuning/advice.py)."""
 
     limits: tuple[Limit, ...]
     """The strongest first. Several if several are reached, or if the record cannot tell them apart."""

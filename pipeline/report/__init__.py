@@ -7,13 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pipeline.dataset.manifest import Dataset
+from pipeline.dataset.manifest import CARD, Dataset
 from pipeline.errors import DatasetError
 from pipeline.rendezvous.servers import SERVERS
 from pipeline.storage import Place, move_whole, place_of, write_whole
 
 SAMPLES = 48
-CARD = "card.html"
 REPORT = "report.html"
 RECORDED = ("run.json", "result.json", "evaluation.json", "promotion.json", "record/", f"{SERVERS}/")
 """What the report of a run is drawn from, in its folder: `servers/` has the records of the other training servers."""
@@ -86,10 +85,7 @@ def write_card(
     duplicates: Sequence[Mapping[str, Any]],
     skipped: Sequence[Mapping[str, Any]] = (),
 ) -> None:
-    """Write the data set card into the folder of a data set whose shards stand there, and that need not be committed.
-
-    ``rejected``, ``duplicates`` and ``skipped`` are the rows of the files of these names.
-    """
+    """Write the data set card into the folder of a data set that need not be committed, as `WriteCard` says."""
     from pipeline.dataset.manifest import sample_images, to_json
     from pipeline.report import card
 

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.sharding.ranges import ShardSpec
+from pipeline.snapshot.snapshot import SPLITS, TEST, TRAIN, VALIDATION
 
-TRAIN, VALIDATION, TEST = SPLITS = ("train", "validation", "test")
 LARGEST_SHARD_BYTES = 1_000_000_000
 SMALLEST_SHARD_BYTES = 10_000_000
 BEST_SHARD_BYTES = 150_000_000

@@ -31,7 +31,7 @@ from pipeline.sharding.gate import Ask, decide, findings, notices
 from pipeline.sharding.plan import Arranged
 from pipeline.sharding.quality_facts import DUPLICATES, planned_facts, skipped_by_name
 from pipeline.sharding.ranges import WRITER_VERSION, RangePlan
-from pipeline.snapshot.snapshot import Snapshot, SnapshotRows, load_columns, load_snapshot
+from pipeline.snapshot.snapshot import SPLITS, TRAIN, Snapshot, SnapshotRows, load_columns, load_snapshot
 from pipeline.storage import Place
 from pipeline.workspace import dataset_folder, name_folder, shards_folder, work_folder
 
@@ -222,7 +222,7 @@ def _arrange(columns: NDArray[np.void], settings: Settings) -> Arranged:
     splits = plan.assign_splits(
         columns["split"], plan.salted(columns["group"], "split", settings.split_seed), settings.validation_fraction
     )
-    images = {split: int((splits == number).sum()) for number, split in enumerate(plan.SPLITS)}
+    images = {split: int((splits == number).sum()) for number, split in enumerate(SPLITS)}
     _require_training_images(images, settings)
     shards = plan.shard_counts(images, settings.train_shards, settings.num_training_servers)
     hashes = plan.salted(columns["key"], "order", settings.split_seed)
@@ -231,7 +231,7 @@ def _arrange(columns: NDArray[np.void], settings: Settings) -> Arranged:
 
 
 def _require_training_images(images: dict[str, int], settings: Settings) -> None:
-    if not images[plan.TRAIN]:
+    if not images[TRAIN]:
         words = ", ".join(f"{count} for {split}" for split, count in images.items() if count)
         raise SourceError(
             f"no image of {settings.source_uri!r} is left for training ({words}): add images for training, "
@@ -244,10 +244,10 @@ def _say(snapshot: Snapshot, arranged: Arranged, version: str, settings: Setting
         _log.info("version %s: %d %s images into %d shards", version, arranged.images[split], split, shards)
     total = expected_bytes(snapshot, arranged.order, rules_of(settings))
     say_size(total, snapshot, shards_folder(settings, version), settings.prepare)
-    train_bytes = total * arranged.images[plan.TRAIN] // snapshot.listed
+    train_bytes = total * arranged.images[TRAIN] // snapshot.listed
     for advice in (
         plan.size_advice(train_bytes, settings.train_shards),
-        plan.fewer_images_advice(arranged.images[plan.TRAIN], settings.train_shards),
+        plan.fewer_images_advice(arranged.images[TRAIN], settings.train_shards),
     ):
         if advice:
             _log.warning(advice)

@@ -17,10 +17,12 @@ from pipeline.dataset.content_hashes import HASHES
 from pipeline.dataset.labels import claim_labels
 from pipeline.dataset.manifest import (
     ASKERS,
+    CARD,
     REJECTED,
     Dataset,
     Shard,
     Split,
+    WriteCard,
     file_facts,
     is_committed,
     last_version,
@@ -31,15 +33,13 @@ from pipeline.dataset.partitions import Partition, last_listed, partition_of, sa
 from pipeline.dataset.tfds_metadata import tfds_files
 from pipeline.errors import ConflictError, DatasetError, SourceError
 from pipeline.images.codecs import codec_versions
-from pipeline.report import CARD, write_card
 from pipeline.sharding.gate import Ask, decide, findings, notices
-from pipeline.sharding.plan import SPLITS, TRAIN, VALIDATION
 from pipeline.sharding.plan_files import Plan, load_plan
 from pipeline.sharding.quality_facts import DUPLICATES, Quality, from_lines, to_lines, written_facts
 from pipeline.sharding.ranges import RangePlan, load_range
 from pipeline.sharding.results import ShardResult, load_hashes, load_result, remove_torn
 from pipeline.snapshot.skipped import SKIPPED
-from pipeline.snapshot.snapshot import load_snapshot, skipped_path, started_ns
+from pipeline.snapshot.snapshot import SPLITS, TRAIN, VALIDATION, load_snapshot, skipped_path, started_ns
 from pipeline.storage import Place, place_of
 from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import Advance
@@ -116,7 +116,7 @@ def copy_size(plan_path: Place) -> tuple[int, int]:
     return len(results), sum(result.bytes for result in results)
 
 
-def commit(plan_path: Place, settings: Settings, ask: Ask | None = None) -> Dataset:
+def commit(plan_path: Place, settings: Settings, write_card: WriteCard, ask: Ask | None = None) -> Dataset:
     """Write `dataset.json` once every listed image is in one record or rejected, and return what it says; the partition
     of `settings` points to this version from then on, unless it has one of a newer listing.
 
@@ -128,14 +128,14 @@ def commit(plan_path: Place, settings: Settings, ask: Ask | None = None) -> Data
     if is_committed(folder):
         decide(findings(load(folder).quality, settings), ask)
     else:
-        _commit(plan, plan_path, settings, ask)
+        _commit(plan, plan_path, settings, write_card, ask)
     made = Partition(partition_of(settings), plan.version, _listed_ns(plan, settings))
     save_partition(folder.parent, made, partial(last_listed, settings))
     _remove_copied(plan)
     return load(folder)
 
 
-def _commit(plan: Plan, plan_path: Place, settings: Settings, ask: Ask | None) -> None:
+def _commit(plan: Plan, plan_path: Place, settings: Settings, write_card: WriteCard, ask: Ask | None) -> None:
     folder = place_of(plan.dataset)
     results = _results_of(plan)
     quality, alike = _facts(plan, results)

@@ -22,12 +22,12 @@ from pipeline.sharding.duplicates import (
     leak_facts,
     near_groups,
 )
-from pipeline.sharding.plan import SPLITS, TRAIN, VALIDATION, Arranged
+from pipeline.sharding.plan import Arranged
 from pipeline.sharding.results import ShardResult
 from pipeline.sharding.statistics import Statistics, drift
 from pipeline.snapshot.raw_image import RawImage
 from pipeline.snapshot.raw_reader import RawReader
-from pipeline.snapshot.snapshot import Snapshot, SnapshotRows
+from pipeline.snapshot.snapshot import SPLITS, TRAIN, VALIDATION, Snapshot, SnapshotRows
 from pipeline.system.progress import progress
 
 DUPLICATES = "duplicates.jsonl"

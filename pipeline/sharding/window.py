@@ -26,9 +26,11 @@ from pipeline.config import Settings
 from pipeline.dataset.content_hashes import load_hashes
 from pipeline.dataset.manifest import (
     ASKERS,
+    CARD,
     REJECTED,
     Dataset,
     Split,
+    WriteCard,
     file_facts,
     images_at,
     is_committed,
@@ -38,11 +40,10 @@ from pipeline.dataset.manifest import (
 )
 from pipeline.dataset.partitions import newest_partitions
 from pipeline.errors import DatasetError
-from pipeline.report import CARD, write_card
 from pipeline.sharding.gate import Ask, decide, findings, notices
-from pipeline.sharding.plan import SPLITS, TRAIN
 from pipeline.sharding.quality_facts import DUPLICATES, Quality, from_lines
 from pipeline.sharding.shared_images import Examples, shared_facts
+from pipeline.snapshot.snapshot import SPLITS, TRAIN
 from pipeline.storage import Place
 from pipeline.system.parallel import ordered_map
 from pipeline.workspace import hashes_folder, name_folder
@@ -54,15 +55,17 @@ _CHECKED = 2
 _log = logging.getLogger(__name__)
 
 
-def newest_dataset(settings: Settings, ask: Ask | None = None) -> Place:
+def newest_dataset(settings: Settings, write_card: WriteCard, ask: Ask | None = None) -> Place:
     """The folder of the data set to train on: the newest `settings.window` partitions together.
 
     Raises what `dataset_of` does.
     """
-    return dataset_of(settings, newest_partitions(settings, settings.window), ask)
+    return dataset_of(settings, newest_partitions(settings, settings.window), write_card, ask)
 
 
-def dataset_of(settings: Settings, partitions: Mapping[str, str], ask: Ask | None = None) -> Place:
+def dataset_of(
+    settings: Settings, partitions: Mapping[str, str], write_card: WriteCard, ask: Ask | None = None
+) -> Place:
     """The folder of the data set that some partitions are together: that of a version, or of a window of several.
 
     `partitions` are versions by partition. Raises DatasetError where there is none, a version is gone or incomplete,
@@ -80,7 +83,7 @@ def dataset_of(settings: Settings, partitions: Mapping[str, str], ask: Ask | Non
         decide(findings(load(window).quality, settings), ask)
     else:
         _require_alike(versions, partitions)
-        _write(window, versions, partitions, settings, ask)
+        _write(window, versions, partitions, settings, write_card, ask)
     return window
 
 
@@ -157,7 +160,12 @@ def _partition(dataset: Dataset, partitions: Mapping[str, str]) -> str:
 
 
 def _write(
-    window: Place, versions: Sequence[Dataset], partitions: Mapping[str, str], settings: Settings, ask: Ask | None
+    window: Place,
+    versions: Sequence[Dataset],
+    partitions: Mapping[str, str],
+    settings: Settings,
+    write_card: WriteCard,
+    ask: Ask | None,
 ) -> None:
     folder = window.parent.parent
     for each in versions:

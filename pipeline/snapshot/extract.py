@@ -25,11 +25,11 @@ from pipeline.snapshot.raw_image import Origin, RawImage, content_of, from_line,
 from pipeline.snapshot.skipped import SkippedFiles, in_words
 from pipeline.snapshot.snapshot import Snapshot, columns_path, load_snapshot, save_snapshot, skipped_path, to_columns
 from pipeline.sources import MISSING, Classes, Found, Listed, Skipped
-from pipeline.sources.detection import find_source, images_of
-from pipeline.storage import Place
+from pipeline.sources.detection import find_source, images_of, root_of
+from pipeline.storage import Place, place_of
 from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import progress
-from pipeline.workspace import origin_of, place_hash, snapshots_folder
+from pipeline.workspace import place_hash, snapshots_folder
 
 READERS = 8
 CHUNK = 256
@@ -262,3 +262,14 @@ def _crc32c(root: str, image: Listed) -> int:
         raise SourceError(f"{Path(root) / image.key} changed while it was listed: run again when the source is at rest")
     crc: int = google_crc32c.value(encoded)
     return crc
+
+
+def origin_of(settings: Settings) -> Origin:
+    """Where raw images are read: in place, but for those of a bucket where the workspace is local, which are copied."""
+    cache = place_of(settings.workspace) / "raw"
+    return Origin(
+        root=str(root_of(settings.source)),
+        user_project=settings.user_project,
+        cache=str(cache) if isinstance(cache, Path) else "",
+        max_file_bytes=int(settings.max_file_megabytes * 1e6),
+    )

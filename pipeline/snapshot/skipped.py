@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import IO
 
-from pipeline.images.rejection import suffix_of
 from pipeline.sources import Skipped
 from pipeline.sources.folder import NOT_BY_NAME
+from pipeline.sources.suffixes import suffix_of
 
 SKIPPED = "skipped.jsonl"
 """The file beside `dataset.json` that lists the skipped files."""

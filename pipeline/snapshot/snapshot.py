@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from pipeline import storage
 from pipeline.errors import SettingsError
-from pipeline.sharding.plan import SPLITS
 from pipeline.snapshot.raw_image import Origin, RawImage, from_line, key_bytes
 from pipeline.storage import Place, place_of
 
+TRAIN, VALIDATION, TEST = SPLITS = ("train", "validation", "test")
 COLUMNS = np.dtype(
     [
         ("offset", "<u8"),  # of the row's line in the file of rows

@@ -36,8 +36,6 @@ from pipeline.errors import SourceError
 from pipeline.storage import ObjectStat, Place
 from pipeline.system.os_errors import cause_of, retried
 
-LIST_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
-"""Suffixes of lists of images, in lower case."""
 MISSING = -1
 """The size of an image that is listed and not there; it is rejected by name."""
 

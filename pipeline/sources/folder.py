@@ -14,8 +14,8 @@ from pipeline import storage
 from pipeline.allowed import SOURCES, may_read
 from pipeline.config import Settings
 from pipeline.errors import FileSystemError, SourceError, TenfoldError
-from pipeline.images.rejection import READ_SUFFIXES, UNREAD_SUFFIXES, suffix_of
 from pipeline.sources import Found, Listed, Skipped, measured
+from pipeline.sources.suffixes import READ_SUFFIXES, UNREAD_SUFFIXES, suffix_of
 from pipeline.storage import ObjectStat, Place
 from pipeline.system.os_errors import cause_of, retried
 

@@ -14,8 +14,9 @@ from urllib.parse import unquote_to_bytes
 
 from pipeline import storage
 from pipeline.config import Settings
+from pipeline.dataset_name import LIST_SUFFIXES
 from pipeline.errors import FileSystemError, SourceError
-from pipeline.sources import LIST_SUFFIXES, Box, Found, Listed, Skipped, measure
+from pipeline.sources import Box, Found, Listed, Skipped, measure
 from pipeline.sources.csv_quotes import require_quotes
 from pipeline.sources.folder import SPLITS
 from pipeline.storage import SCHEME, BucketPath, Place, is_bucket, place_of

@@ -4,7 +4,7 @@ import math
 import os
 from pathlib import Path
 
-from pipeline.monitor.cgroup import core_limit
+from pipeline.system.cgroup import core_limit
 
 
 def usable_cores(root: Path = Path("/")) -> int:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import psutil
 
-from pipeline.monitor.cgroup import memory_left
+from pipeline.system.cgroup import memory_left
 
 
 def available_memory(root: Path = Path("/")) -> int:

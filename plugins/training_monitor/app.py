@@ -268,7 +268,7 @@ def _links(questions: "Questions", found: Found, status: Mapping[str, Any]) -> I
 
 
 def _links_of_run(questions: "Questions", found: Found) -> Iterator[Link]:
-    from pipeline.report import CARD
+    from pipeline.dataset.manifest import CARD
 
     if link := log_link(found):
         yield link
@@ -314,7 +314,7 @@ def report(request: Request, dag_id: str, run_id: str) -> Response:
 
 def card(request: Request, dag_id: str, run_id: str) -> Response:
     """Return the card of a run's dataset. Raises 404 if there is none yet, 503 if its bucket does not answer."""
-    from pipeline.report import CARD
+    from pipeline.dataset.manifest import CARD
 
     found = find_run(dag_id, run_id)
     return _document(request.app.state.questions, found and found.dataset and found.dataset / CARD, "data set card")

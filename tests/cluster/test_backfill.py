@@ -9,13 +9,13 @@ import pytest
 
 from pipeline.config import settings_from
 from pipeline.dataset.manifest import load
-from pipeline.sharding.window import newest_dataset
 from pipeline.storage import Place
 from scripts.airflow.client import Client
 from tests.cluster.asking import comes
 from tests.cluster.cluster import Cluster
 from tests.cluster.conftest import SETTINGS
 from tests.conftest import jpeg
+from tests.published import newest_dataset
 from tests.writes import writes
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]

@@ -15,13 +15,13 @@ from pipeline.errors import DatasetError, SourceError
 from pipeline.records import tfrecord
 from pipeline.records.format import read_image
 from pipeline.sharding.plan_files import load_plan, make_plan
-from pipeline.sharding.publish import commit, copy_range
+from pipeline.sharding.publish import copy_range
 from pipeline.sharding.results import hashes_path, results_folder
 from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.storage import Place, place_of
 from tests.conftest import MakeImages, jpeg
-from tests.published import publish, publish_case
+from tests.published import commit, publish, publish_case
 from tests.writes import writes
 
 

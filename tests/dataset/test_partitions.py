@@ -16,13 +16,13 @@ from pipeline.config import Settings, settings_from
 from pipeline.dataset.partitions import Partition, last_listed, newest_partitions, save_listed, save_partition
 from pipeline.errors import DatasetError, GateError
 from pipeline.sharding.plan_files import load_plan, make_plan
-from pipeline.sharding.publish import commit, copy_range
+from pipeline.sharding.publish import copy_range
 from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.storage import Place
 from pipeline.workspace import name_folder
 from tests.conftest import MakeImages, jpeg
-from tests.published import publish
+from tests.published import commit, publish
 from tests.writes import writes
 
 A, B, C = "a" * 16, "b" * 16, "c" * 16

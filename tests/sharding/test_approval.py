@@ -9,12 +9,12 @@ from pipeline.errors import GateError
 from pipeline.sharding.approval import answers, approve, questions
 from pipeline.sharding.gate import asked_later
 from pipeline.sharding.plan_files import load_plan, make_plan
-from pipeline.sharding.publish import commit, copy_range
+from pipeline.sharding.publish import copy_range
 from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.storage import Place, place_of
 from tests.conftest import MakeImages, jpeg
-from tests.published import publish
+from tests.published import commit, publish
 
 ASKING = {"dataset_name": "images", "on_drift": "ask"}
 

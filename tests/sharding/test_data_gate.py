@@ -16,12 +16,13 @@ from pipeline.errors import GateError, SettingsError, SourceError
 from pipeline.runs.launch import prepare_run, require_trainable
 from pipeline.sharding.gate import notices
 from pipeline.sharding.plan_files import load_plan, make_plan
-from pipeline.sharding.publish import commit, copy_range
+from pipeline.sharding.publish import copy_range
 from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot
 from tests.conftest import MakeImages, jpeg
 from tests.images.drawn import encoded, scene
 from tests.images.icc import ADOBE_RGB, rgb_profile
+from tests.published import commit
 from tests.test_build import changed, examples, file_names
 
 

@@ -1,8 +1,9 @@
 """Versions and bytes of some collections, as they were when this table was made.
 
 A change that moves one of them gives datasets of users new versions, or worse: the same version with other bytes. If it
-is meant, `WRITER_VERSION` goes up, and `python -m tests.sharding.test_pinned_collections` prints the new table. Versions are
-pinned with fixed codec versions. Bytes are those of the locked packages: an upgrade of Pillow may change them.
+is meant, `WRITER_VERSION` goes up, and `python -m tests.sharding.test_pinned_collections` prints the new table.
+Versions are pinned with fixed codec versions. Bytes are those of the locked packages: an upgrade of Pillow may change
+them.
 """
 
 import hashlib

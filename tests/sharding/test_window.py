@@ -24,14 +24,14 @@ from pipeline.dataset.verify import verify
 from pipeline.errors import DatasetError, GateError
 from pipeline.records.format import RecordFormat
 from pipeline.rendezvous.servers import Server
-from pipeline.sharding.window import _difference, newest_dataset
+from pipeline.sharding.window import _difference
 from pipeline.storage import BucketPath, Place, objects
 from pipeline.training.inputs import open_inputs
 from pipeline.workspace import hashes_folder, name_folder
 from tests.dataset.test_content_hashes import forget_hashes
 from tests.dataset.test_dataset_schema import problems
 from tests.fake_gcs import FakeGcs
-from tests.published import publish
+from tests.published import newest_dataset, publish
 from tests.writes import writes
 
 DAYS = {"2026-01-01": range(12), "2026-01-02": range(20, 32), "2026-01-10": range(40, 55)}
