@@ -84,8 +84,8 @@ class Dataset:
     window: Mapping[str, str] = field(default_factory=dict)
     """The version of each partition, of a data set that is made of several (pipeline/sharding/window.py)."""
     hashes: Mapping[str, Any] = field(default_factory=dict)
-    """The file of the content hashes (`content_hashes.py`), with its size and CRC32C. Empty in a window, and in versions
-    of earlier releases."""
+    """The file of the content hashes (`content_hashes.py`): its size and CRC32C. Empty in a window, and in versions of
+    earlier releases."""
 
     files: Sequence[Mapping[str, Any]] = ()
     """Further files, which TensorFlow Datasets reads, each with its size and CRC32C. Empty in earlier releases."""
