@@ -64,9 +64,11 @@ test-long: env-dev ## the rest of the tests
 	$(PYTEST_BESIDE) -n 4 -m "long and not alone"
 	$(VENV_PYTHON) -m pytest -m alone
 
-check: env-dev ## linter, format and types
+check: env-dev ## linter, format, spelling, layers and types
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
+	git ls-files -z | xargs -0 .venv/bin/codespell
+	.venv/bin/lint-imports
 	.venv/bin/mypy
 
 # uv of the PATH, or the one that `make env` got from pip.

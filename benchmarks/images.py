@@ -106,7 +106,7 @@ def _noise(rng: np.random.Generator, size: tuple[int, int], octaves: int, streng
     pixels = np.full((height, width, 3), 128, np.float32)
     for octave in range(1, octaves):
         cells = rng.normal(size=(2**octave, 2**octave, 4)).astype(np.float32)
-        # Most of a natural image's variance is in its brightness, little in its colours.
+        # Most of a natural image's variance is in its brightness, little in its colors.
         colors = 0.85 * cells[..., 3:] + 0.3 * cells[..., :3]
         for channel in range(3):
             layer = Image.fromarray(colors[..., channel]).resize(size, Image.Resampling.BICUBIC)

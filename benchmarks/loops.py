@@ -216,7 +216,8 @@ def _alternating(loops: dict[str, Callable[[int], float]], job):
 
 def checkpoint(job):
     """What a checkpoint takes, round by round: seconds of the call, and by how much longer the same steps take with one
-    before them, as what is written meanwhile slows them down; its bytes, and the weights of the model."""
+    before them, as what is written meanwhile slows them down; its bytes, and the weights of the model.
+    """
     import tensorflow as tf
 
     from pipeline.training.checkpoint import Checkpoints, Position

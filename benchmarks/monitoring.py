@@ -7,7 +7,7 @@ The cost of a source is that of a thread that sleeps between its samples, as the
 then is another's, and a call takes several times as long as in a loop. Psutil is asked the same in the same ticks. The
 loop multiplies matrices for 2 or 20 ms a step, in turns of two seconds and more, with and without a monitor, whose
 start-up is apart. Both have one and the same core: on a second one the monitor would take nothing from the loop. What
-counts is steps by seconds in which the core was theirs, so that neighbours on the machine take less part in it. They
+counts is steps by seconds in which the core was theirs, so that neighbors on the machine take less part in it. They
 still change how fast a core is, by more than the monitor takes: beside those ratios stands what it takes by the clocks
 of its threads, and of the loop while it tells of a step.
 """

@@ -6,7 +6,7 @@
 A real Airflow of its own, whose runs are paused before their first task; their trainings are simulated records that
 grow meanwhile (benchmarks/growing.py), one of ten minutes and one of ten hours. It is asked what the page asks, over
 HTTP with a log-in; "cold" is a record that the server never read before. What the api-server took of a core for an
-answer is told too: neighbours on the machine make an answer later, not dearer. With Chromium it is also the time from
+answer is told too: neighbors on the machine make an answer later, not dearer. With Chromium it is also the time from
 the address until something is seen. Then ten pages stay open, five of each kind, and each asks every five seconds.
 """
 

@@ -87,7 +87,7 @@ def read_article_tfrecord(job):
 
 
 def read_keras_imagenet(job):
-    """keras_imagenet by its documented behaviour: inception-style crops, float32 from -1 to 1."""
+    """keras_imagenet by its documented behavior: inception-style crops, float32 from -1 to 1."""
     import tensorflow as tf
 
     def image_and_label(record):
@@ -279,7 +279,7 @@ def read_mosaicml(job):
 
 
 def read_grain(job):
-    """grain over ArrayRecord, in threads."""
+    """Grain over ArrayRecord, in threads."""
     import grain
 
     load = _loader(job)

@@ -1,5 +1,6 @@
 """Measuring in alternating rounds: all are measured in turn, again and again, so that a machine that slows down or a
-neighbour that wakes up meets every one of them alike."""
+neighbor that wakes up meets every one of them alike.
+"""
 
 import json
 import os

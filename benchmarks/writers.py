@@ -170,7 +170,8 @@ def blog_keep_bytes(job):
 
 def imagenet_script(job):
     """The way of the ImageNet script of the TensorFlow models: four threads, each with shards of its own, and one
-    session that decodes every image for its size and checks; thirteen features an example."""
+    session that decodes every image for its size and checks; thirteen features an example.
+    """
     from threading import Thread
 
     import tensorflow as tf

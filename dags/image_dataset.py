@@ -25,8 +25,7 @@ FIRST = (
     tags=["images", "data set"],
 )
 def image_dataset() -> None:
-    """
-    The raw images of one date → a published data set.
+    """The raw images of one date → a published data set.
 
     - `extract` fills `{date}` (`{year}`, `{month}`, `{day}`, `{hour}`, `{minute}`) in *Images* from the data date of
       the run, and lists what is there.

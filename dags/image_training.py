@@ -22,8 +22,7 @@ FIRST = ("source_uri", "dataset_name", "num_training_servers", "model", "epochs"
     tags=["images", "training"],
 )
 def image_training() -> None:
-    """
-    Raw images → TFRecord shards → a trained model and its report.
+    """Raw images → TFRecord shards → a trained model and its report.
 
     - `extract` checks the form and lists the images.
     - `shard` plans, then writes ranges of shards in parallel; what is finished is skipped.

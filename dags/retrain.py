@@ -40,8 +40,7 @@ _log = logging.getLogger(__name__)
 
 @task.sensor(mode="reschedule", poke_interval=POLL_S, timeout=(WAIT + timedelta(days=1)).total_seconds())
 def choose() -> PokeReturnValue:
-    """
-    Wait until no run of `image_dataset` makes this dataset, then take the newest partitions as one dataset.
+    """Wait until no run of `image_dataset` makes this dataset, then take the newest partitions as one dataset.
 
     A backfill of 30 dates announces 30 datasets. The first run of this DAG waits for the last date, even if that date
     fails, and trains once. The runs behind it are skipped, because their datasets are part of that training. No run
@@ -157,8 +156,7 @@ def _newest(settings: Settings) -> dict[str, Any]:
     tags=["images", "training"],
 )
 def retrain() -> None:
-    """
-    New data sets of `image_dataset` → one training on the newest state of them.
+    """New data sets of `image_dataset` → one training on the newest state of them.
 
     - `choose` waits until no run of `image_dataset` makes this dataset, and takes the newest `window` partitions as one
       dataset, without copying a shard. If the same versions were trained with the same settings, the rest is skipped.

@@ -30,8 +30,7 @@ _ASKED = "asked"
 
 @task(multiple_outputs=True, execution_timeout=timedelta(hours=12))
 def extract(for_training: bool) -> dict[str, Any]:
-    """
-    Check the form, fix the data date, and list the images with label, size and checksum.
+    """Check the form, fix the data date, and list the images with label, size and checksum.
 
     *Cost*: images that are new on a disk are read once; a bucket is only listed.
 
@@ -53,8 +52,7 @@ def extract(for_training: bool) -> dict[str, Any]:
 
 @task(execution_timeout=timedelta(hours=2))
 def plan(settings: dict[str, Any], snapshot: str) -> list[str]:
-    """
-    Decide which image goes where, and write a plan file for each task that writes shards.
+    """Decide which image goes where, and write a plan file for each task that writes shards.
 
     *Cost*: seconds a million images, and 100 bytes of memory each. A complete data set leaves nothing to write.
 
@@ -72,8 +70,7 @@ def plan(settings: dict[str, Any], snapshot: str) -> list[str]:
 
 @task(map_index_template="{{ shards }}", execution_timeout=timedelta(hours=12))
 def write(plan_file: str) -> None:
-    """
-    Write the shards of one range that are not finished yet.
+    """Write the shards of one range that are not finished yet.
 
     *Cost*: one core, 30 MB, about 1,000 photographs a second (`check: strict`).
 
@@ -91,8 +88,7 @@ def write(plan_file: str) -> None:
 
 @task(map_index_template="{{ shards }}", execution_timeout=timedelta(hours=12))
 def copy(plan_file: str) -> None:
-    """
-    Bring the shards of one range to the published place, and verify every byte there.
+    """Bring the shards of one range to the published place, and verify every byte there.
 
     *Cost*: a reading of the shards; a copy where workspace and published place are two stores.
 
@@ -111,8 +107,7 @@ def copy(plan_file: str) -> None:
 # Nothing to write is no failure: the mapped tasks are then skipped, and the data set is found complete.
 @task(trigger_rule="none_failed", execution_timeout=timedelta(hours=2))
 def commit(plan_file: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """
-    Write `dataset.json`, last: from then on the data set exists. An asset that the task updates learns its version.
+    """Write `dataset.json`, last: from then on the data set exists. An asset that the task updates learns its version.
 
     *Cost*: seconds.
 
@@ -140,8 +135,7 @@ def commit(plan_file: str, settings: dict[str, Any]) -> dict[str, Any]:
 
 @task(execution_timeout=timedelta(minutes=30))
 def servers(settings: dict[str, Any], dataset: str) -> list[int]:
-    """
-    Check that the training can start, and start a task for each of its servers.
+    """Check that the training can start, and start a task for each of its servers.
 
     *Cost*: seconds, and no GPU. *A failure* names what is wrong: the data set or the weights are missing, or it has too
     few shards for the servers. The log names the pool that the training needs.
@@ -164,8 +158,7 @@ def servers(settings: dict[str, Any], dataset: str) -> list[int]:
 
 @task(execution_timeout=timedelta(minutes=30))
 def report(runs: list[str]) -> dict[str, str]:
-    """
-    Draw the report of a training from its local record.
+    """Draw the report of a training from its local record.
 
     *Cost*: seconds. *A failure* harms nothing: the model stands; clear this task.
     """
@@ -176,8 +169,7 @@ def report(runs: list[str]) -> dict[str, str]:
 
 @task(execution_timeout=timedelta(hours=6))
 def promote(settings: dict[str, Any], runs: list[str]) -> dict[str, Any]:
-    """
-    Make the model the champion of its data set name, unless it is worse than the champion on the same images.
+    """Make the model the champion of its data set name, unless it is worse than the champion on the same images.
 
     The log and the returned value say why, or why not. A refusal is no failure: the training stands.
 

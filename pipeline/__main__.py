@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 RUN_ID = "manual"
 EXIT_BAD = 1
-MOST_SHOWN = 256
+MAX_SHOWN = 256
 _log = logging.getLogger("pipeline")
 
 
@@ -298,8 +298,8 @@ def _show(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.dataset.manifest import load
 
     settings, folder = _settings(options), _reachable("dataset", options.dataset)
-    if not 1 <= options.count <= MOST_SHOWN:
-        raise SettingsError(f"--count must be from 1 to {MOST_SHOWN}, got {options.count}")
+    if not 1 <= options.count <= MAX_SHOWN:
+        raise SettingsError(f"--count must be from 1 to {MAX_SHOWN}, got {options.count}")
     if options.to and (is_bucket(options.to) or not options.to.endswith(".png")):
         raise SettingsError(f"--to must be a local file that ends in .png, got {options.to!r}")
     load(folder)  # what is not there is said at once
@@ -492,7 +492,7 @@ def _add_show(commands: Any) -> None:
     show.add_argument(
         "--augmented",
         action="store_true",
-        help="training images as training sees them: cropped, mirrored and coloured by the settings; without it "
+        help="training images as training sees them: cropped, mirrored and colored by the settings; without it "
         "validation images as they are evaluated",
     )
     show.add_argument("--count", type=int, default=16, help="how many images (%(default)s)")

@@ -26,7 +26,7 @@ from pipeline.evaluation.estimates import (
 THRESHOLD = 0.5
 RESAMPLED_ANSWERS = 500_000_000
 """Of all resamples together, as each ranks all answers anew: some seconds. What is larger has fewer resamples."""
-LEAST_RESAMPLES = 100
+MIN_RESAMPLES = 100
 
 
 class MultiLabelPredictions(NamedTuple):
@@ -77,7 +77,7 @@ class MultiLabelPredictions(NamedTuple):
     @property
     def resamples(self) -> int:
         """How many an interval is taken from."""
-        return int(np.clip(RESAMPLED_ANSWERS // max(self.label.size, 1), LEAST_RESAMPLES, RESAMPLES))
+        return int(np.clip(RESAMPLED_ANSWERS // max(self.label.size, 1), MIN_RESAMPLES, RESAMPLES))
 
     def statistic(self) -> Statistic:
         """The figures of the examples, each taken as often as its weight says."""

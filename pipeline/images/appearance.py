@@ -9,7 +9,7 @@ THUMBNAIL = 64
 
 
 def luminance(image: Image.Image) -> Image.Image:
-    """The image in grey, shrunk until its shorter side is just above THUMBNAIL."""
+    """The image in gray, shrunk until its shorter side is just above THUMBNAIL."""
     factor = min(image.size) // THUMBNAIL
     return (image.reduce(factor) if factor > 1 else image).convert("L")
 
@@ -24,14 +24,14 @@ def decode(image: Image.Image, for_hash: bool) -> Image.Image:
     return luminance(image)
 
 
-def brightness(grey: Image.Image) -> float:
+def brightness(gray: Image.Image) -> float:
     """Mean of the luminance, 0 to 255."""
-    total: int = sum(map(mul, range(256), grey.histogram()))  # a loop here takes as long as opening a tiny PNG
-    return total / (grey.width * grey.height)
+    total: int = sum(map(mul, range(256), gray.histogram()))  # a loop here takes as long as opening a tiny PNG
+    return total / (gray.width * gray.height)
 
 
-def perceptual_hash(grey: Image.Image) -> int:
+def perceptual_hash(gray: Image.Image) -> int:
     """The 64 bits of imagehash.phash; of images that look alike a few differ."""
     import imagehash  # with SciPy: a third of a second
 
-    return int(str(imagehash.phash(grey)), 16)
+    return int(str(imagehash.phash(gray)), 16)

@@ -223,10 +223,10 @@ def _examined(
     view = _view(width, height, rules, boxes)
     turn = _UPRIGHT.get(orientation)
     if turn is None and header is not None and _keeps_bytes(header, encoded, rules, view):
-        grey = appearance.luminance(checked) if checked else appearance.decode(image, rules.perceptual_hash)
+        gray = appearance.luminance(checked) if checked else appearance.decode(image, rules.perceptual_hash)
         return _kept(header, encoded, view.boxes)._replace(
-            brightness=appearance.brightness(grey),
-            perceptual_hash=appearance.perceptual_hash(grey) if rules.perceptual_hash else None,
+            brightness=appearance.brightness(gray),
+            perceptual_hash=appearance.perceptual_hash(gray) if rules.perceptual_hash else None,
         )
     if rules.check == "strict" and image.format == "PNG" and not has_sound_pixels(encoded):
         raise _Unusable("damaged PNG: a checksum of its pixels is wrong")
@@ -297,7 +297,7 @@ def _anew(image: Image.Image, source: Coding, turn: Image.Transpose | None, view
     pixels = prepare.cut(upright, view.crop, scale, view.size)
     lossy = not source.is_lossless or pixels.size != upright.size
     form: Form = "RAW" if rules.prepare == "raw" else "JPEG" if lossy else "PNG"
-    grey = appearance.luminance(pixels)
+    gray = appearance.luminance(pixels)
     return UsableImage(
         encoded=prepare.encode(pixels, form, source.has_full_chroma and view.size == view.crop.size),
         format=form,
@@ -305,7 +305,7 @@ def _anew(image: Image.Image, source: Coding, turn: Image.Transpose | None, view
         width=pixels.width,
         boxes=view.boxes,
         found=_name(image.format),
-        brightness=appearance.brightness(grey),
-        perceptual_hash=appearance.perceptual_hash(grey) if rules.perceptual_hash else None,
+        brightness=appearance.brightness(gray),
+        perceptual_hash=appearance.perceptual_hash(gray) if rules.perceptual_hash else None,
         profile=in_srgb.profile,
     )

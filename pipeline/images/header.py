@@ -95,7 +95,7 @@ def before_scan(encoded: bytes) -> bytes:
 
 
 def _read_jpeg(encoded: bytes) -> Header | None:
-    offset, frame, odd_colours, may_be_turned = 2, 0, False, False
+    offset, frame, odd_colors, may_be_turned = 2, 0, False, False
     profile_parts: list[bytes] = []
     while True:
         mark, code, length = _segment(encoded, offset)
@@ -118,14 +118,14 @@ def _read_jpeg(encoded: bytes) -> Header | None:
             if encoded.startswith(_ICC_MARK, offset + 4):
                 profile_parts.append(encoded[offset + 16 : offset + 2 + length])
         elif code == _ADOBE:
-            odd_colours |= encoded.startswith(b"Adobe", offset + 4) and encoded[offset + 15] > 1
+            odd_colors |= encoded.startswith(b"Adobe", offset + 4) and encoded[offset + 15] > 1
         offset += 2 + length  # a length below 2 leads to what is no marker
     if not frame or offset + 2 + length > len(encoded):
         return None
     bits, height, width, components = _frame(encoded, frame)
     if not (height and width):
         return None
-    plain = bits == 8 and components in (1, 3) and not odd_colours
+    plain = bits == 8 and components in (1, 3) and not odd_colors
     plain = plain and _divides(encoded[frame + 7 : frame + 6 + 3 * components : 3])
     if not profile_parts:
         return Header("JPEG", height, width, plain, may_be_turned)

@@ -18,7 +18,7 @@ from pipeline.dataset.manifest import Dataset
 from pipeline.errors import BadInput, CacheDamaged
 from pipeline.input.damage import DAMAGE
 from pipeline.input.exhaustion import is_out_of_files, is_out_of_memory
-from pipeline.input.options import CENTRE, BatchOptions
+from pipeline.input.options import CENTER, BatchOptions
 from pipeline.rendezvous.servers import Server
 from pipeline.system.memory import available_memory
 
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 def kept_bytes(dataset: Dataset, options: BatchOptions, servers: int = 1) -> int:
     """About how many bytes the decoded images of one server take."""
     seen = options.image_size**2 * 3
-    larger = seen if options.crop == "whole" else round(seen / CENTRE**2 * _MEAN_SHAPE)
+    larger = seen if options.crop == "whole" else round(seen / CENTER**2 * _MEAN_SHAPE)
     return (dataset.splits["train"].examples * larger + dataset.splits["validation"].examples * seen) // servers
 
 

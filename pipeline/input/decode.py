@@ -11,7 +11,7 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from pipeline.dataset.manifest import Dataset
-from pipeline.input.options import CENTRE, BatchOptions, Crop
+from pipeline.input.options import CENTER, BatchOptions, Crop
 from pipeline.records.format import RecordFormat
 
 _LONGEST = 4 / 3
@@ -20,7 +20,7 @@ _SLACK = 1.25
 """An image whose shorter side is at most so many times the model's is cropped without resampling."""
 _ANTIALIASED = 3
 """How many times smaller an image is made before resampling looks at every pixel of it."""
-_LONGEST_KEPT = 2
+_MAX_KEPT = 2
 """Longer over shorter side of what is kept of an image, at most."""
 _SCALES = (1, 2, 4, 8)
 """Fractions of its size that a JPEG can be decoded at."""
@@ -92,7 +92,7 @@ def window_within(image: tf.Tensor, side: int, numbers: tf.Tensor) -> tf.Tensor:
     return _placed(tf.constant([side, side]), tf.shape(image)[:2], numbers)
 
 
-def centre_window(stored: Stored, crop: Crop, image_size: int) -> tf.Tensor:
+def center_window(stored: Stored, crop: Crop, image_size: int) -> tf.Tensor:
     """The window (top, left, height, width; int32) that is evaluated, where `crop` is what training does."""
     size = tf.stack([stored.height, stored.width])
     window = size if crop == "whole" else _side(size, image_size)
@@ -101,7 +101,7 @@ def centre_window(stored: Stored, crop: Crop, image_size: int) -> tf.Tensor:
 
 def evaluated(stored: Stored, form: RecordFormat, crop: Crop, image_size: int) -> tf.Tensor:
     """The image as a model is evaluated on it, uint8 of (image_size, image_size, 3); nothing of it is random."""
-    image = pixels_of(stored, centre_window(stored, crop, image_size), form, tf.constant([image_size] * 2))
+    image = pixels_of(stored, center_window(stored, crop, image_size), form, tf.constant([image_size] * 2))
     return tf.ensure_shape(image, [image_size, image_size, 3])
 
 
@@ -121,7 +121,7 @@ def kept_part(stored: Stored, crop: Crop, image_size: int) -> tuple[tf.Tensor, t
     size = tf.stack([stored.height, stored.width])
     if crop == "whole":
         return tf.concat([[0, 0], size], 0), tf.constant([image_size, image_size])
-    window = tf.minimum(size, _LONGEST_KEPT * tf.reduce_min(size))  # else a panorama would fill the memory
+    window = tf.minimum(size, _MAX_KEPT * tf.reduce_min(size))  # else a panorama would fill the memory
     scale = tf.cast(image_size, tf.float32) / tf.cast(_side(size, image_size)[0], tf.float32)
     kept = tf.cast(tf.math.ceil(tf.cast(window, tf.float32) * scale), tf.int32)
     return tf.concat([(size - window) // 2, window], 0), tf.maximum(kept, image_size)
@@ -137,7 +137,7 @@ def _side(size: tf.Tensor, image_size: int) -> tf.Tensor:
     """Height and width of a square window: `image_size` where the image is hardly larger, as that is not resampled."""
     shorter = tf.reduce_min(size)
     fits = (shorter >= image_size) & (shorter <= int(image_size * _SLACK))
-    share = tf.maximum(tf.cast(tf.round(tf.cast(shorter, tf.float32) * CENTRE), tf.int32), 1)
+    share = tf.maximum(tf.cast(tf.round(tf.cast(shorter, tf.float32) * CENTER), tf.int32), 1)
     return tf.repeat(tf.where(fits, image_size, share), 2)
 
 

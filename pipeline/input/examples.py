@@ -31,7 +31,7 @@ class Shards:
     def interleaved(self, pieces: Sequence[Piece], order: tf.Tensor) -> tf.data.Dataset:
         """Records of several pieces at once, in turn, beginning with those whose indices (int64) `order` holds.
 
-        A file's records in a row would meet the same neighbours again in every epoch. Deterministic, since the first
+        A file's records in a row would meet the same neighbors again in every epoch. Deterministic, since the first
         file to answer would otherwise decide the order.
         """
         rows = _rows(pieces, order)

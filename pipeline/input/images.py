@@ -124,7 +124,7 @@ def validation_batches(
     records = _all(split.shards.in_turn(split.share.pieces), split.share.examples)
     batches = (
         tf.data.Dataset.zip(records.concatenate(split.shards.again(split.share.padding)), _places(split, 0))
-        .map(images.centred, num_parallel_calls=2 * usable_cores(), deterministic=True)
+        .map(images.centered, num_parallel_calls=2 * usable_cores(), deterministic=True)
         .batch(options.batch_size, drop_remainder=True)
         .apply(tf.data.experimental.assert_cardinality(split.share.steps))
     )
@@ -240,7 +240,7 @@ class _Encoded:
         image = decode.pixels_of(stored, window, self._form, self._size)
         return _square(image, self._options), self._target(stored), place.weight, place.mirrored, number
 
-    def centred(self, example: tuple[tf.Tensor, tf.Tensor], place: _Place) -> tuple[tf.Tensor, ...]:
+    def centered(self, example: tuple[tf.Tensor, tf.Tensor], place: _Place) -> tuple[tf.Tensor, ...]:
         """Image, label and weight, as they are evaluated; nothing of it is random."""
         _, serialized = example
         stored = decode.parse(serialized, self._form)

@@ -7,8 +7,8 @@ from typing import Literal
 from pipeline.config import Settings
 
 Crop = Literal["random", "random_resized", "whole"]
-CENTRE = 7 / 8
-"""Side of a window of `random`, and of the window in the centre that is evaluated, over the image's shorter side."""
+CENTER = 7 / 8
+"""Side of a window of `random`, and of the window in the center that is evaluated, over the image's shorter side."""
 _CROPS = ("random", "random_resized", "whole")
 
 

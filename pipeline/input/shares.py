@@ -1,7 +1,7 @@
 """Who reads what, and when: the examples of a split shared among servers, and the order of an epoch. No TensorFlow.
 
 Shares are ranges of examples, not of files: ten shards on three servers would give one of them a third more to do than
-the others, which would wait for it in every epoch. At most two files of a server's share are read by a neighbour, too.
+the others, which would wait for it in every epoch. At most two files of a server's share are read by a neighbor, too.
 """
 
 import hashlib

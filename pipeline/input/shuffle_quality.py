@@ -28,7 +28,7 @@ from pipeline.storage import Place
 from pipeline.system.progress import Advance, progress
 
 Numbers = NDArray[np.int64]
-MOST_EXAMPLES = 1_000_000
+MAX_EXAMPLES = 1_000_000
 BUFFERS = (1, 256, 1024, 4096, 16_384)
 MEGABYTE = 1_000_000
 MEGABYTES = tuple(2**power for power in range(17))
@@ -39,7 +39,7 @@ SELDOM = 1.5
 """Batch-mates may meet again so many times as often as by chance."""
 _STRAYS = 2
 """Standard deviations that chance is allowed."""
-_LEAST_PERMUTATIONS = 3
+_MIN_PERMUTATIONS = 3
 _IDEAL_BATCHES = 1000
 """Batches of random permutations that the ideal is taken from: those of one small epoch would tell it badly."""
 _log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ def class_distance(labels: Numbers, batch_size: int) -> float:
 def shuffled_class_distances(labels: Numbers, batch_size: int, seed: int) -> NDArray[np.float64]:
     """The same of perfect shuffles, each a random permutation: their mean is the ideal, their spread is chance."""
     random = np.random.default_rng(seed)
-    permutations = max(_LEAST_PERMUTATIONS, -(-_IDEAL_BATCHES * batch_size // len(labels)))
+    permutations = max(_MIN_PERMUTATIONS, -(-_IDEAL_BATCHES * batch_size // len(labels)))
     return np.array([class_distance(random.permutation(labels), batch_size) for _ in range(permutations)])
 
 
@@ -123,7 +123,7 @@ def shuffle_quality(folder: Place, settings: Settings) -> dict[str, Any]:
     whole = datasets.load(folder)
     _require_mates(folder, whole, settings.batch_size)
     datasets.require_shards(folder, whole)
-    dataset = beginning_of(whole, MOST_EXAMPLES)
+    dataset = beginning_of(whole, MAX_EXAMPLES)
     _say_what_is_left_out(settings, dataset, whole)
     # Balancing looks at labels, and numbers have none.
     options = replace(batch_options(settings), balanced=False)

@@ -1,11 +1,9 @@
 """Monitoring of a training process: sample, time, write. Imports neither TensorFlow nor Airflow.
 
-    sources --Sampler, 5 Hz--> values \\
+sources --Sampler, 5 Hz--> values \\
                                        Reporter --one writer thread--> RecordSink (everything), CometSink (windows)
-    training loop: batch, epoch ------/
+training loop: batch, epoch ------/
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -97,7 +95,7 @@ class Monitor:
         self._reporter.report("batches", step, values)
 
     def epoch(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None:
-        """Report the end of an epoch (from 1), reached at training step ``step``."""
+        """Report the end of an epoch (from 1), reached at training step `step`."""
         self._reporter.report("epochs", epoch, {**values, "global_step": step})
 
     def flush(self) -> None:
@@ -118,9 +116,9 @@ def open_monitor(
 ) -> Iterator[Monitor]:
     """Sample and record until the block ends, also by an exception.
 
-    The record goes into ``run_folder/record``, archives of Comet (with ``comet``) into ``run_folder/comet``; further
-    ``sinks`` get the same rows, and stay their owner's to close, and further ``sources`` are sampled. Raises
-    ValueError for ``hz`` outside 0.2 to 20, and OSError where the record's folder cannot be made.
+    The record goes into `run_folder/record`, archives of Comet (with `comet`) into `run_folder/comet`; further
+    `sinks` get the same rows, and stay their owner's to close, and further `sources` are sampled. Raises
+    ValueError for `hz` outside 0.2 to 20, and OSError where the record's folder cannot be made.
     """
     from pipeline.monitor import gpu
     from pipeline.monitor import machine as system

@@ -1,7 +1,5 @@
 """`python -m pipeline.monitor`: sample this machine while a command runs, or for some seconds."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -31,7 +29,7 @@ USAGE = """python -m pipeline.monitor [--hz HZ] [--to FOLDER] [--json] --seconds
 
 
 class NotStarted(Exception):
-    """The command cannot be run; ``code`` is what a shell would exit with."""
+    """The command cannot be run; `code` is what a shell would exit with."""
 
     def __init__(self, words: str, code: int) -> None:
         super().__init__(words)

@@ -1,7 +1,5 @@
 """Means and maxima of windows: what a tracker is sent of a run of any length, whatever tracker it is."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 
@@ -13,8 +11,8 @@ OF_BATCHES = ("input/wait_ms", "step/compute_ms", "step/host_ms", "step/checkpoi
 class Windows:
     """Rows of the monitor to rows for a tracker: windows of samples and of batches, and each epoch as it is.
 
-    A window of a long run is a ``share``-th part of the run until then. Windows of batches have the metrics
-    ``of_batches``.
+    A window of a long run is a `share`-th part of the run until then. Windows of batches have the metrics
+    `of_batches`.
     """
 
     def __init__(self, share: int = 1000, of_batches: Sequence[str] = OF_BATCHES) -> None:

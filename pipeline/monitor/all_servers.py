@@ -1,7 +1,5 @@
 """What the machines of all training servers do, in one row: the first server sends it to Comet, for all."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 

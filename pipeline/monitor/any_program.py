@@ -1,7 +1,5 @@
 """What limits a program of any kind, as far as it can be seen from outside."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -36,7 +34,7 @@ class OutsideVerdict:
     sentence: str
 
 
-def diagnose_from_outside(samples: Table) -> OutsideVerdict:
+def diagnose_from_outside(samples: "Table") -> OutsideVerdict:
     """Return the verdict on a program by samples of the machine and of its processes.
 
     Args:

@@ -10,8 +10,6 @@ those of a new one, which `comet upload` refuses for a key that exists. So here 
 anew with a description of our own.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import shlex
@@ -37,7 +35,7 @@ _FAST = 1
 
 
 class Try:
-    """A new folder ``try-<n>`` in ``folder``, held by this process until close().
+    """A new folder `try-<n>` in `folder`, held by this process until close().
 
     The same key in the same folder would overwrite the archive of the try before. Raises OSError where it cannot be
     made.
@@ -63,7 +61,7 @@ class Try:
 
 
 def recover(folder: Path) -> list[Path]:
-    """Pack what killed tries in ``folder`` left, and return these archives; a try under way is left alone."""
+    """Pack what killed tries in `folder` left, and return these archives; a try under way is left alone."""
     packed = []
     for opened in sorted(folder.glob(f"try-*/{_OPEN}")):
         with _held(opened) as ours:
@@ -91,7 +89,7 @@ def archives_below(folder: Path) -> list[Path]:
 
 
 def archives(folder: Path) -> list[Path]:
-    """All whole archives in ``folder``, oldest first."""
+    """All whole archives in `folder`, oldest first."""
     return sorted(folder.glob("try-*/*.zip"), key=lambda path: int(path.parent.name.removeprefix("try-")))
 
 

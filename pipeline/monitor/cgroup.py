@@ -12,11 +12,11 @@ from pipeline.monitor.rates import Rates
 from pipeline.monitor.sampler import Source
 from pipeline.system.cgroup import Group, memory_groups, processor_groups, tightest
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 def sources(root: Path = Path("/"), now: Callable[[], float] = time.monotonic) -> dict[str, Source]:
-    """What is told of this process's groups; of what is not, one line says so. ``root`` holds proc/ and sys/."""
+    """What is told of this process's groups; of what is not, one line says so. `root` holds proc/ and sys/."""
     found: dict[str, Source] = {}
     if processors := tightest(processor_groups(root)):
         found["cgroup processors"] = Processors(*processors, now)
@@ -24,7 +24,7 @@ def sources(root: Path = Path("/"), now: Callable[[], float] = time.monotonic) -
         found["cgroup memory"] = Memory(*memory)
     for name in ("cgroup processors", "cgroup memory"):
         if name not in found:
-            log.info("monitor: %s is left out: no control group tells of it", name)
+            _log.info("monitor: %s is left out: no control group tells of it", name)
     return found
 
 

@@ -1,7 +1,5 @@
 """Comet as a sink: windows go out, so that a run of any length stays within Comet's limits."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import os
@@ -19,7 +17,7 @@ from pipeline.monitor.aggregation import Windows
 from pipeline.monitor.archives import Try, archives, recover, upload_command
 from pipeline.monitor.row import Row
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _MAKE_FOLDERS = ("comet_ml.experiment", "comet_ml.streamer.fallback")
 """Modules of Comet that make temporary folders for messages."""
@@ -29,7 +27,7 @@ _MAKE_FOLDERS = ("comet_ml.experiment", "comet_ml.streamer.fallback")
 class CometOptions:
     """What the experiment is called and what it was made with.
 
-    ``identity`` says which runs are one experiment: every retry passes the same text and continues it.
+    `identity` says which runs are one experiment: every retry passes the same text and continues it.
     """
 
     project: str
@@ -44,10 +42,10 @@ def experiment_key(identity: str) -> str:
 
 
 class Session:
-    """The experiment of a run, opened; what Comet writes until end() lies in a folder ``try-<n>`` of its own.
+    """The experiment of a run, opened; what Comet writes until end() lies in a folder `try-<n>` of its own.
 
     Online where Comet finds an API key, otherwise, or where the server does not answer, offline. To open it may take
-    30 s. What tries that were killed left in ``folder`` is packed first.
+    30 s. What tries that were killed left in `folder` is packed first.
     """
 
     def __init__(self, folder: Path, options: CometOptions) -> None:
@@ -68,7 +66,7 @@ class Session:
             self._try.discard()
             return url
         if self._is_online:
-            log.warning("Comet's server may not have all of this try, which is kept in an archive")
+            _log.warning("Comet's server may not have all of this try, which is kept in an archive")
         return str(self._try.close() or url)
 
     def _is_delivered(self) -> bool:
@@ -77,7 +75,7 @@ class Session:
             self.experiment.end()
             return bool(self.experiment.streamer.has_connection_to_server())  # an offline one has none
         except Exception as error:  # noqa: BLE001 - a file that was not taken, for instance; all is in the archive
-            log.warning("the Comet experiment did not end well: %s", in_words(error))
+            _log.warning("the Comet experiment did not end well: %s", in_words(error))
             return False
 
 
@@ -87,7 +85,7 @@ class CometSink:
     Comet starts on a thread of its own: what comes meanwhile waits here. Comet stamps a value when it gets it: only in
     that time is its clock late, and only its clock; the step is right.
 
-    ``location`` is None until close(): then the archive's path, or the URL.
+    `location` is None until close(): then the archive's path, or the URL.
     """
 
     def __init__(self, folder: Path, options: CometOptions) -> None:
@@ -104,9 +102,9 @@ class CometSink:
         self._send()
 
     def close(self, timeout: float = 60.0) -> None:
-        """Send what is left and end the experiment; after ``timeout`` seconds give up with a warning."""
+        """Send what is left and end the experiment; after `timeout` seconds give up with a warning."""
         if not ended_within(timeout, "the Comet experiment", self._finish):
-            log.warning("what Comet did not take lies in %s: `python -m pipeline comet recover` packs it", self._folder)
+            _log.warning("what Comet did not take is in %s: `python -m pipeline comet recover` packs it", self._folder)
 
     def _finish(self) -> None:
         self._starter.join()
@@ -132,11 +130,11 @@ class CometSink:
             session.experiment.log_parameters(dict(self._options.parameters))
             self._session = session
         except Exception as error:  # noqa: BLE001 - whatever Comet does, training and the local record go on
-            log.warning("no Comet experiment is written: %s", in_words(error))
+            _log.warning("no Comet experiment is written: %s", in_words(error))
 
 
 def ended_within(seconds: float, what: str, work: Callable[[], object]) -> bool:
-    """Whether ``work`` came to an end within so many seconds, well or with a warning; else that is warned of.
+    """Whether `work` came to an end within so many seconds, well or with a warning; else that is warned of.
 
     It goes on in a thread that keeps no process alive.
     """
@@ -144,7 +142,7 @@ def ended_within(seconds: float, what: str, work: Callable[[], object]) -> bool:
     thread.start()
     thread.join(seconds)
     if thread.is_alive():
-        log.warning("%s did not end within %g s; the local record is complete", what, seconds)
+        _log.warning("%s did not end within %g s; the local record is complete", what, seconds)
     return not thread.is_alive()
 
 
@@ -152,7 +150,7 @@ def _tried(what: str, work: Callable[[], object]) -> None:
     try:
         work()
     except Exception as error:  # noqa: BLE001 - as in _start
-        log.warning("%s did not end well: %s", what, in_words(error))
+        _log.warning("%s did not end well: %s", what, in_words(error))
 
 
 def in_words(error: Exception) -> str:
@@ -166,17 +164,17 @@ def in_words(error: Exception) -> str:
 def say_archives(folder: Path) -> None:
     """Log the command that uploads all archives of a run, if there are any."""
     if found := archives(folder):
-        log.info("to bring this run to Comet: %s", upload_command(found))
+        _log.info("to bring this run to Comet: %s", upload_command(found))
 
 
 def _recover(folder: Path) -> None:
     try:
         recovered = recover(folder)
     except OSError as error:  # a full disk: this try may have more luck
-        log.warning("what a killed try left for Comet cannot be packed: %s", error)
+        _log.warning("what a killed try left for Comet cannot be packed: %s", error)
         return
     for archive in recovered:
-        log.info("packed what a killed try left for Comet: %s", archive)
+        _log.info("packed what a killed try left for Comet: %s", archive)
 
 
 def _new_try(folder: Path, options: CometOptions) -> Try:
@@ -210,12 +208,12 @@ def _online(options: CometOptions, opened: Path) -> Any:
         reason = "the server did not answer or refused the key"
     except Exception as error:  # noqa: BLE001 - comet_ml raises many kinds, also bare ones of requests
         reason = in_words(error)
-    log.warning("Comet cannot be used online (%s): an offline archive is written instead", reason)
+    _log.warning("Comet cannot be used online (%s): an offline archive is written instead", reason)
     return None
 
 
 def _begin(options: CometOptions, opened: Path, online: bool) -> Any:
-    """Start; Comet keeps in ``opened`` what it has not sent or packed, and packs it there, online too where it loses
+    """Start; Comet keeps in `opened` what it has not sent or packed, and packs it there, online too where it loses
     its server in mid-run.
     """
     comet_ml = _comet()

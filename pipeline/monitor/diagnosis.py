@@ -1,7 +1,5 @@
 """Where the time of a training went, from the times of its batches."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -39,8 +37,8 @@ class Spread:
 class Summary:
     """Where the time of the steps went, in ms; spreads are None where there is no value.
 
-    ``steps`` counts the steady steps, which the spreads are about, and of whose time ``wait_fraction`` was waiting for
-    data and ``host_fraction`` the loop itself, checkpoints too. ``examples_per_s`` counts the examples in the batches.
+    `steps` counts the steady steps, which the spreads are about, and of whose time `wait_fraction` was waiting for
+    data and `host_fraction` the loop itself, checkpoints too. `examples_per_s` counts the examples in the batches.
     The first step of each process (it traces and compiles) and the first batch of each further epoch (it fills the
     pipeline anew) are apart: they say nothing about the steady state.
     """
@@ -56,7 +54,7 @@ class Summary:
     first_batch_wait_ms: float | None
 
 
-def summarize(batches: Table) -> Summary:
+def summarize(batches: "Table") -> Summary:
     """Summary of the rows of kind "batches", in order: input/wait_ms, step/compute_ms, step/time_ms, epoch, first."""
     if "step/time_ms" not in batches or not len(batches["step/time_ms"]):
         return Summary(0, None, None, None, None, None, None, None, None)
@@ -77,27 +75,27 @@ def summarize(batches: Table) -> Summary:
     )
 
 
-def spent(batches: Table, epochs: Table | None) -> dict[str, float]:
+def spent(batches: "Table", epochs: "Table | None") -> dict[str, float]:
     """Return the seconds of a training by what they went to, those of the first steps too.
 
-    ``batches`` and ``epochs`` are tables of a record. The time before the first step is not in them: see `start_up_s`.
+    `batches` and `epochs` are tables of a record. The time before the first step is not in them: see `start_up_s`.
     """
     found = {words: _sum(batches, f"{name}_ms") / 1000 for words, name in PARTS.items()}
     return {**found, **{words: _sum(epochs, name) for words, name in BETWEEN_EPOCHS.items()}}
 
 
-def start_up_s(batches: Table, samples: Table) -> float:
+def start_up_s(batches: "Table", samples: "Table") -> float:
     """Return the seconds from the first sample to the end of the first step, which compiles; 0 if unknown."""
     if not len(batches) or not len(samples) or not len(batches["time"]) or not len(samples["time"]):
         return 0.0
     return max(0.0, float(np.asarray(batches["time"])[0] - np.asarray(samples["time"])[0]))
 
 
-def _sum(table: Table | None, column: str) -> float:
+def _sum(table: "Table | None", column: str) -> float:
     return float(np.nansum(np.asarray(table[column], dtype=float))) if table is not None and column in table else 0.0
 
 
-def parts(batches: Table) -> tuple[NDArray[np.bool_], ...]:
+def parts(batches: "Table") -> tuple[NDArray[np.bool_], ...]:
     """Masks over the batches: steady ones, first of a process, first of a further epoch. Each batch is in one."""
     epoch = np.asarray(batches["epoch"])
     process_first = np.asarray(batches["first"]) > 0
@@ -113,7 +111,7 @@ def spread(values: NDArray[np.float64]) -> Spread | None:
     return Spread(*(float(v) for v in (values.mean(), np.median(values), values.std(), np.percentile(values, 95))))
 
 
-def _per_s(batches: Table, total_ms: NDArray[np.float64], steady: NDArray[np.bool_]) -> float | None:
+def _per_s(batches: "Table", total_ms: NDArray[np.float64], steady: NDArray[np.bool_]) -> float | None:
     if "input/examples" not in batches:
         return None
     found = _share(1000 * np.asarray(batches["input/examples"], dtype=float)[steady], total_ms[steady])

@@ -5,8 +5,6 @@ it is taken to be NVML's, which goes by PCI bus. So it is with `CUDA_DEVICE_ORDE
 ("fastest first") where all GPUs are of one kind; different ones without that setting are better named by UUID.
 """
 
-from __future__ import annotations
-
 import importlib
 import logging
 import os
@@ -18,7 +16,7 @@ from typing import Any
 
 from pipeline.monitor.sampler import Source
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 MASK = "CUDA_VISIBLE_DEVICES"
 PCIE_EVERY_S = 1.0
@@ -29,7 +27,7 @@ Reading = Callable[[], Mapping[str, float]]
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU or, where it is divided, a part of it (MIG); ``index`` is NVML's of the GPU."""
+    """A GPU or, where it is divided, a part of it (MIG); `index` is NVML's of the GPU."""
 
     index: int
     uuid: str
@@ -40,24 +38,24 @@ class Device:
 def sources(nvml: Any = None, environment: Mapping[str, str] = os.environ) -> dict[str, Source]:
     """One source a GPU, and one for the PCIe traffic of all; empty, and said in one line, where there is none.
 
-    ``nvml`` is the module pynvml or its like.
+    `nvml` is the module pynvml or its like.
     """
     nvml = nvml or importlib.import_module("pynvml")
     try:
         nvml.nvmlInit()
         shown = visible(devices(nvml), environment.get(MASK))
     except nvml.NVMLError as error:
-        log.info("monitor: no GPU metrics: %s", error)
+        _log.info("monitor: no GPU metrics: %s", error)
         return {}
     if not shown:
-        log.info("monitor: no GPU metrics: %s shows no GPU", MASK if MASK in environment else "NVML")
+        _log.info("monitor: no GPU metrics: %s shows no GPU", MASK if MASK in environment else "NVML")
         return {}
     return _sources_of(nvml, shown)
 
 
 def _sources_of(nvml: Any, shown: Sequence[Device]) -> dict[str, Source]:
     for number, device in enumerate(shown):
-        log.info("monitor: gpu/%d is %s%s", number, device.uuid, PART_WORDS if device.is_part else "")
+        _log.info("monitor: gpu/%d is %s%s", number, device.uuid, PART_WORDS if device.is_part else "")
     found: dict[str, Source] = {
         f"gpu {number}": Gpu(nvml, number, readings(nvml, device)) for number, device in enumerate(shown)
     }
@@ -112,7 +110,7 @@ def visible(found: Sequence[Device], mask: str | None) -> list[Device]:
         device = _named(found, entry)
         if device is None or device in shown:
             if entry not in ("", "-1"):
-                log.warning("monitor: %s names %r, which is no GPU or named twice: it ends the list", MASK, entry)
+                _log.warning("monitor: %s names %r, which is no GPU or named twice: it ends the list", MASK, entry)
             break
         shown.append(device)
     return shown
@@ -129,7 +127,7 @@ def _named(found: Sequence[Device], entry: str) -> Device | None:
 
 
 class Gpu:
-    """Metrics ``gpu/<number>/...`` of one device; one that fails is noted once and left out, never zero.
+    """Metrics `gpu/<number>/...` of one device; one that fails is noted once and left out, never zero.
 
     Raises NVMLError where all fail: the GPU is lost, or somebody is resetting it.
     """
@@ -154,7 +152,7 @@ class Gpu:
     def _note(self, failed: Mapping[str, Exception]) -> None:
         for name in failed.keys() - self._noted:
             self._noted.add(name)
-            log.warning("monitor: %s of gpu/%d is left out: %s", name, self._number, failed[name])
+            _log.warning("monitor: %s of gpu/%d is left out: %s", name, self._number, failed[name])
 
 
 def readings(nvml: Any, device: Device) -> dict[str, Reading]:
@@ -255,4 +253,4 @@ class Pcie:
     def _note(self, number: int, error: Exception) -> None:
         if number not in self._noted:
             self._noted.add(number)
-            log.warning("monitor: PCIe traffic of gpu/%d is left out: %s", number, error)
+            _log.warning("monitor: PCIe traffic of gpu/%d is left out: %s", number, error)

@@ -4,8 +4,6 @@ Its own cores, its container's limits and its own threads are judged first: the 
 much about other programs. If several limits are reached at once, all are named.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -88,8 +86,8 @@ Shares = dict[Part, float]
 class Supply:
     """How the batches came.
 
-    ``wait`` is the share of the step time that is waiting, ``calm`` the share of the steps that hardly wait, and
-    ``full`` the share of the time in which all batches that the input may keep ready were ready; None if unknown.
+    `wait` is the share of the step time that is waiting, `calm` the share of the steps that hardly wait, and
+    `full` the share of the time in which all batches that the input may keep ready were ready; None if unknown.
     """
 
     wait: float

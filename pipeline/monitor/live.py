@@ -1,7 +1,5 @@
 """The verdict on the last minute, in the log, while a training is under way."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os
@@ -19,11 +17,11 @@ from pipeline.monitor.row import KINDS, Row
 from pipeline.monitor.verdict import Verdict, diagnose, numbers
 from pipeline.storage import write_whole
 
-MOST_ROWS = 20_000
+MAX_ROWS = 20_000
 """Of a kind, the newest: steps of a millisecond would else fill the memory with what is said in one sentence."""
 FIRST_S, EVERY_S = 20.0, 60.0
 """After so long for the first time, since a person looks most at the start; then each so many seconds."""
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 Columns = Mapping[str, NDArray[np.float64]]
 
@@ -31,10 +29,10 @@ Columns = Mapping[str, NDArray[np.float64]]
 class LiveVerdict:
     """A sink that says every minute what has limited the training since it said so last.
 
-    ``words`` makes a text of a verdict. The last one is kept in ``file``, as JSON: ``sentence``, ``limit``, ``limits``,
-    its `numbers`, its ``time`` (Unix s), and the length of its interval in ``seconds``. If there were too few steps for
+    `words` makes a text of a verdict. The last one is kept in `file`, as JSON: `sentence`, `limit`, `limits`,
+    its `numbers`, its `time` (Unix s), and the length of its interval in `seconds`. If there were too few steps for
     a verdict, it says nothing. The end of the training does.
-    If no step ended at all, it says what the training is ``doing``, as the first batch or the compilation may take
+    If no step ended at all, it says what the training is `doing`, as the first batch or the compilation may take
     minutes.
     """
 
@@ -47,7 +45,7 @@ class LiveVerdict:
         self._words, self._file, self._doing, self._seconds = words, file, doing, FIRST_S
         self._without_step_s = 0.0
         """Seconds since the last window with a step."""
-        self._rows: dict[str, deque[Row]] = {kind: deque(maxlen=MOST_ROWS) for kind in KINDS}
+        self._rows: dict[str, deque[Row]] = {kind: deque(maxlen=MAX_ROWS) for kind in KINDS}
         self._begin: float | None = None
 
     def write(self, row: Row) -> None:
@@ -80,7 +78,7 @@ class LiveVerdict:
             self._keep(time, seconds, verdict, self._words(verdict))
 
     def _keep(self, time: float, seconds: float, verdict: Verdict, sentence: str) -> None:
-        log.info("the last %.0f s: %s", seconds, sentence)
+        _log.info("the last %.0f s: %s", seconds, sentence)
         if not self._file:
             return
         content = {

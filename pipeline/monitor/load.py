@@ -1,7 +1,5 @@
 """How busy a machine was while it trained: what tells the causes of a wait apart."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -70,10 +68,10 @@ class Load:
         return None if self.busy is None else self.busy / 100
 
 
-def load_of(samples: Table, chosen: NDArray[np.bool_] | None = None, cores: float | None = None) -> Load:
-    """Return the load over all samples of a record, or only over the ``chosen`` ones.
+def load_of(samples: "Table", chosen: NDArray[np.bool_] | None = None, cores: float | None = None) -> Load:
+    """Return the load over all samples of a record, or only over the `chosen` ones.
 
-    ``cores`` is the number of cores of the machine, for records that lack it.
+    `cores` is the number of cores of the machine, for records that lack it.
     """
     if not len(samples) or not len(samples["time"]):
         return Load()
@@ -117,8 +115,8 @@ def _own_cores(process: float | None, children: float | None, container: float |
     return container if process is None else (process + (children or 0.0)) / 100
 
 
-def during(samples: Table, batches: Table, steady: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return for each sample whether it was taken in one of the ``steady`` steps of ``batches``.
+def during(samples: "Table", batches: "Table", steady: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return for each sample whether it was taken in one of the `steady` steps of `batches`.
 
     A step lasts until its end; a validation belongs to the step after it, the first of an epoch, which is not steady.
     """
@@ -130,7 +128,7 @@ def during(samples: Table, batches: Table, steady: NDArray[np.bool_]) -> NDArray
     return inside
 
 
-def _known(samples: Table, name: str, chosen: NDArray[np.bool_]) -> NDArray[np.float64] | None:
+def _known(samples: "Table", name: str, chosen: NDArray[np.bool_]) -> NDArray[np.float64] | None:
     if name not in samples:
         return None
     values = np.asarray(samples[name], dtype=float)[chosen]

@@ -1,7 +1,5 @@
 """Sources for what the kernel tells of the host, and of this process."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Mapping, Set
@@ -20,7 +18,7 @@ PRESSURES = {"cpu": ("some",), "io": ("some", "full"), "memory": ("some", "full"
 
 
 def sources(root: Path = Path("/"), now: Callable[[], float] = time.monotonic) -> dict[str, Source]:
-    """All sources of this machine by name; ``root`` holds proc/ and sys/."""
+    """All sources of this machine by name; `root` holds proc/ and sys/."""
     proc = root / "proc"
     pressures = {resource: File(proc / "pressure" / resource) for resource in PRESSURES}
     return {

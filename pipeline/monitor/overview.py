@@ -6,8 +6,6 @@ A row for each two seconds at first, and one for each minute and a half after te
 No window of batches spans two epochs.
 """
 
-from __future__ import annotations
-
 from contextlib import closing
 from pathlib import Path
 
@@ -23,7 +21,7 @@ SEGMENT_BYTES = 500_000
 
 
 class OverviewSink:
-    """Writes means and maxima of windows as a record of their own in ``folder``; `read` reads it.
+    """Writes means and maxima of windows as a record of their own in `folder`; `read` reads it.
 
     Raises OSError where the folder or the disk cannot be written.
     """

@@ -1,7 +1,5 @@
 """Sources for a process and for those that it started."""
 
-from __future__ import annotations
-
 import logging
 import os
 import time
@@ -14,7 +12,7 @@ from pipeline.monitor.rates import Rates
 from pipeline.monitor.sampler import Source
 from pipeline.system.kernel import File, number
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 REFRESH_S = 5.0
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
@@ -22,7 +20,7 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def sources(pid: int, root: Path = Path("/"), now: Callable[[], float] = time.monotonic) -> dict[str, Source]:
-    """What is told of a process with its threads, and of its children together with theirs. ``root`` holds proc/."""
+    """What is told of a process with its threads, and of its children together with theirs. `root` holds proc/."""
     proc = root / "proc"
     found: dict[str, Source] = {
         "process": Process(File(proc / f"{pid}/stat"), now),
@@ -31,7 +29,7 @@ def sources(pid: int, root: Path = Path("/"), now: Callable[[], float] = time.mo
     if (proc / f"{pid}/task/{pid}/children").exists():
         found["children"] = Children(proc, pid, now)
     else:
-        log.info("monitor: children of the process are left out: this kernel does not list them")
+        _log.info("monitor: children of the process are left out: this kernel does not list them")
     return found
 
 

@@ -1,7 +1,5 @@
 """From counters that grow to what they grow by in a second."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 

@@ -11,8 +11,6 @@ counts. A row reaches the disk within two seconds after it came (pipeline/monito
 lose no more than that. A segment that is damaged anyway is read as far as it goes, with a warning.
 """
 
-from __future__ import annotations
-
 import csv
 import fcntl
 import gzip
@@ -49,11 +47,11 @@ _NOTHING = _HEADER + b"\n"
 _TORN = (EOFError, gzip.BadGzipFile, zlib.error)
 _NUMBER = re.compile(rb"(-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?|nan|-?inf)?")
 _TAIL_BYTES = 64 * 1024  # more than any line: 8 GPUs make lines of one KB
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class RecordSink:
-    """Writes rows into CSV segments in ``folder`` (made if missing), and compresses those that are closed.
+    """Writes rows into CSV segments in `folder` (made if missing), and compresses those that are closed.
 
     Compression is done by whoever writes: rows have their time, and wait in the reporter's queue for a tenth of a
     second. Raises OSError where the folder or the disk cannot be written.
@@ -77,7 +75,7 @@ class RecordSink:
             try:
                 before.append(row)
             except OSError as error:
-                log.warning("monitor: %s: trying again after %s", self._folder, error.strerror or error)
+                _log.warning("monitor: %s: trying again after %s", self._folder, error.strerror or error)
             else:
                 return
         segment = self._open[row.kind] = self._next_segment(row, before)
@@ -102,7 +100,7 @@ class RecordSink:
             segment.close()
         self._open.clear()
 
-    def _next_segment(self, row: Row, before: _Segment | None) -> _Segment:
+    def _next_segment(self, row: Row, before: "_Segment | None") -> "_Segment":
         # The columns of before are kept: a metric that comes and goes would otherwise start a segment a row.
         columns = dict.fromkeys((*(before.columns if before else ()), *row.values))
         return _Segment(*_create_next(self._folder, row.kind), tuple(columns))
@@ -201,7 +199,7 @@ def _compress(path: Path) -> None:
     except (FileNotFoundError, BlockingIOError):
         pass
     except OSError as error:
-        log.warning("monitor: %s is not compressed: %s", path, error)
+        _log.warning("monitor: %s is not compressed: %s", path, error)
 
 
 def _is_whole(compressed: Path) -> bool:
@@ -232,10 +230,10 @@ def _numbered(folder: Path, kind: str) -> list[tuple[int, Path]]:
     return sorted({(int(match[2]), folder / match[1]) for match in matches if match})
 
 
-def read(folder: Path, kind: str, columns: Sequence[str] | None = None) -> pandas.DataFrame:
+def read(folder: Path, kind: str, columns: Sequence[str] | None = None) -> "pandas.DataFrame":
     """All rows of one kind, oldest first: columns time (unix s), step, then the metrics (float64, NaN where missing).
 
-    With ``columns``, of the metrics only these, each of them. A torn last line is dropped. Of batches and epochs only
+    With `columns`, of the metrics only these, each of them. A torn last line is dropped. Of batches and epochs only
     the surviving line of steps is kept: what a resumed process repeated, or an earlier one did beyond the checkpoint,
     counts once. Empty where there is no record.
     """
@@ -260,10 +258,10 @@ def _every(_name: str) -> bool:
     return True
 
 
-def read_segment(path: Path, wanted: Callable[[str], bool] = _every) -> pandas.DataFrame:
+def read_segment(path: Path, wanted: Callable[[str], bool] = _every) -> "pandas.DataFrame":
     """The rows of one of `segments`, as `read` gives them, before it is known which of them survive.
 
-    Of the metrics only those whose names are ``wanted``.
+    Of the metrics only those whose names are `wanted`.
     """
     content = _content(path)
     whole_lines = content[: content.rfind(b"\n") + 1] or _NOTHING
@@ -307,10 +305,10 @@ def _is_row(commas: int, line: bytes) -> bool:
 @cache
 def _warn_damaged(path: Path, readable_bytes: int) -> None:
     """Warn once in a process: the watching pages read a segment every few seconds."""
-    log.warning("monitor: %s is damaged: only its first %d bytes can be read", path, readable_bytes)
+    _log.warning("monitor: %s is damaged: only its first %d bytes can be read", path, readable_bytes)
 
 
-def _parsed(content: bytes, wanted: Callable[[str], bool]) -> pandas.DataFrame:
+def _parsed(content: bytes, wanted: Callable[[str], bool]) -> "pandas.DataFrame":
     import pandas
 
     # Types are told: each segment would guess for itself, and not the same.
@@ -334,7 +332,7 @@ def _unpacked(path: Path) -> io.BufferedIOBase:
     return gzip.open(compressed)  # unpacked only as far as it is read
 
 
-def surviving(table: pandas.DataFrame) -> pandas.DataFrame:
+def surviving(table: "pandas.DataFrame") -> "pandas.DataFrame":
     """Rows whose step no later row reaches or repeats."""
     import numpy as np
 
@@ -362,8 +360,8 @@ def record_folders(run_folder: Path) -> dict[int, Path]:
     return {index: folder / "record" for index, folder in sorted({**others, 0: run_folder}.items())}
 
 
-def read_servers(run_folder: Path, kind: str, columns: Sequence[str] | None = None) -> pandas.DataFrame:
-    """`read` of each training server of a run, one after the other: a first column ``server`` has their index."""
+def read_servers(run_folder: Path, kind: str, columns: Sequence[str] | None = None) -> "pandas.DataFrame":
+    """`read` of each training server of a run, one after the other: a first column `server` has their index."""
     import pandas
 
     tables = {index: read(folder, kind, columns) for index, folder in record_folders(run_folder).items()}

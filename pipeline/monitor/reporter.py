@@ -1,7 +1,5 @@
 """From any thread to all sinks: a bounded queue and one writer thread, so that order is kept and nobody waits."""
 
-from __future__ import annotations
-
 import logging
 import queue
 import threading
@@ -17,7 +15,7 @@ GATHER_S = 1.0
 """What comes within so long is written together: to be woken for each step took three times as much as to write it,
 and for each sample, five a second, three times as much as for all of a second. SIGKILL loses no more than this, and a
 power loss not much more, since `sync` follows at once."""
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class _Closable(Protocol):
@@ -39,15 +37,15 @@ def closing_sink(sink: _Sink) -> Iterator[_Sink]:
         try:
             sink.close()
         except OSError as error:
-            log.warning("monitor: %s could not write its last rows: %s", type(sink).__name__, error)
+            _log.warning("monitor: %s could not write its last rows: %s", type(sink).__name__, error)
 
 
 class Reporter:
-    """Hands rows to ``sinks`` in the order they came.
+    """Hands rows to `sinks` in the order they came.
 
-    ``dropped`` counts rows that found the queue full. ``errors`` holds the first error of each sink that raised,
+    `dropped` counts rows that found the queue full. `errors` holds the first error of each sink that raised,
     by the name of its class; it is logged when it comes, and the other sinks go on. How many rows it did not take is
-    logged at the end. ``sync`` brings what was written to the disk; it is called when no row is left in the queue.
+    logged at the end. `sync` brings what was written to the disk; it is called when no row is left in the queue.
     """
 
     def __init__(
@@ -78,13 +76,13 @@ class Reporter:
                 self.dropped += 1
 
     def flush(self, timeout: float = 2.0) -> bool:
-        """Wait until all that is queued is written, for at most ``timeout`` seconds, and return whether it is."""
+        """Wait until all that is queued is written, for at most `timeout` seconds, and return whether it is."""
         self._hurry.set()
         with self._rows.all_tasks_done:
             return self._rows.all_tasks_done.wait_for(lambda: not self._rows.unfinished_tasks, timeout)
 
     def close(self, timeout: float = 10.0) -> None:
-        """Write what is queued, for at most ``timeout`` seconds; what is left then is counted and said."""
+        """Write what is queued, for at most `timeout` seconds; what is left then is counted and said."""
         deadline = time.monotonic() + timeout
         self._hurry.set()
         with suppress(queue.Full):  # for so long that a sink must hang
@@ -92,9 +90,9 @@ class Reporter:
         self._thread.join(max(0.0, deadline - time.monotonic()))
         left = sum(row is not None for row in tuple(self._rows.queue))
         if self.dropped or left:
-            log.warning("monitor: %d rows were not written: the sinks were too slow", self.dropped + left)
+            _log.warning("monitor: %d rows were not written: the sinks were too slow", self.dropped + left)
         for sink, count in self._refused.items():
-            log.warning("monitor: %s did not take %d rows, for the first one: %s", sink, count, self.errors[sink])
+            _log.warning("monitor: %s did not take %d rows, for the first one: %s", sink, count, self.errors[sink])
 
     def _write_all(self) -> None:
         # Woken by what comes, and not every so often to look: that would cost as much as the writing.
@@ -121,10 +119,10 @@ class Reporter:
         except OSError as error:
             if "sync" not in self.errors:
                 self.errors["sync"] = f"{type(error).__name__}: {error}"
-                log.warning("monitor: a power loss would lose rows: the record cannot be synced: %s", error)
+                _log.warning("monitor: a power loss would lose rows: the record cannot be synced: %s", error)
 
     def _note(self, sink: str, error: Exception) -> None:
         self._refused[sink] += 1
         if sink not in self.errors:
             self.errors[sink] = f"{type(error).__name__}: {error}"
-            log.warning("monitor: %s failed, the others go on: %s", sink, self.errors[sink])
+            _log.warning("monitor: %s failed, the others go on: %s", sink, self.errors[sink])

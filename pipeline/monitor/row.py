@@ -1,7 +1,5 @@
 """The one thing monitoring passes around: a row, and who takes it."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,7 +12,7 @@ KINDS = ("samples", "batches", "epochs")
 class Row:
     """Values taken together at one moment.
 
-    ``kind`` is one of KINDS; ``time`` is in unix seconds; ``step`` is the training step, in "epochs" the epoch from 1.
+    `kind` is one of KINDS; `time` is in unix seconds; `step` is the training step, in "epochs" the epoch from 1.
     Time and step are those of the moment the values were taken, however much later the row is written.
     """
 

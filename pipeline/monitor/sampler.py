@@ -1,13 +1,11 @@
 """A thread that takes a sample of every source at a fixed rate, and says when it was late."""
 
-from __future__ import annotations
-
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 Source = Callable[[], Mapping[str, float]]
 
@@ -15,7 +13,7 @@ Source = Callable[[], Mapping[str, float]]
 def ticks(period: float, now: Callable[[], float], stopped: Callable[[float], bool]) -> Iterator[tuple[float, int]]:
     """Yield (seconds late, ticks dropped so far) at start + period, start + 2 period, ...
 
-    ``stopped(seconds)`` waits at most so long and says whether to end. Due times are multiples of the period, so
+    `stopped(seconds)` waits at most so long and says whether to end. Due times are multiples of the period, so
     that a late tick delays no other one; ticks missed altogether are counted, not made up for in a burst.
     """
     due, dropped = now() + period, 0
@@ -35,10 +33,10 @@ def require_rate(hz: float) -> float:
 
 
 class Sampler:
-    """Reads all ``sources`` (name -> callable) ``hz`` times a second and hands the metrics to ``report``.
+    """Reads all `sources` (name -> callable) `hz` times a second and hands the metrics to `report`.
 
-    Every sample also holds ``monitor/tick_late_ms``, ``monitor/sample_ms`` (how long reading the sources took) and
-    ``monitor/dropped``: ticks dropped here plus ``lost()``, the rows lost behind. A source that raises is noted once
+    Every sample also holds `monitor/tick_late_ms`, `monitor/sample_ms` (how long reading the sources took) and
+    `monitor/dropped`: ticks dropped here plus `lost()`, the rows lost behind. A source that raises is noted once
     and left out, as long as it raises; it stops nothing.
     """
 
@@ -91,4 +89,4 @@ class Sampler:
     def _note(self, name: str, error: Exception) -> None:
         if name not in self._noted:
             self._noted.add(name)
-            log.warning("monitor: %s is left out: %s: %s", name, type(error).__name__, error)
+            _log.warning("monitor: %s is left out: %s: %s", name, type(error).__name__, error)

@@ -1,7 +1,5 @@
 """Where the time of a training loop goes: each moment of it is booked on one part of a step."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,7 +22,7 @@ class StepTimes:
 class StepClock:
     """Call what has just ended; the time since the call before is booked there.
 
-    ``aside`` are seconds for which ``clock`` stood still, as callbacks were at work: the host's.
+    `aside` are seconds for which `clock` stood still, as callbacks were at work: the host's.
     """
 
     def __init__(

@@ -4,8 +4,6 @@ The use of all cores says who has them, but not who lacks them. The kernel count
 how long it was ready to run without a core (`schedstat` in Documentation/scheduler/sched-stats.rst of Linux).
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping

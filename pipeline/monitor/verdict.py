@@ -1,7 +1,5 @@
 """What limits a training, in one sentence with numbers, and what to change."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -51,7 +49,7 @@ _TAKES = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """What limits a training: ``sentence`` says so. What to change depends on the settings (tuning/advice.py)."""
+    """What limits a training: `sentence` says so. What to change depends on the settings (tuning/advice.py)."""
 
     limits: tuple[Limit, ...]
     """The strongest first. Several if several are reached, or if the record cannot tell them apart."""
@@ -90,7 +88,7 @@ def numbers(verdict: Verdict) -> dict[str, float | None]:
 
 
 def diagnose(
-    batches: Table, samples: Table, cores: int | None = None, epochs: Table | None = None, whole: bool = True
+    batches: "Table", samples: "Table", cores: int | None = None, epochs: "Table | None" = None, whole: bool = True
 ) -> Verdict:
     """Return the verdict on a training, or on a part of it, from tables as a record has them.
 
@@ -144,7 +142,7 @@ def diagnose_run(run_folder: Path, cores: int | None = None) -> Verdict:
 
 
 def diagnose_servers(
-    records: Mapping[int, tuple[Table, Table]], cores: int | None = None, epochs: Table | None = None
+    records: Mapping[int, "tuple[Table, Table]"], cores: int | None = None, epochs: "Table | None" = None
 ) -> Verdict:
     """Return the verdict on the training server that waits most, from the batches and samples of each server."""
     index = slowest_server({index: batches for index, (batches, _) in records.items()})
@@ -154,10 +152,10 @@ def diagnose_servers(
     return replace(verdict, sentence=f"Server {index} waits most. {verdict.sentence}")
 
 
-def slowest_server(batches: Mapping[int, Table]) -> int:
+def slowest_server(batches: Mapping[int, "Table"]) -> int:
     """Return the index of the training server that waits most. All numbers are about this server.
 
-    The other servers wait for it within their steps, and count that time as compute. ``batches`` has the rows of each
+    The other servers wait for it within their steps, and count that time as compute. `batches` has the rows of each
     server.
     """
 
@@ -168,7 +166,7 @@ def slowest_server(batches: Mapping[int, Table]) -> int:
     return max(batches, key=waiting)
 
 
-def _shares(summary: Summary, batches: Table, epochs: Table | None) -> Shares:
+def _shares(summary: Summary, batches: "Table", epochs: "Table | None") -> Shares:
     """Shares of the time after the first step. Within the steps, the steady ones count for all."""
     steady, process_first, _ = parts(batches)
     total = np.asarray(batches["step/time_ms"], dtype=float)
@@ -188,7 +186,7 @@ def _shares(summary: Summary, batches: Table, epochs: Table | None) -> Shares:
     }
 
 
-def _supply(summary: Summary, batches: Table, steady: NDArray[np.bool_]) -> Supply:
+def _supply(summary: Summary, batches: "Table", steady: NDArray[np.bool_]) -> Supply:
     waits = np.asarray(batches["input/wait_ms"], dtype=float)[steady]
     calm = float((waits <= waits.mean() / 4).mean())
     if "input/ready_pct" not in batches:
@@ -198,7 +196,7 @@ def _supply(summary: Summary, batches: Table, steady: NDArray[np.bool_]) -> Supp
     return Supply(summary.wait_fraction or 0.0, calm, float(times[is_full].sum() / times.sum()))
 
 
-def _mean(table: Table, column: str, chosen: NDArray[np.bool_]) -> float | None:
+def _mean(table: "Table", column: str, chosen: NDArray[np.bool_]) -> float | None:
     values = np.asarray(table[column], dtype=float)[chosen] if column in table else np.empty(0)
     values = values[np.isfinite(values)]
     return float(values.mean()) if len(values) else None
@@ -300,7 +298,7 @@ def _about_reading(load: Load) -> Iterator[str]:
         yield f"{load.received_Bps / 1e6:.1f} MB a second came over the network"
 
 
-def _start_up(batches: Table, samples: Table, whole: bool) -> Iterator[str]:
+def _start_up(batches: "Table", samples: "Table", whole: bool) -> Iterator[str]:
     """Yield the time until the end of the first step, if it is a large share, with the wait for the first batch."""
     seconds = start_up_s(batches, samples) if whole else 0.0
     if not seconds:

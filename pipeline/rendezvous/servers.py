@@ -8,7 +8,7 @@ SERVERS, CLUSTER = "servers", "cluster"
 
 
 def steps_of_epoch(examples: int, servers: int, batch_size: int) -> int:
-    """How many batches of ``batch_size`` examples each of the servers takes: as many as the one with the most."""
+    """How many batches of `batch_size` examples each of the servers takes: as many as the one with the most."""
     return ceil(ceil(examples / servers) / batch_size)
 
 

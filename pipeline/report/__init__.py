@@ -35,7 +35,7 @@ def report_run(run: Place) -> Place:
 def compare_runs(a: Place, b: Place, to: Path) -> dict[str, Any]:
     """Write the page that lays two runs side by side; return the table, as JSON has it.
 
-    Raises DatasetError where a folder holds no run, and OSError where ``to`` cannot be written.
+    Raises DatasetError where a folder holds no run, and OSError where `to` cannot be written.
     """
     from pipeline.report import compare_page
     from pipeline.report.compare import compared
@@ -96,9 +96,9 @@ def write_card(
 def write_report(
     run_folder: Path, samples: Sequence[tuple[str, bytes]] = (), most_wrong: Sequence[tuple[str, bytes]] = ()
 ) -> Path:
-    """Write ``run_folder/report.html`` and return its path; the page before it stays until the new one is whole.
+    """Write `run_folder/report.html` and return its path; the page before it stays until the new one is whole.
 
-    ``samples`` are (label, encoded image) to show, ``most_wrong`` (name, encoded image) of those that evaluation.json
+    `samples` are (label, encoded image) to show, `most_wrong` (name, encoded image) of those that evaluation.json
     lists as the most wrong, in its order. Whatever a run that was killed did not come to write is said on the page to
     be missing. Raises OSError where the folder cannot be written.
     """

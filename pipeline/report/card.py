@@ -4,8 +4,6 @@ It opens without a network, a script or a server, and the same data set gives th
 written by others: all of them are escaped, and what a screen cannot show is written as a backslash escape.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,10 +16,10 @@ from pipeline.sharding.gate import notices
 from pipeline.storage import Place, write_whole
 
 THUMBNAIL = 160  # pixels
-MOST_PICTURES = 120
-MOST_ROWS = 50
+MAX_PICTURES = 120
+MAX_ROWS = 50
 # Classes: so many are shown, or else the largest and the smallest, with the others folded away below them.
-MOST_CLASSES, LARGEST_CLASSES, SMALLEST_CLASSES, FOLDED_CLASSES = 40, 15, 10, 5000
+MAX_CLASSES, LARGEST_CLASSES, SMALLEST_CLASSES, FOLDED_CLASSES = 40, 15, 10, 5000
 
 _NUMBER = re.compile(r"\d[\d.,]*")
 _DRIFTED = ((0.25, "much"), (0.1, "some"), (0.0, "little"))
@@ -29,7 +27,7 @@ _DRIFTED = ((0.25, "much"), (0.1, "some"), (0.0, "little"))
 
 @dataclass(frozen=True)
 class Bars:
-    """Rows of a label and, under the other columns of ``head``, counts with bars of so many percent of the column."""
+    """Rows of a label and, under the other columns of `head`, counts with bars of so many percent of the column."""
 
     head: tuple[str, ...]
     rows: Sequence[tuple[str, Sequence[tuple[str, float]]]]
@@ -61,7 +59,7 @@ def card_html(
     `skipped` the rows of the files of these names.
     """
     quality = dataset.get("quality") or {}
-    shown = pictures(samples[:MOST_PICTURES], THUMBNAIL, whole)
+    shown = pictures(samples[:MAX_PICTURES], THUMBNAIL, whole)
     return (
         environment()
         .get_template("card.html.j2")
@@ -205,7 +203,7 @@ def _counts(dataset: Mapping[str, Any], split: str) -> dict[str, int]:
 def class_parts(dataset: Mapping[str, Any]) -> list[tuple[str, Bars, bool]]:
     """(caption, bars, folded) of the classes, largest first: all where they are few, else the ends, then the middle."""
     bars = class_bars(dataset)
-    if len(bars.rows) <= MOST_CLASSES:
+    if len(bars.rows) <= MAX_CLASSES:
         return [("Examples by class and split", bars, False)]
     middle = bars.rows[LARGEST_CLASSES:-SMALLEST_CLASSES]
     left_out = max(0, len(middle) - FOLDED_CLASSES)
@@ -285,13 +283,13 @@ def reasons(rejected: Sequence[Mapping[str, str]]) -> Bars | None:
 
 def rejected_rows(rejected: Sequence[Mapping[str, str]]) -> Table:
     """The first rejected images, with the reason and what could be done."""
-    rows = [(row["path"], row["reason"], row.get("advice", "")) for row in rejected[:MOST_ROWS]]
+    rows = [(row["path"], row["reason"], row.get("advice", "")) for row in rejected[:MAX_ROWS]]
     return Table(("image", "reason", "what could be done"), rows, _more(len(rejected), "rejected.jsonl lists them"))
 
 
 def skipped_rows(skipped: Sequence[Mapping[str, str]]) -> Table:
     """Return the first skipped files, each with the reason."""
-    rows = [(row["path"], row["reason"]) for row in skipped[:MOST_ROWS]]
+    rows = [(row["path"], row["reason"]) for row in skipped[:MAX_ROWS]]
     return Table(("file", "reason"), rows, _more(len(skipped), "skipped.jsonl lists them"))
 
 
@@ -318,7 +316,7 @@ def _differ_in_labels(group: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def _group_table(groups: Sequence[Sequence[Mapping[str, str]]], words: str) -> Table:
-    rows = [(_named(group[0]), ", ".join(map(_named, group[1:]))) for group in groups[:MOST_ROWS]]
+    rows = [(_named(group[0]), ", ".join(map(_named, group[1:]))) for group in groups[:MAX_ROWS]]
     return Table(("image", words), rows, _more(len(groups), "duplicates.jsonl lists them"))
 
 
@@ -329,7 +327,7 @@ def _named(image: Mapping[str, Any]) -> str:
 
 
 def _more(count: int, where: str) -> str:
-    return f"The first {MOST_ROWS} of {count:,}; {where}." if count > MOST_ROWS else ""
+    return f"The first {MAX_ROWS} of {count:,}; {where}." if count > MAX_ROWS else ""
 
 
 def leak_tables(quality: Mapping[str, Any]) -> list[tuple[str, Table]]:
@@ -340,7 +338,7 @@ def leak_tables(quality: Mapping[str, Any]) -> list[tuple[str, Table]]:
 
 
 def _leak_table(leaks: Mapping[str, Any]) -> Table:
-    rows = [(train, other) for train, other in leaks["names"][:MOST_ROWS]]
+    rows = [(train, other) for train, other in leaks["names"][:MAX_ROWS]]
     note = f"{leaks['images']:,} of {leaks['of']:,} validation and test images; {len(rows):,} by name."
     return Table(("in training", "in validation or test"), rows, note)
 

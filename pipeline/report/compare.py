@@ -1,11 +1,9 @@
 """Two runs side by side: which one is faster, which one is better, and how sure that is. A is the one named first.
 
-Times of neighbouring steps are alike: a queue that ran empty is empty for some steps. Resamples are therefore made of
-blocks of neighbours, else the intervals would be too narrow by far. What the models say of the same images is compared
+Times of neighboring steps are alike: a queue that ran empty is empty for some steps. Resamples are therefore made of
+blocks of neighbors, else the intervals would be too narrow by far. What the models say of the same images is compared
 image by image, as the champion gate does.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -22,11 +20,11 @@ from pipeline.monitor.load import during, load_of
 from pipeline.monitor.verdict import MIN_STEPS
 from pipeline.runs.contents import Run, facts
 
-FEWEST_EPOCHS = 5  # for an interval
+MIN_EPOCHS = 5  # for an interval
 _MS, _POINTS = "ms", "%"
 _NOTE = (
-    f"Intervals hold {INTERVAL_PERCENT}% of {RESAMPLES:,} resamples: of blocks of neighbouring steps, of epochs (from "
-    f"{FEWEST_EPOCHS} on), and of images, the same for both models. They tell of these two runs: the same settings on "
+    f"Intervals hold {INTERVAL_PERCENT}% of {RESAMPLES:,} resamples: of blocks of neighboring steps, of epochs (from "
+    f"{MIN_EPOCHS} on), and of images, the same for both models. They tell of these two runs: the same settings on "
     "another day may give others."
 )
 _FIGURES = {
@@ -40,7 +38,7 @@ _FIGURES = {
 
 @dataclass(frozen=True)
 class Row:
-    """A figure of both runs; ``low`` and ``high`` are the ends of the interval of B less A, where one is known."""
+    """A figure of both runs; `low` and `high` are the ends of the interval of B less A, where one is known."""
 
     name: str
     unit: str
@@ -62,7 +60,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What two runs differ in; ``differing`` has each setting and other fact that does, by name, with both values."""
+    """What two runs differ in; `differing` has each setting and other fact that does, by name, with both values."""
 
     verdict: str
     rows: Sequence[Row]
@@ -80,7 +78,7 @@ class Comparison:
 
 
 def compared(a: Run, b: Run, answers: tuple[Answers | None, Answers | None]) -> Comparison:
-    """Compare two runs; ``answers`` are what their models said of the validation images, where that was kept."""
+    """Compare two runs; `answers` are what their models said of the validation images, where that was kept."""
     why = why_unpaired(a, b, *answers)
     evaluated = evaluated_rows(a.evaluation, b.evaluation, {} if why else paired(*answers))
     speed, times = _speed(a, b)
@@ -159,10 +157,10 @@ def _resampled(steady: pandas.DataFrame, random: np.random.Generator) -> dict[st
 
 
 def ratios_of_blocks(over: Array, under: Array, random: np.random.Generator) -> Array:
-    """The sum of one column by that of another, (RESAMPLES,), each of resampled blocks of neighbouring rows.
+    """The sum of one column by that of another, (RESAMPLES,), each of resampled blocks of neighboring rows.
 
     Blocks of the square root of the rows are longer than the best for a mean, which is the careful side: how far the
-    neighbours are alike is not known. Blocks go round the end, so that all rows are drawn as often.
+    neighbors are alike is not known. Blocks go round the end, so that all rows are drawn as often.
     """
     length = max(1, round(len(over) ** 0.5))
     starts = random.integers(len(over), size=(RESAMPLES, -(-len(over) // length)))
@@ -195,7 +193,7 @@ def speed_words(a: Drawn, b: Drawn) -> str:
 def _epoch_row(a: pandas.DataFrame, b: pandas.DataFrame) -> Row:
     times = [_known(each, "epoch/time_s") for each in (a, b)]
     name = "time of an epoch, without validation"
-    if min(map(len, times)) < FEWEST_EPOCHS:
+    if min(map(len, times)) < MIN_EPOCHS:
         return Row(name, "s", *(float(np.mean(each)) if len(each) else None for each in times))
     randoms = np.random.default_rng(1).spawn(2)
     drawn = [

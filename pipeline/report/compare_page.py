@@ -1,7 +1,5 @@
 """The page that lays two runs side by side: one HTML file, with both on the same axes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,19 +10,19 @@ from pipeline.evaluation.estimates import INTERVAL_PERCENT
 from pipeline.monitor.diagnosis import parts, spent, three_digits
 from pipeline.report.compare import Comparison, cells
 from pipeline.report.components import Table, text
-from pipeline.report.drawing import BLUE, VERMILLION, Figure, add_legend, binned, new_plot
+from pipeline.report.drawing import BLUE, VERMILION, Figure, add_legend, binned, new_plot
 from pipeline.report.figures import Line, learning_plots, shares_of_a_second
 from pipeline.report.page import page_of
 from pipeline.report.utilization import busiest, busy_panel
 from pipeline.runs.contents import Run
 
 NAMES = ("A", "B")
-_LOOKS = ((BLUE, "circle"), (VERMILLION, "diamond"))
+_LOOKS = ((BLUE, "circle"), (VERMILION, "diamond"))
 Runs = tuple[Run, Run]
 
 
 def render(runs: Runs, places: Sequence[str], comparison: Comparison) -> str:
-    """The page as one HTML text that loads nothing from anywhere; ``places`` are where the runs lie."""
+    """The page as one HTML text that loads nothing from anywhere; `places` are where the runs lie."""
     drawn = [learning(runs), time_spent(runs), times(runs), busy(runs)]
     return page_of(
         "compare.html.j2",
@@ -63,8 +61,8 @@ def learning(runs: Runs) -> Figure:
 
 def _lines(runs: Runs, metric: str) -> list[Line]:
     return [
-        (f"{name} {words}", run.epochs, column, colour, dash, marker)
-        for name, run, (colour, marker) in zip(NAMES, runs, _LOOKS, strict=True)
+        (f"{name} {words}", run.epochs, column, color, dash, marker)
+        for name, run, (color, marker) in zip(NAMES, runs, _LOOKS, strict=True)
         for words, column, dash in (("training", metric, "solid"), ("validation", f"val_{metric}", "6 3"))
     ]
 
@@ -101,12 +99,12 @@ def _outlines(values: Sequence[Any], title: str) -> Any:
     plot = new_plot(title, "ms", height=260)
     _, edges = binned(np.concatenate(values))
     shown = []
-    for name, each, (colour, _) in zip(NAMES, values, _LOOKS, strict=True):
+    for name, each, (color, _) in zip(NAMES, values, _LOOKS, strict=True):
         counts, _ = np.histogram(np.minimum(each, edges[-1]), bins=edges)
         share = np.append(100 * counts / len(each), 0)
-        filled = plot.varea_step(edges, 0, share, step_mode="after", fill_color=colour, fill_alpha=0.15)
+        filled = plot.varea_step(edges, 0, share, step_mode="after", fill_color=color, fill_alpha=0.15)
         line = plot.step(
-            edges, share, mode="after", color=colour, line_width=2, line_dash="solid" if name == "A" else "6 3"
+            edges, share, mode="after", color=color, line_width=2, line_dash="solid" if name == "A" else "6 3"
         )
         shown.append((name, [line, filled]))
     plot.y_range.start = 0

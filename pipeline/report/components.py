@@ -1,7 +1,5 @@
 """What the pages share: the frame around them, tables, sizes in words, and pictures small enough to be put in."""
 
-from __future__ import annotations
-
 import base64
 import io
 import json
@@ -22,7 +20,7 @@ Shrink = Callable[[Image.Image, tuple[int, int]], Image.Image]
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of ready text under ``head``; ``note`` stands below."""
+    """Rows of ready text under `head`; `note` stands below."""
 
     head: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]

@@ -5,8 +5,6 @@ of Okabe and Ito, which color-blind readers can tell apart. Curves and bars of a
 The mouse wheel scrolls past a figure: it zooms only if that is switched on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,8 +16,8 @@ from bokeh.plotting import figure
 
 from pipeline.report.series import Array
 
-BLUE, VERMILLION, GREEN, PURPLE, ORANGE = "#2b8cc4", "#d55e00", "#009e73", "#b0719a", "#cf8f00"
-GREY = "#7d848c"
+BLUE, VERMILION, GREEN, PURPLE, ORANGE = "#2b8cc4", "#d55e00", "#009e73", "#b0719a", "#cf8f00"
+GRAY = "#7d848c"
 """Color of lines. Their contrast is at least 3 on white and on the dark pages."""
 WORDS = "#5b646d"
 """Color of text on a light page. No gray has a contrast of 4.5 both on white and on a dark page, so pages with scripts
@@ -29,9 +27,9 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, Helvetica, Arial, sans-ser
 
 @dataclass(frozen=True)
 class Figure:
-    """``items`` are the plots of Bokeh, side by side; empty where there is nothing to draw and ``sentence`` says why.
+    """`items` are the plots of Bokeh, side by side; empty where there is nothing to draw and `sentence` says why.
 
-    ``stacked`` ones stand below each other, as wide as the page: they share their axis. ``notes`` are further
+    `stacked` ones stand below each other, as wide as the page: they share their axis. `notes` are further
     sentences, for below the plots.
     """
 
@@ -66,7 +64,7 @@ def document_json(items: Sequence[Any]) -> Any:
 
 
 def new_plot(title: str, x_label: str, height: int, along: str = "both") -> Any:
-    """A plot that can be moved and zoomed ``along`` both axes, or its "width" alone, as those below each other are.
+    """A plot that can be moved and zoomed `along` both axes, or its "width" alone, as those below each other are.
 
     The frames of these are as wide as each other's, whatever the numbers beside them.
     """
@@ -78,8 +76,8 @@ def new_plot(title: str, x_label: str, height: int, along: str = "both") -> Any:
     plot.toolbar.logo, plot.toolbar.autohide = None, True
     plot.title.text_color, plot.title.text_font, plot.title.text_font_size = WORDS, FONT, "13px"
     plot.min_border_right, plot.min_border_left = 12, 12 if along == "both" else 58
-    plot.grid.grid_line_color, plot.grid.grid_line_alpha = GREY, 0.2
-    plot.axis.axis_line_color = plot.axis.major_tick_line_color = GREY
+    plot.grid.grid_line_color, plot.grid.grid_line_alpha = GRAY, 0.2
+    plot.axis.axis_line_color = plot.axis.major_tick_line_color = GRAY
     plot.axis.minor_tick_line_color = None
     plot.axis.major_label_text_color = plot.axis.axis_label_text_color = WORDS
     plot.axis.major_label_text_font = plot.axis.axis_label_text_font = FONT
@@ -102,16 +100,16 @@ def add_legend(plot: Any, items: Sequence[tuple[str, Sequence[Any]]]) -> None:
 def mark(plot: Any, at: float, dash: str, width: float = 1, alpha: float = 0.7) -> None:
     """A line across the plot, at a place on its x axis."""
     plot.add_layout(
-        Span(location=at, dimension="height", line_color=GREY, line_alpha=alpha, line_width=width, line_dash=dash)
+        Span(location=at, dimension="height", line_color=GRAY, line_alpha=alpha, line_width=width, line_dash=dash)
     )
 
 
-def histogram(values: Array, title: str, unit: str, noun: str, colour: str) -> Any:
+def histogram(values: Array, title: str, unit: str, noun: str, color: str) -> Any:
     """Distribution of values, in percent of them, with a line at their median; the largest half percent in one bar."""
     plot = new_plot(title, unit, height=260)
     counts, edges = binned(values)
     plot.quad(
-        left=edges[:-1], right=edges[1:], bottom=0, top=100 * counts / len(values), color=colour, fill_alpha=0.75,
+        left=edges[:-1], right=edges[1:], bottom=0, top=100 * counts / len(values), color=color, fill_alpha=0.75,
         line_color=None,
     )  # fmt: skip
     mark(plot, float(np.median(values)), "6 3", width=2, alpha=1)
@@ -123,7 +121,7 @@ def histogram(values: Array, title: str, unit: str, noun: str, colour: str) -> A
 
 
 def binned(values: Array, high: float | None = None) -> tuple[Array, Array]:
-    """Counts and edges of bins up to ``high``, or the 99.5th percentile: what is above is counted in the last."""
+    """Counts and edges of bins up to `high`, or the 99.5th percentile: what is above is counted in the last."""
     top = high or float(np.percentile(values, 99.5)) or 1.0
     counts, edges = np.histogram(np.minimum(values, top), bins=min(50, max(8, len(values) // 8)))
     return counts.astype(float), edges

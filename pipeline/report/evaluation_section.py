@@ -1,7 +1,5 @@
 """How good the model is, made ready for the page: figures with their intervals, confusions, classes, the most wrong."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,8 +10,8 @@ from pipeline.report.drawing import Figure
 from pipeline.report.reliability import reliability, reliability_of_labels
 
 THUMBNAIL = 128  # pixels
-MOST_CLASSES = 30  # of a matrix that can still be read, and rows of the table of classes
-MOST_PAIRS = 20
+MAX_CLASSES = 30  # of a matrix that can still be read, and rows of the table of classes
+MAX_PAIRS = 20
 STRONGEST_TINT = 55  # percent: ink on more of it could not be read
 _FIGURES = {
     "accuracy": "accuracy",
@@ -30,7 +28,7 @@ _FIGURES_OF_SEVERAL = {
 
 @dataclass(frozen=True)
 class Cell:
-    """Examples of a true class that were given a predicted one; ``tint`` is their share of the class, in percent."""
+    """Examples of a true class that were given a predicted one; `tint` is their share of the class, in percent."""
 
     text: str
     words: str
@@ -40,7 +38,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Matrix:
-    """A row of cells for each true class; columns are predicted classes, both in the order of ``names``."""
+    """A row of cells for each true class; columns are predicted classes, both in the order of `names`."""
 
     names: Sequence[str]
     rows: Sequence[Sequence[Cell]]
@@ -61,7 +59,7 @@ class Wrong:
 
 @dataclass(frozen=True)
 class View:
-    """What the section shows. Of ``matrix`` and ``pairs``, many classes have the second."""
+    """What the section shows. Of `matrix` and `pairs`, many classes have the second."""
 
     sentence: str
     figures: Table
@@ -77,7 +75,7 @@ class View:
 def view(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> View | None:
     """The section of `evaluation.json`, None where a run has none.
 
-    ``images`` are those of its `most_wrong`: names in the source and files.
+    `images` are those of its `most_wrong`: names in the source and files.
     """
     if not evaluation:
         return None
@@ -85,7 +83,7 @@ def view(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> 
 
 
 def _of_one_label(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> View:
-    few = len(evaluation["classes"]) <= MOST_CLASSES
+    few = len(evaluation["classes"]) <= MAX_CLASSES
     return View(
         sentence=sentence(evaluation),
         figures=figure_table(evaluation["figures"], _FIGURES),
@@ -146,7 +144,7 @@ def matrix(evaluation: Mapping[str, Any]) -> Matrix:
 
 def _cell(names: Sequence[str], label: int, predicted: int, count: int, total: int) -> Cell:
     right = label == predicted
-    words = f"{names[label]}, {'recognised' if right else f'taken for {names[predicted]}'}: {count:,} of {total:,}"
+    words = f"{names[label]}, {'recognized' if right else f'taken for {names[predicted]}'}: {count:,} of {total:,}"
     return Cell(f"{count:,}" if count else "", words, right, STRONGEST_TINT * count / total)
 
 
@@ -154,7 +152,7 @@ def confused_pairs(evaluation: Mapping[str, Any]) -> Table:
     """The pairs of classes that were confused most often."""
     classes = evaluation["classes"]
     wrong = [(count, label, predicted) for label, predicted, count in evaluation["confusions"] if label != predicted]
-    shown = sorted(wrong, key=lambda row: (-row[0], *row[1:]))[:MOST_PAIRS]
+    shown = sorted(wrong, key=lambda row: (-row[0], *row[1:]))[:MAX_PAIRS]
     rows = [
         (classes[label]["name"], classes[predicted]["name"], f"{count:,}", percent(count / classes[label]["count"]))
         for count, label, predicted in shown
@@ -167,7 +165,7 @@ def class_table(classes: Sequence[Mapping[str, Any]]) -> Table:
     known = sorted((row for row in classes if row["count"]), key=lambda row: row["recall"])
     rows = [
         (row["name"], f"{row['count']:,}", _share(row["precision"]), _share(row["recall"]))
-        for row in known[:MOST_CLASSES]
+        for row in known[:MAX_CLASSES]
     ]
     left_out = _left_out(known, rows, "classes, none of a lower recall,")
     return Table(("class", "examples", "precision", "recall"), rows, left_out)
@@ -181,7 +179,7 @@ def label_table(classes: Sequence[Mapping[str, Any]]) -> Table:
             *(row["name"], f"{row['count']:,}"),
             *(_share(row[name]) for name in ("average_precision", "precision", "recall")),
         )
-        for row in known[:MOST_CLASSES]
+        for row in known[:MAX_CLASSES]
     ]
     left_out = _left_out(known, rows, "labels, none of a lower average precision,")
     return Table(("label", "examples", "average precision", "precision", "recall"), rows, left_out)

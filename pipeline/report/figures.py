@@ -1,7 +1,5 @@
 """The figures of a training, each with a sentence that says in numbers what it shows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,11 +10,11 @@ from bokeh.models import ColumnDataSource, HoverTool, NumeralTickFormatter, Rang
 from pipeline.monitor.diagnosis import parts, percent, spent, three_digits
 from pipeline.report.drawing import (
     BLUE,
+    GRAY,
     GREEN,
-    GREY,
     ORANGE,
     PURPLE,
-    VERMILLION,
+    VERMILION,
     Figure,
     add_legend,
     counted,
@@ -25,18 +23,18 @@ from pipeline.report.drawing import (
 )
 
 Line = tuple[str, pandas.DataFrame, str, str, str, str]
-"""Words, the epochs, the column drawn, colour, dash and marker."""
+"""Words, the epochs, the column drawn, color, dash and marker."""
 
-MOST_EPOCHS = 500  # bars; no screen shows more
+MAX_EPOCHS = 500  # bars; no screen shows more
 _SPENT = {
-    "waiting for data": (VERMILLION, "/"),
+    "waiting for data": (VERMILION, "/"),
     "computing": (BLUE, " "),
     "host": (ORANGE, "x"),
     "checkpoints": (GREEN, "."),
     "validation": (PURPLE, "\\"),
-    "callbacks": (GREY, "-"),
+    "callbacks": (GRAY, "-"),
 }
-"""Colour and hatch of each part of the time."""
+"""Color and hatch of each part of the time."""
 
 
 def learning(epochs: pandas.DataFrame) -> Figure:
@@ -47,7 +45,7 @@ def learning(epochs: pandas.DataFrame) -> Figure:
     lines = {
         metric: [
             ("training", epochs, metric, BLUE, "solid", "circle"),
-            ("validation", epochs, f"val_{metric}", VERMILLION, "6 3", "diamond"),
+            ("validation", epochs, f"val_{metric}", VERMILION, "6 3", "diamond"),
         ]
         for metric in ("loss", "accuracy")
     }
@@ -67,11 +65,11 @@ def _by_epoch(label: str, lines: Sequence[Line]) -> Any:
     plot.xaxis.ticker.min_interval = 1
     plot.y_range.default_span = 0.2  # where all are equal: an accuracy of 100% lay on an axis from 0% to 200%
     shown = []
-    for words, epochs, column, colour, dash, marker in lines:
+    for words, epochs, column, color, dash, marker in lines:
         if column in epochs:
             source = ColumnDataSource({"x": epochs["step"].to_numpy(), "y": epochs[column].to_numpy()}, name=column)
-            line = plot.line("x", "y", source=source, color=colour, line_width=2.2, line_dash=dash)
-            dots = plot.scatter("x", "y", source=source, color=colour, size=7, marker=marker, name=words)
+            line = plot.line("x", "y", source=source, color=color, line_width=2.2, line_dash=dash)
+            dots = plot.scatter("x", "y", source=source, color=color, size=7, marker=marker, name=words)
             shown.append((words, [line, dots]))
     add_legend(plot, shown)
     told = [("of", "$name"), ("epoch", "@x"), (label.lower(), "@y{0.0000}")]
@@ -118,20 +116,20 @@ def _batch_times(batches: pandas.DataFrame) -> tuple[str, list[Any]]:
     )
     return sentence, [
         histogram(total, "Time of a step", "ms", "steps", BLUE),
-        histogram(wait, "Wait for data in it", "ms", "steps", VERMILLION),
+        histogram(wait, "Wait for data in it", "ms", "steps", VERMILION),
     ]
 
 
 def _epoch_times(epochs: pandas.DataFrame) -> tuple[str, list[Any]]:
     named = (("Time of an epoch", "epoch/time_s", GREEN), ("Validation after it", "epoch/validation_s", PURPLE))
-    known = [(title, epochs[name].dropna().to_numpy(), colour) for title, name, colour in named if name in epochs]
-    drawn = [(title, values, colour) for title, values, colour in known if len(values) > 1]
+    known = [(title, epochs[name].dropna().to_numpy(), color) for title, name, color in named if name in epochs]
+    drawn = [(title, values, color) for title, values, color in known if len(values) > 1]
     if not drawn:
         return "Fewer than two epochs were finished.", []
     _, values, _ = drawn[0]
     low, middle, high = map(three_digits, (values.min(), np.median(values), values.max()))
     sentence = f"An epoch took from {low} to {high} s (median {middle} s)."
-    return sentence, [histogram(values, title, "s", "epochs", colour) for title, values, colour in drawn]
+    return sentence, [histogram(values, title, "s", "epochs", color) for title, values, color in drawn]
 
 
 def time_spent(batches: pandas.DataFrame, epochs: pandas.DataFrame) -> Figure:
@@ -141,7 +139,7 @@ def time_spent(batches: pandas.DataFrame, epochs: pandas.DataFrame) -> Figure:
     if not sum(whole.values()):
         return Figure(name, title, "No step was recorded, so there is nothing to show.")
     by_epoch = _spent_by_epoch(batches, epochs)
-    items = (shares_of_a_second({"": whole}), epoch_bars(by_epoch.tail(MOST_EPOCHS)))
+    items = (shares_of_a_second({"": whole}), epoch_bars(by_epoch.tail(MAX_EPOCHS)))
     return Figure(name, title, spent_sentence(whole, len(by_epoch)), items, stacked=True)
 
 
@@ -185,8 +183,8 @@ def epoch_bars(seconds: pandas.DataFrame) -> Any:
 
 
 def _looks(kept: Sequence[str]) -> dict[str, Any]:
-    colours, hatches = zip(*(_SPENT[part] for part in kept), strict=True)
-    look = {"color": colours, "hatch_pattern": hatches, "name": list(kept)}
+    colors, hatches = zip(*(_SPENT[part] for part in kept), strict=True)
+    look = {"color": colors, "hatch_pattern": hatches, "name": list(kept)}
     return {**look, "hatch_color": "white", "hatch_alpha": 0.45, "hatch_scale": 8, "line_color": None}
 
 
@@ -200,5 +198,5 @@ def spent_sentence(whole: Mapping[str, float], epochs: int) -> str:
     together = sum(whole.values())
     shares = [(part, 1000 * whole[part] / together) for part in _SPENT if whole.get(part)]
     words = ", ".join(f"{share:.0f} ms {part}" if share >= 1 else f"under 1 ms {part}" for part, share in shares)
-    left_out = f"; of {epochs:,} epochs the last {MOST_EPOCHS} are drawn" if epochs > MOST_EPOCHS else ""
+    left_out = f"; of {epochs:,} epochs the last {MAX_EPOCHS} are drawn" if epochs > MAX_EPOCHS else ""
     return f"Of a second of the training, {words} ({three_digits(together)} s together, every step counted){left_out}."

@@ -1,7 +1,5 @@
 """From a run to the page: tables, pictures and figures put into page.html.j2, where everything is escaped."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,7 +19,7 @@ from pipeline.runs.contents import Run
 from pipeline.tuning.advice import advised
 
 THUMBNAIL = 128  # pixels
-MOST_PICTURES = 60
+MAX_PICTURES = 60
 
 
 def render(run: Run, samples: Sequence[tuple[str, bytes]], most_wrong: Sequence[tuple[str, bytes]]) -> str:
@@ -48,7 +46,7 @@ def render(run: Run, samples: Sequence[tuple[str, bytes]], most_wrong: Sequence[
         timing=timing(run, summary),
         dataset=card.essentials(run.dataset, run.rejected) if run.dataset else None,
         dataset_words=dataset_words(run.dataset) if run.dataset else "",
-        pictures=pictures(samples[:MOST_PICTURES], THUMBNAIL, ImageOps.fit),
+        pictures=pictures(samples[:MAX_PICTURES], THUMBNAIL, ImageOps.fit),
         facts=facts(run),
     )
 

@@ -1,14 +1,12 @@
 """The figure that says how far a model's probabilities can be believed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from bokeh.models import ColumnDataSource, HoverTool, NumeralTickFormatter, Range1d
 
-from pipeline.report.drawing import BLUE, GREY, PURPLE, VERMILLION, Figure, add_legend, new_plot
+from pipeline.report.drawing import BLUE, GRAY, PURPLE, VERMILION, Figure, add_legend, new_plot
 
 
 def reliability(evaluation: Mapping[str, Any]) -> Figure:
@@ -35,8 +33,8 @@ def _reliability_columns(evaluation: Mapping[str, Any]) -> dict[str, Any]:
 
 def _accuracy_by_confidence(columns: Mapping[str, Any], title: str) -> Any:
     plot = _by_confidence(columns, title, "accuracy", BLUE)
-    diagonal = plot.line([0, 1], [0, 1], color=GREY, line_width=2, line_dash="6 3")
-    dots = plot.scatter(columns["confidence"], columns["accuracy"], color=VERMILLION, size=7, marker="diamond")
+    diagonal = plot.line([0, 1], [0, 1], color=GRAY, line_width=2, line_dash="6 3")
+    dots = plot.scatter(columns["confidence"], columns["accuracy"], color=VERMILION, size=7, marker="diamond")
     add_legend(plot, [("mean confidence of the bar", [dots]), ("confidence = accuracy", [diagonal])])
     plot.y_range = Range1d(0, 1.02)
     plot.yaxis.formatter = NumeralTickFormatter(format="0%")
@@ -50,10 +48,10 @@ def _share_by_confidence(columns: Mapping[str, Any], title: str) -> Any:
     return plot
 
 
-def _by_confidence(columns: Mapping[str, Any], title: str, top: str, colour: str) -> Any:
+def _by_confidence(columns: Mapping[str, Any], title: str, top: str, color: str) -> Any:
     plot, source = new_plot(title, "confidence", height=280), ColumnDataSource(dict(columns))
     bars = plot.quad(
-        left="low", right="high", bottom=0, top=top, source=source, color=colour, fill_alpha=0.6, line_color=None
+        left="low", right="high", bottom=0, top=top, source=source, color=color, fill_alpha=0.6, line_color=None
     )
     plot.x_range = Range1d(0, 1)
     plot.xaxis.formatter = NumeralTickFormatter(format="0%")

@@ -1,7 +1,5 @@
 """The page that shows what was sampled beside any command: utilization over time, and every metric in numbers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas

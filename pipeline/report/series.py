@@ -1,7 +1,5 @@
 """Curves made ready to draw: broken where time breaks, smoothed, thinned without losing a peak."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -13,7 +11,7 @@ Indices = NDArray[np.intp]
 
 
 def pieces(x: Array, y: Array, gap: float) -> Iterator[tuple[Array, Array]]:
-    """The curve's parts between gaps wider than ``gap``: a line across them would show what nobody measured."""
+    """The curve's parts between gaps wider than `gap`: a line across them would show what nobody measured."""
     known = np.isfinite(y)
     x, y = x[known], y[known]
     cuts = np.flatnonzero(np.diff(x) > gap) + 1
@@ -30,7 +28,7 @@ def joined(parts: list[tuple[Array, Array]]) -> tuple[Array, Array]:
 
 
 def smoothed(y: Array, sigma: float) -> Array:
-    """Gaussian mean with a standard deviation of ``sigma`` points; near the ends of what there is."""
+    """Gaussian mean with a standard deviation of `sigma` points; near the ends of what there is."""
     reach = min(int(4 * sigma), len(y) - 1)
     if sigma <= 0.5 or reach < 1:
         return y
@@ -41,7 +39,7 @@ def smoothed(y: Array, sigma: float) -> Array:
 
 
 def thinned(x: Array, y: Array, points: int) -> tuple[Array, Array]:
-    """At most ``points`` points: the lowest and the highest of equal parts, so that no stall and no peak vanishes."""
+    """At most `points` points: the lowest and the highest of equal parts, so that no stall and no peak vanishes."""
     if len(x) <= points:
         return x, y
     starts = np.linspace(0, len(x), points // 2 + 1).astype(int)

@@ -1,7 +1,5 @@
 """What the machines did over time: panels of one axis, raw behind smoothed, with the ends of the epochs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,11 +12,11 @@ from pipeline.monitor.diagnosis import percent
 from pipeline.report import series
 from pipeline.report.drawing import (
     BLUE,
+    GRAY,
     GREEN,
-    GREY,
     ORANGE,
     PURPLE,
-    VERMILLION,
+    VERMILION,
     Figure,
     add_legend,
     mark,
@@ -26,9 +24,9 @@ from pipeline.report.drawing import (
     time_unit,
 )
 
-MOST_POINTS = 1500  # a curve; no screen shows more
-MOST_BOUNDARIES = 60
-MOST_LINES = 15
+MAX_POINTS = 1500  # a curve; no screen shows more
+MAX_BOUNDARIES = 60
+MAX_LINES = 15
 WHOLE = 100.0
 LATE_MS, SLOW_MS = 20.0, 10.0  # of a sample: a tenth and a twentieth of the time until the next, at 5 a second
 WHY_LATE = (
@@ -36,7 +34,7 @@ WHY_LATE = (
     "Python code in the input, such as a generator or a py_function."
 )
 _DASHES = ("solid", "6 3", "2 2")
-_COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE)
+_COLORS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE)
 
 
 @dataclass(frozen=True)
@@ -45,16 +43,16 @@ class Curve:
 
     words: str
     column: str
-    colour: str
+    color: str
     dash: str = "solid"
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Curves of one unit, of which ``per_unit`` make one on the axis.
+    """Curves of one unit, of which `per_unit` make one on the axis.
 
-    The axis ends at ``top``, or where the curves do. A panel is left out where none of its columns was recorded, or
-    none of them ever reached ``least``: it would tell nothing.
+    The axis ends at `top`, or where the curves do. A panel is left out where none of its columns was recorded, or
+    none of them ever reached `least`: it would tell nothing.
     """
 
     title: str
@@ -70,7 +68,7 @@ PANELS = (
         (
             Curve("busiest core", "sys/cpu_max_core_pct", PURPLE, "2 2"),
             Curve("all cores", "sys/cpu_pct", BLUE),
-            Curve("of the container's limit", "cgroup/cpu_pct", VERMILLION, "6 3"),
+            Curve("of the container's limit", "cgroup/cpu_pct", VERMILION, "6 3"),
         ),
         top=WHOLE,
     ),
@@ -84,18 +82,18 @@ PANELS = (
     ),
     Panel(
         "GPU (%)",
-        (Curve("busy", "gpu/util_pct", VERMILLION), Curve("memory", "gpu/mem_pct", ORANGE, "6 3")),
+        (Curve("busy", "gpu/util_pct", VERMILION), Curve("memory", "gpu/mem_pct", ORANGE, "6 3")),
         top=WHOLE,
     ),
     Panel(
         "GPU power (W)",
-        (Curve("drawn", "gpu/power_w", VERMILLION), Curve("limit", "gpu/power_limit_w", GREY, "6 3")),
+        (Curve("drawn", "gpu/power_w", VERMILION), Curve("limit", "gpu/power_limit_w", GRAY, "6 3")),
     ),
     Panel(
         "Held back (% of the time)",
         (
             Curve("processor, by the container's limit", "cgroup/cpu_throttled_pct", BLUE),
-            Curve("GPU, by its power limit", "gpu/throttled_power", VERMILLION, "6 3"),
+            Curve("GPU, by its power limit", "gpu/throttled_power", VERMILION, "6 3"),
             Curve("GPU, by its heat", "gpu/throttled_thermal", PURPLE, "2 2"),
         ),
         least=1.0,
@@ -112,7 +110,7 @@ PANELS = (
     ),
     Panel(
         "Memory (%)",
-        (Curve("host", "sys/mem_pct", GREEN), Curve("of the container's limit", "cgroup/mem_pct", VERMILLION, "6 3")),
+        (Curve("host", "sys/mem_pct", GREEN), Curve("of the container's limit", "cgroup/mem_pct", VERMILION, "6 3")),
         top=WHOLE,
     ),
     Panel(
@@ -131,7 +129,7 @@ PANELS = (
 
 
 class _Time:
-    """The axis of time that panels share: from ``start``, in unix seconds, for so many seconds."""
+    """The axis of time that panels share: from `start`, in unix seconds, for so many seconds."""
 
     def __init__(self, start: float, seconds: float, epochs: pandas.DataFrame) -> None:
         self.start = start
@@ -139,7 +137,7 @@ class _Time:
         self.span = seconds
         self._range = Range1d(0, seconds / self.per_unit)
         self._ends = ((epochs["time"] - start) / self.per_unit).tolist()
-        self._pointer = CrosshairTool(dimensions="height", overlay=Span(dimension="height", line_color=GREY))
+        self._pointer = CrosshairTool(dimensions="height", overlay=Span(dimension="height", line_color=GRAY))
 
     def panel(self, title: str, top: float | None, height: int) -> Any:
         """An empty panel with the ends of the epochs; a pointer over it shows in all of them."""
@@ -157,14 +155,14 @@ class _Time:
 
     @property
     def shows_ends(self) -> bool:
-        return 0 < len(self._ends) <= MOST_BOUNDARIES
+        return 0 < len(self._ends) <= MAX_BOUNDARIES
 
     def draw(self, plot: Any, curve: Curve, seconds: series.Array, values: series.Array) -> Any:
         """Draw values, raw behind smoothed; return the line."""
         raw, smooth = _raw_and_smooth(seconds, values, self.span)
-        plot.line(raw[0] / self.per_unit, raw[1], color=curve.colour, line_alpha=0.28, line_width=1)
+        plot.line(raw[0] / self.per_unit, raw[1], color=curve.color, line_alpha=0.28, line_width=1)
         return plot.line(
-            smooth[0] / self.per_unit, smooth[1], color=curve.colour, line_width=2.2, line_dash=curve.dash,
+            smooth[0] / self.per_unit, smooth[1], color=curve.color, line_width=2.2, line_dash=curve.dash,
             name=curve.words,
         )  # fmt: skip
 
@@ -215,7 +213,7 @@ def _finish_panel(plot: Any, lines: Sequence[Any]) -> None:
 
 
 def with_gpus_together(samples: pandas.DataFrame) -> pandas.DataFrame:
-    """The samples with columns ``gpu/...`` over all GPUs: percentages are means, power is the sum.
+    """The samples with columns `gpu/...` over all GPUs: percentages are means, power is the sum.
 
     Throttled is the share of GPUs that were, in percent. What was not recorded of any GPU has no column.
     """
@@ -245,7 +243,7 @@ def _raw_and_smooth(
     period = float(np.median(np.diff(seconds))) or 0.2
     sigma = max(0.5, span / 200) / period
     found = list(series.pieces(seconds, values, gap=max(5.0, 10 * period)))
-    shares = [max(4, MOST_POINTS * len(x) // max(1, len(seconds))) for x, _ in found]
+    shares = [max(4, MAX_POINTS * len(x) // max(1, len(seconds))) for x, _ in found]
     raw = [series.thinned(x, y, share) for (x, y), share in zip(found, shares, strict=True)]
     smooth = [series.thinned(x, series.smoothed(y, sigma), share) for (x, y), share in zip(found, shares, strict=True)]
     return series.joined(raw), series.joined(smooth)
@@ -313,9 +311,9 @@ def servers(samples_of: Mapping[int, pandas.DataFrame], epochs: pandas.DataFrame
         return Figure(name, title, "The record of other servers was not found.")
     means = {words: float(np.nanmean(values)) for words, (_, values) in busy.items()}
     least = sorted(means, key=lambda words: means[words])
-    shown = sorted(least[:MOST_LINES], key=list(busy).index)
+    shown = sorted(least[:MAX_LINES], key=list(busy).index)
     panel = busy_panel("GPU, or processor where there is none (%)", {words: busy[words] for words in shown}, epochs)
-    left_out = f"; the {MOST_LINES} least busy of {len(busy)} are drawn" if len(busy) > MOST_LINES else ""
+    left_out = f"; the {MAX_LINES} least busy of {len(busy)} are drawn" if len(busy) > MAX_LINES else ""
     low, high = least[0], least[-1]
     sentence = (
         f"{low.capitalize()} was the least busy with {means[low]:.0f}% on average, {high} the busiest with "
@@ -349,5 +347,5 @@ def busy_panel(title: str, lines: Mapping[str, tuple[series.Array, series.Array]
 
 
 def look_of_line(number: int) -> tuple[str, str]:
-    """Colour and dash of a line: fifteen that differ."""
-    return _COLOURS[number % len(_COLOURS)], _DASHES[number // len(_COLOURS) % len(_DASHES)]
+    """Color and dash of a line: fifteen that differ."""
+    return _COLORS[number % len(_COLORS)], _DASHES[number // len(_COLORS) % len(_DASHES)]

@@ -1,7 +1,5 @@
 """What a run left in its folder, read into one value; nothing of it has to be there."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,12 +19,12 @@ from pipeline.storage import Place, place_of
 
 @dataclass(frozen=True)
 class Run:
-    """``description`` is run.json, ``result`` result.json, ``evaluation`` evaluation.json, ``promotion``
-    promotion.json, ``dataset`` dataset.json; {} where missing. ``rejected`` are the rows of the data set's file of
+    """`description` is run.json, `result` result.json, `evaluation` evaluation.json, `promotion`
+    promotion.json, `dataset` dataset.json; {} where missing. `rejected` are the rows of the data set's file of
     rejected images.
 
-    ``samples``, ``batches`` and ``epochs`` are the record of server 0, with the columns of pipeline.monitor;
-    ``servers`` are the samples of each training server by its index, server 0 among them, and ``steps`` its batches.
+    `samples`, `batches` and `epochs` are the record of server 0, with the columns of pipeline.monitor;
+    `servers` are the samples of each training server by its index, server 0 among them, and `steps` its batches.
     """
 
     description: Mapping[str, Any]

@@ -17,12 +17,12 @@ from pipeline.system.parallel import ordered_map
 Group = NDArray[np.intp]
 
 NEAR_DISTANCE = 4
-MOST_DISTANCE = 10
-MOST_NAMES = 20
+MAX_DISTANCE = 10
+MAX_NAMES = 20
 _READERS = 8
 _TRAIN = 0
 # Images that agree in two bands are compared each with each; more than these are divided by their other bits first.
-# More than 2 to the power of MOST_DISTANCE, so that those that are divided always differ in enough bits for it.
+# More than 2 to the power of MAX_DISTANCE, so that those that are divided always differ in enough bits for it.
 _LARGE_RUN = 2048
 
 
@@ -68,8 +68,8 @@ def near_groups(hashes: NDArray[np.uint64], distance: int = NEAR_DISTANCE) -> li
 
     Raises ValueError for a distance that is not within 0 to 10: at 10 different pictures begin to look alike.
     """
-    if not 0 <= distance <= MOST_DISTANCE:
-        raise ValueError(f"distance must be within 0 to {MOST_DISTANCE}, got {distance}")
+    if not 0 <= distance <= MAX_DISTANCE:
+        raise ValueError(f"distance must be within 0 to {MAX_DISTANCE}, got {distance}")
     unique, inverse = np.unique(hashes, return_inverse=True)
     roots = np.arange(len(unique))
     _connect(unique, roots, np.arange(len(unique)), distance)
@@ -100,7 +100,7 @@ def leak_facts(groups: Iterable[Group], splits: NDArray[np.int8], name: Callable
     return {
         "images": len(leaked_images(found, splits)),
         "of": int((splits != _TRAIN).sum()),
-        "names": [[name(index) for index in _pair(group, splits)] for group in found[:MOST_NAMES]],
+        "names": [[name(index) for index in _pair(group, splits)] for group in found[:MAX_NAMES]],
     }
 
 

@@ -15,7 +15,7 @@ from pipeline.config import Action, Settings
 from pipeline.errors import GateError
 from pipeline.snapshot.skipped import SKIPPED, in_words
 
-MOST_EXAMPLES = 3
+MAX_EXAMPLES = 3
 MANY_SKIPPED = 0.1
 """If more than this share of the files was skipped because of their suffix, a warning appears."""
 _log = logging.getLogger(__name__)
@@ -152,7 +152,7 @@ def _contradictions(quality: Mapping[str, Any], most: float) -> str:
     pairs = [
         f"{one!r} ({_joined(one_labels)}) and {other!r} ({_joined(other_labels)})"
         for (one, other), (one_labels, other_labels) in (
-            (pair["paths"], pair["labels"]) for pair in found["pairs"][:MOST_EXAMPLES]
+            (pair["paths"], pair["labels"]) for pair in found["pairs"][:MAX_EXAMPLES]
         )
     ]
     return (
@@ -242,8 +242,8 @@ def _ignored_profiles(count: int) -> str:
 def _classes(labels: Sequence[str] | None, words: str) -> str:
     if not labels:
         return ""
-    shown = ", ".join(repr(label) for label in labels[:MOST_EXAMPLES])
-    more = f" and {len(labels) - MOST_EXAMPLES} more" if len(labels) > MOST_EXAMPLES else ""
+    shown = ", ".join(repr(label) for label in labels[:MAX_EXAMPLES])
+    more = f" and {len(labels) - MAX_EXAMPLES} more" if len(labels) > MAX_EXAMPLES else ""
     return f"{_count(len(labels), 'class', 'classes')} {words}: {shown}{more}"
 
 
@@ -264,7 +264,7 @@ def _unused(labels: Sequence[str] | None) -> str:
 
 def _such_as(pairs: Sequence[Sequence[str]]) -> str:
     """Up to three pairs of names, quoted as Python does: a name may hold anything."""
-    shown = ", ".join(f"{other!r} (as {train!r})" for train, other in pairs[:MOST_EXAMPLES])
+    shown = ", ".join(f"{other!r} (as {train!r})" for train, other in pairs[:MAX_EXAMPLES])
     return f", such as {shown}" if shown else ""
 
 

@@ -35,7 +35,7 @@ from pipeline.snapshot.snapshot import SPLITS, TRAIN, Snapshot, SnapshotRows, lo
 from pipeline.storage import Place
 from pipeline.workspace import dataset_folder, name_folder, shards_folder, work_folder
 
-LONGEST_NUMBER = 100
+MAX_NUMBER = 100
 _SETTINGS_OF_BYTES = (
     "split_seed",
     "validation_fraction",
@@ -112,7 +112,7 @@ def _needed_labels(snapshot: Snapshot) -> list[str]:
     stated = snapshot.stated_labels
     others = set(snapshot.labels) - set(stated)
     # 10 comes after 9, and not after 1. Python refuses to read a number of thousands of digits.
-    numbers = all(label.isdecimal() and len(label) <= LONGEST_NUMBER for label in others)
+    numbers = all(label.isdecimal() and len(label) <= MAX_NUMBER for label in others)
     return [*stated, *sorted(others, key=_number if numbers else None), *snapshot.box_labels]
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline.dataset.manifest import Dataset
 from pipeline.sharding.duplicates import (
-    MOST_NAMES,
+    MAX_NAMES,
     Group,
     candidates,
     confirm,
@@ -64,7 +64,7 @@ def planned_facts(
 def skipped_by_name(snapshot: Snapshot) -> dict[str, Any]:
     """Count the files that were skipped because of their suffix, in total and for the most frequent suffixes."""
     files = sum(snapshot.skipped_suffixes.values())
-    shown = dict(list(snapshot.skipped_suffixes.items())[:MOST_NAMES])
+    shown = dict(list(snapshot.skipped_suffixes.items())[:MAX_NAMES])
     return {"files": files, "of": files + snapshot.listed, "suffixes": shown}
 
 
@@ -82,7 +82,7 @@ class _Contradictions:
         if other is not None:
             self._images += len(group)
             self._groups += 1
-            if len(self._pairs) < MOST_NAMES:
+            if len(self._pairs) < MAX_NAMES:
                 self._pairs.append({"paths": [group[0].key, other.key], "labels": [group[0].labels, other.labels]})
         row = _group_row("equal", [image.key for image in group], splits)
         for image, raw in zip(row["images"], group, strict=True):

@@ -4,8 +4,6 @@ Shards are written by many tasks, so a tally can be merged and is kept as JSON: 
 out the same in any order. No NumPy here: a shard task starts in tenths of a second.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 from math import log, sqrt
@@ -46,7 +44,7 @@ class Statistics:
         if len(self._waiting) == CHUNK:
             self._count()
 
-    def merge(self, other: Statistics) -> None:
+    def merge(self, other: "Statistics") -> None:
         """Take in what another tally has counted."""
         other._count()
         self.images += other.images
@@ -69,7 +67,7 @@ class Statistics:
         }
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> Statistics:
+    def from_json(cls, content: Mapping[str, Any]) -> "Statistics":
         """The tally that `to_json` described.
 
         Raises ValueError where its bins have other edges: another version of this software made it.
@@ -112,7 +110,7 @@ class _Range:
     def __init__(self, least: int | None = None, most: int | None = None, total: int = 0) -> None:
         self.least, self.most, self.total = least, most, total
 
-    def merge(self, other: _Range) -> None:
+    def merge(self, other: "_Range") -> None:
         if other.least is None or other.most is None:
             return
         self.least = other.least if self.least is None else min(self.least, other.least)
@@ -124,7 +122,7 @@ class _Range:
         return {"min": self.least, "max": self.most, "mean": mean, "sum": self.total}
 
     @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> _Range:
+    def from_json(cls, content: Mapping[str, Any]) -> "_Range":
         return cls(content["min"], content["max"], content["sum"])
 
 

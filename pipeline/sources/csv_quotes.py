@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-_LONGEST_ROW = 4 << 20
+_MAX_ROW = 4 << 20
 """Maximum characters of a row. After a stray quote, a row could be the rest of a file of gigabytes."""
 _SHOWN = 80  # characters of a line in an error message
 
@@ -38,7 +38,7 @@ def _rows_with_quotes(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
         row = [line]
         quotes = line.count('"')
         size = len(line)
-        while quotes % 2 and size < _LONGEST_ROW and (after := next(numbered, None)):
+        while quotes % 2 and size < _MAX_ROW and (after := next(numbered, None)):
             size += len(after[1])
             row.append(after[1])
             quotes += after[1].count('"')

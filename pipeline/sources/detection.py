@@ -39,7 +39,7 @@ def images_of(settings: Settings) -> Iterator[Found]:
 def find_source(place: Place, kind: str) -> Source:
     """The module of the kind `kind` of source; with "auto" the first that recognises `place`, and folder last.
 
-    Raises SourceError where it is not recognised, saying what was looked for.
+    Raises SourceError where it is not recognized, saying what was looked for.
     """
     kinds = [kind] if kind != "auto" else [*(other for other in source_kinds() if other != "folder"), "folder"]
     sources = [_source(name) for name in kinds]

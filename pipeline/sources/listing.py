@@ -44,7 +44,7 @@ _BLOCK = 4 << 20  # bytes that are parsed at once: a row must fit in
 _BATCH = 16_384  # rows that are Python's objects at once
 _ASKERS = 32  # requests under way
 _GS = SCHEME.encode()
-_LONGEST_SHOWN = 200  # characters of a value in a sentence
+_MAX_SHOWN = 200  # characters of a value in a sentence
 _SCHEME = re.compile(rb"([A-Za-z][A-Za-z0-9+.-]*)://")
 _ADVICE = {
     "labels": "put several labels of an image into one cell, separated by |",
@@ -368,4 +368,4 @@ def _require_agreement(one: Listed, other: Listed, place: Place) -> None:
 def _shown(value: object) -> str:
     """A value for a sentence: a cell may hold megabytes."""
     text = repr(value)
-    return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "..."
+    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "..."

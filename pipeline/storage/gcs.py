@@ -58,7 +58,7 @@ SESSION_TRIES = 3
 _FIELDS = "items(name,size,crc32c,md5Hash,generation,updated),prefixes,nextPageToken"
 _DENIED = (401, 403)
 _UNAUTHORIZED, _NOT_FOUND = 401, 404
-_LONGEST_WORDS = 300  # of a server, in a sentence
+_MAX_WORDS = 300  # of a server, in a sentence
 _ADDRESS = re.compile(r"https?://\S+")
 _OF_CLIENT = (
     *(GoogleAPICallError, InvalidResponse, GoogleAuthError, DataCorruption),
@@ -537,7 +537,7 @@ def _words_of_server(error: BaseException) -> str:
         words = response.json()["error"]["message"] if response is not None else ""
     except (ValueError, KeyError, TypeError):  # no JSON, as of a proxy
         words = response.text if response is not None else ""
-    plain = " ".join(_ADDRESS.sub("", str(words)).split())[:_LONGEST_WORDS]
+    plain = " ".join(_ADDRESS.sub("", str(words)).split())[:_MAX_WORDS]
     return f"; the server says {plain!r}" if plain else ""
 
 

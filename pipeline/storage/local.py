@@ -276,7 +276,8 @@ def _is_orphan(path: Path) -> bool:
 
 def _is_alive(pid: int, written: float) -> bool:
     """Whether a process of this id lives that can have written at that time: ids are given again, and a killed process
-    keeps its own until its parent has asked for its end."""
+    keeps its own until its parent has asked for its end.
+    """
     import psutil  # a task that finds nothing to sweep need not load it
 
     try:

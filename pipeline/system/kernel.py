@@ -5,8 +5,6 @@ and the more so the more cores, disks and processes a machine has: of 128 cores 
 that is sampled may take 1 ms to stay under 0.5% of a core at 5 Hz. `python -m benchmarks.monitoring` measures both.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import weakref

@@ -12,7 +12,7 @@ from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place
 from pipeline.training.loop import NumberedBatch
 
-MOST_NAMES, MOST_NUMBERS = 5, 64
+MAX_NAMES, MAX_NUMBERS = 5, 64
 """Of a batch: a name costs reading its shard up to it."""
 
 
@@ -43,8 +43,8 @@ def examples_in_words(
         return f"the part of training server {guilty[0] // devices} of {server.count}, whose log names its examples"
     weights, numbers = (np.concatenate(_arrays(strategy, batch[place], own)) for place in (2, 4))
     held = [int(number) for number in numbers[weights > 0]]
-    listed = ", ".join(map(str, held[:MOST_NUMBERS])) + (" ..." if len(held) > MOST_NUMBERS else "")
-    named = ", ".join(_names(folder, dataset, held[:MOST_NAMES])) + (" ..." if len(held) > MOST_NAMES else "")
+    listed = ", ".join(map(str, held[:MAX_NUMBERS])) + (" ..." if len(held) > MAX_NUMBERS else "")
+    named = ", ".join(_names(folder, dataset, held[:MAX_NAMES])) + (" ..." if len(held) > MAX_NAMES else "")
     return f"{len(held)} examples: numbers {listed} of the training shards, from 0" + (f"; {named}" if named else "")
 
 

@@ -19,9 +19,9 @@ from pipeline.storage import crc32c_of, place_of
 LOGGED = "comet/logged.json"
 """Says that the results of a run are logged: a retry does not do it again."""
 LOGGED_WITHIN_S = 120.0
-MOST_ASSET_BYTES = 200_000_000
-MOST_IMAGES = 24
-MOST_CLASSES = 500
+MAX_ASSET_BYTES = 200_000_000
+MAX_IMAGES = 24
+MAX_CLASSES = 500
 """Of a confusion matrix: it is sent as a square."""
 SHOWN_CLASSES = 30
 _RECORDS = ("record/*", "servers/*/record/*")
@@ -81,7 +81,7 @@ def _log_figures(experiment: Any, run: Run) -> None:
 def _log_confusions(experiment: Any, run: Run) -> None:
     evaluation = storage.read_json(run.folder / EVALUATION)
     names = [row["name"] for row in evaluation["classes"]]
-    if "confusions" not in evaluation or len(names) > MOST_CLASSES:  # several labels an image; evaluation.json has them
+    if "confusions" not in evaluation or len(names) > MAX_CLASSES:  # several labels an image; evaluation.json has them
         return
     experiment.log_confusion_matrix(
         matrix=confusion_matrix(evaluation["confusions"], len(names)),
@@ -104,9 +104,9 @@ def confusion_matrix(confusions: Sequence[tuple[int, int, int]], classes: int) -
 def _log_images(experiment: Any, run: Run) -> None:
     folder = place_of(run.dataset)
     dataset = load(folder)
-    wrong = [row["position"] for row in storage.read_json(run.folder / EVALUATION)["most_wrong"][:MOST_IMAGES]]
+    wrong = [row["position"] for row in storage.read_json(run.folder / EVALUATION)["most_wrong"][:MAX_IMAGES]]
     shown = {
-        "sample": sample_images(folder, dataset, MOST_IMAGES),
+        "sample": sample_images(folder, dataset, MAX_IMAGES),
         "most wrong": images_at(folder, dataset, "validation", wrong),
     }
     for kind, images in shown.items():
@@ -137,9 +137,9 @@ def _log_files(experiment: Any, run: Run) -> None:
 
 def _is_small_enough(path: Path) -> bool:
     size = path.stat().st_size
-    if size > MOST_ASSET_BYTES:
+    if size > MAX_ASSET_BYTES:
         _log.warning(
             "%s (%d MB) is not logged to Comet, which gets files of up to %d MB: it stays where it is",
-            *(path, size // 10**6, MOST_ASSET_BYTES // 10**6),
+            *(path, size // 10**6, MAX_ASSET_BYTES // 10**6),
         )
-    return size <= MOST_ASSET_BYTES
+    return size <= MAX_ASSET_BYTES

@@ -117,7 +117,7 @@ def _scaled(images: keras.KerasTensor, name: str) -> keras.KerasTensor:
 
 
 def _scaled_to_one(images: keras.KerasTensor) -> keras.KerasTensor:
-    # float32 whatever the policy: in bfloat16 neighbouring shades become one.
+    # float32 whatever the policy: in bfloat16 neighboring shades become one.
     return keras.layers.Rescaling(1 / 127.5, offset=-1, dtype="float32")(images)
 
 

@@ -32,9 +32,9 @@ LARGEST_TILE = 512
 MARGIN = 12
 TITLE_HEIGHT = 66
 LABEL_HEIGHT = 26
-LEAST_NAME = 60
+MIN_NAME = 60
 """Room for the id and a part of the name of one more label."""
-LEAST_WIDTH = 480
+MIN_WIDTH = 480
 """Room for the title."""
 _PAPER, _INK, _FAINT = "white", "#1f2328", "#6e7781"
 FONTS = ("NotoSansCJK-Regular.ttc", "Arial Unicode.ttf", "DejaVuSans.ttf", "Arial.ttf")
@@ -95,7 +95,7 @@ def _seen(settings: Settings, folder: Place, dataset: Dataset, augmented: bool, 
 
 
 def _augmented(batches: tf.data.Dataset, settings: Settings) -> tf.data.Dataset:
-    """The batches mirrored and in the colours that the training steps give them."""
+    """The batches mirrored and in the colors that the training steps give them."""
 
     def augmented(number: tf.Tensor, batch: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
         images, labels, weights, mirrored, _ = batch
@@ -130,7 +130,7 @@ def _subtitle(settings: Settings, augmented: bool) -> str:
         jitter = [f"color jitter {settings.color_jitter:g}"] if settings.color_jitter else []
         changes = [f"crop {settings.crop}", *(["flip"] if settings.flip else []), *jitter]
     else:
-        changes = ["crop whole" if settings.crop == "whole" else "crop centre"]
+        changes = ["crop whole" if settings.crop == "whole" else "crop center"]
     split = "training" if augmented else "validation"
     return f"{split}, {', '.join(changes)}, {settings.image_size} x {settings.image_size} pixels"
 
@@ -142,7 +142,7 @@ def draw_grid(seen: Sequence[Seen], names: Sequence[str], title: str, subtitle: 
     """The images in rows, each above ids and names of its labels; as many columns as rows, or one more."""
     side = shown_side(seen[0].image.width)
     columns = isqrt(len(seen) - 1) + 1
-    width = max(columns * (side + MARGIN) + MARGIN, LEAST_WIDTH)
+    width = max(columns * (side + MARGIN) + MARGIN, MIN_WIDTH)
     height = TITLE_HEIGHT + ceil(len(seen) / columns) * (side + LABEL_HEIGHT) + MARGIN
     picture = Image.new("RGB", (width, height), _PAPER)
     _write(picture, (MARGIN, MARGIN - 2), title, 20, _INK)
@@ -170,7 +170,7 @@ def _write_labels(picture: Image.Image, corner: tuple[int, int], width: int, lab
     """Each id, faint, then the name: a name in a script that the font does not know is still told from others."""
     (left, top), right = corner, corner[0] + width
     for label, name in labels:
-        if right - left < LEAST_NAME:  # those before it have filled the line
+        if right - left < MIN_NAME:  # those before it have filled the line
             return
         after = _write(picture, (left, top), str(label), 14, _FAINT) + 6
         left = _write(picture, (after, top), name, 14, _INK, right) + 12

@@ -29,7 +29,7 @@ class Steps:
     servers learn in the same step that one of them has to leave. What weighs nothing is in none of them. After
     these sums, the training step returns a number for each replica: 1 if that replica spoiled the step, because its
     loss or its gradients are not finite, else 0. All servers learn this in the same step, too. The training step sees
-    other colours, by up to `color_jitter` (0 to 1), and gives the `loss` that it trains on, by default the plain one of
+    other colors, by up to `color_jitter` (0 to 1), and gives the `loss` that it trains on, by default the plain one of
     the `task`; an evaluation gives that one. `xla` compiles both with XLA, where there is one replica.
     Each replica takes its batch in so many `parts`, one after another, for one update: the memory of a step is that of
     a part.
@@ -131,7 +131,7 @@ class Steps:
         return sum(self._model.losses) / (self._strategy.num_replicas_in_sync * self._parts)
 
     def _colored(self, images: tf.Tensor) -> tf.Tensor:
-        """The images in the colours of this step, which the optimizer counts: its count is in every checkpoint."""
+        """The images in the colors of this step, which the optimizer counts: its count is in every checkpoint."""
         replica = tf.distribute.get_replica_context().replica_id_in_sync_group
         step = tf.cast(self._optimizer.iterations, tf.int64)
         # A number for each replica: with one for all, they would make the same of their examples.

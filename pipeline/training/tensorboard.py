@@ -20,11 +20,11 @@ _PREFIX = "events.out.tfevents"
 
 
 class TensorBoardSink:
-    """Writes each epoch into ``folder``, and windows of samples and batches into ``folder/windows``, a scalar a value.
+    """Writes each epoch into `folder`, and windows of samples and batches into `folder/windows`, a scalar a value.
 
     The step of an epoch is its number (from 1), that of a window the training step. A training that goes on adds
     another file of windows, but writes its epochs anew: those after its checkpoint are done again, and would stand
-    there twice. ``done`` are the rows of those before it. Raises OSError where the folder cannot be written.
+    there twice. `done` are the rows of those before it. Raises OSError where the folder cannot be written.
     """
 
     def __init__(self, folder: Path, done: Iterable[Row] = ()) -> None:

@@ -1,7 +1,5 @@
 """What to change if something else than the accelerator limits a training: in the names of the settings."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,13 +16,13 @@ _OF_THE_DATASET = ("prepare", "prepare_size")
 def advice(verdict: Verdict, settings: Settings, dataset: Mapping[str, Any]) -> str:
     """Return the next thing to do, in a sentence; empty if there is nothing to say.
 
-    ``dataset`` are the settings in the `dataset.json` that the training reads. If the verdict names several limits, so
+    `dataset` are the settings in the `dataset.json` that the training reads. If the verdict names several limits, so
     does the advice.
     """
     prepared = {name: dataset[name] for name in _OF_THE_DATASET if name in dataset}
     real = settings.model_copy(update=prepared)
-    advices = dict.fromkeys(words for limit in verdict.limits if (words := _ADVICE[limit](verdict, real)))
-    return f"Next: {'; or '.join(advices)}." if advices else ""
+    sentences = dict.fromkeys(words for limit in verdict.limits if (words := _ADVICE[limit](verdict, real)))
+    return f"Next: {'; or '.join(sentences)}." if sentences else ""
 
 
 def advised(verdict: Verdict, settings: Settings, dataset: Mapping[str, Any]) -> str:

@@ -1,7 +1,5 @@
 """The folder of a training at hand: its own one, or a copy of what a bucket has of it."""
 
-from __future__ import annotations
-
 import logging
 import shutil
 import tempfile

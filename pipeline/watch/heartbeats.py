@@ -1,7 +1,5 @@
 """How long a training has been silent, whatever the clock of its machine says."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Hashable

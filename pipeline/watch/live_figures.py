@@ -3,8 +3,6 @@
 A source is found by its name, which is that of its columns in pipeline/watch/view.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import groupby
@@ -22,9 +20,9 @@ from bokeh.models import (
     TimedeltaTickFormatter,
 )
 
-from pipeline.report.drawing import BLUE, GREEN, GREY, VERMILLION, Figure, add_legend, document_json, new_plot
+from pipeline.report.drawing import BLUE, GRAY, GREEN, VERMILION, Figure, add_legend, document_json, new_plot
 from pipeline.report.figures import epoch_bars, learning_plots
-from pipeline.report.utilization import MOST_LINES, PANELS, WHOLE, Curve, look_of_line
+from pipeline.report.utilization import MAX_LINES, PANELS, WHOLE, Curve, look_of_line
 from pipeline.watch.tables import HIGHEST
 from pipeline.watch.view import Drawable
 
@@ -79,7 +77,7 @@ def _panel(title: str, top: float | None, height: int = 190) -> Any:
     else:
         plot.y_range = _from_zero()
     ends = ColumnDataSource({"time": []}, name="ends")
-    plot.vspan(x="time", source=ends, line_color=GREY, line_alpha=0.6, line_dash="2 4")
+    plot.vspan(x="time", source=ends, line_color=GRAY, line_alpha=0.6, line_dash="2 4")
     return plot
 
 
@@ -93,10 +91,10 @@ def _draw(plot: Any, source: ColumnDataSource, curves: Sequence[Curve]) -> None:
     lines = []
     for curve in curves:
         if curve.column + HIGHEST in source.data:
-            plot.line(TIME, curve.column + HIGHEST, source=source, color=curve.colour, line_alpha=0.28)
+            plot.line(TIME, curve.column + HIGHEST, source=source, color=curve.color, line_alpha=0.28)
         lines.append(
             plot.line(
-                TIME, curve.column, source=source, color=curve.colour, line_width=2.2, line_dash=curve.dash,
+                TIME, curve.column, source=source, color=curve.color, line_width=2.2, line_dash=curve.dash,
                 name=curve.words,
             )
         )  # fmt: skip
@@ -120,7 +118,7 @@ def _waiting(drawable: Drawable) -> Figure:
     if not drawable.steps:
         return Figure("waiting", "", "")
     panels: tuple[tuple[str, Curve, list[str], float | None], ...] = (
-        ("Waiting for data (% of the step time)", Curve("waiting", "wait", VERMILLION), [], WHOLE),
+        ("Waiting for data (% of the step time)", Curve("waiting", "wait", VERMILION), [], WHOLE),
         (
             "Time of a step (ms)",
             Curve("mean; faint, the longest", "step/time_ms", BLUE),
@@ -138,7 +136,7 @@ def _waiting(drawable: Drawable) -> Figure:
 
 def _learning(drawable: Drawable) -> Figure:
     anything = pandas.DataFrame(dict.fromkeys(("step", *drawable.learning), _ANYTHING))
-    looks = {"": ("training", BLUE, "solid", "circle"), "val_": ("validation", VERMILLION, "6 3", "diamond")}
+    looks = {"": ("training", BLUE, "solid", "circle"), "val_": ("validation", VERMILION, "6 3", "diamond")}
     lines = {
         metric: [(look[0], anything, before + metric, *look[1:]) for before, look in looks.items()]
         for metric in ("loss", "accuracy")
@@ -174,10 +172,10 @@ def _servers(drawable: Drawable) -> Figure:
         return Figure("servers", "", "")
     plot = _panel("GPU, or processor where there is none (%)", WHOLE, height=260)
     lines = []
-    for number in drawable.servers[:MOST_LINES]:
-        colour, dash = look_of_line(number)
+    for number in drawable.servers[:MAX_LINES]:
+        color, dash = look_of_line(number)
         name = f"server {number}"
         source = _source(f"busy {number}", ["busy"])  # no other model may have its name
-        lines.append(plot.line(TIME, "busy", source=source, color=colour, line_width=2, line_dash=dash, name=name))
+        lines.append(plot.line(TIME, "busy", source=source, color=color, line_width=2, line_dash=dash, name=name))
     _tell(plot, lines)
     return Figure("servers", "All training servers", "", (plot,), stacked=True)

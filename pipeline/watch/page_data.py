@@ -1,7 +1,5 @@
 """All that a page shows of a training, as JSON has it."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any
@@ -22,12 +20,12 @@ def data(
     shown: str = "",
     heartbeats: Heartbeats | None = None,
 ) -> dict[str, Any]:
-    """What a training says of itself, and its curves: in ``columns``, by the names of the sources of its figures.
+    """What a training says of itself, and its curves: in `columns`, by the names of the sources of its figures.
 
-    ``figures`` has those, unless they are ``shown`` already: the name of the figures that the page has, which an answer
-    before had as ``frames``. Then these are all of the curves, or what comes ``after`` a time (ms from the start) that
-    the answer before named as ``settled``: all before it is as it was. ``is_over`` where the run has ended. Within
-    ``span`` the curves are as close as they were measured. ``heartbeats`` remember the answers before; without them,
+    `figures` has those, unless they are `shown` already: the name of the figures that the page has, which an answer
+    before had as `frames`. Then these are all of the curves, or what comes `after` a time (ms from the start) that
+    the answer before named as `settled`: all before it is as it was. `is_over` where the run has ended. Within
+    `span` the curves are as close as they were measured. `heartbeats` remember the answers before; without them,
     this is the first look at the training.
     """
     heartbeats = heartbeats or Heartbeats()

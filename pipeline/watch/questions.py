@@ -1,7 +1,5 @@
 """Questions to buckets, each in its own thread, so that no page waits long for a bucket that does not answer."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Hashable

@@ -1,7 +1,5 @@
 """How a training is doing, in words and numbers: for those who look, and for those who listen."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,12 +14,12 @@ from pipeline.report.utilization import busiest, gpus
 from pipeline.runs.contents import facts, read_json
 from pipeline.runs.run import VERDICT
 from pipeline.watch.tables import Windows
-from pipeline.watch.view import MOST_ENDS, View
+from pipeline.watch.view import MAX_ENDS, View
 
 LATELY_S = 60.0
 SILENT_S = 45.0
 """After so long without a sample something is wrong: they come five times a second, or with the mirror in 18 s."""
-MOST_ROWS = 100
+MAX_ROWS = 100
 Rows = list[list[str]]
 
 
@@ -113,7 +111,7 @@ def progress(told: Told, step: int) -> float | None:
 def state_of(told: Told, step: int, silent_s: float, is_over: bool) -> str:
     """One of trained, stopped, starting, silent, evaluating and training.
 
-    ``step`` is the last one, 0 before the first; ``silent_s`` the seconds since the newest sample changed.
+    `step` is the last one, 0 before the first; `silent_s` the seconds since the newest sample changed.
     """
     if told.result:
         return "trained"
@@ -152,7 +150,7 @@ def _how_far(told: Told, step: int) -> str:
 
 
 def _verdict(told: Told, is_over: bool, now: float) -> str:
-    """The verdict; ``now`` is by the clock of the training, as is the time of a verdict."""
+    """The verdict; `now` is by the clock of the training, as is the time of a verdict."""
     if sentence := told.result.get("verdict"):
         return str(sentence)
     if sentence := told.verdict.get("sentence"):
@@ -288,7 +286,7 @@ def _waiting_sentence(told: Told, view: View) -> str:
     share = percent(wait / whole) if whole else "0%"
     judged = "In the steps of the verdict" if told.steps_judged else "In the last minute of steps"
     when = "Over the training" if told.result else judged
-    ends = "; dotted lines are the ends of epochs" if len(view.epochs) <= MOST_ENDS else ""
+    ends = "; dotted lines are the ends of epochs" if len(view.epochs) <= MAX_ENDS else ""
     return (
         f"{when}, {share} of the time was waiting for data ({three_digits(wait)} of {three_digits(whole)} ms a step). "
         f"Bold lines are means, faint ones the highest values{ends}. Drag over a panel for a closer look."
@@ -349,7 +347,7 @@ def _waiting_rows(told: Told, view: View) -> Rows:
 
 def _spent_table(seconds: pandas.DataFrame) -> dict[str, Any]:
     head = ("epoch", *(f"{name} (s)" for name in seconds.columns))
-    newest = seconds.tail(MOST_ROWS).iloc[::-1]
+    newest = seconds.tail(MAX_ROWS).iloc[::-1]
     numbers = newest.to_numpy(dtype=float)
     return _table(
         head, [[f"{epoch}", *map(three_digits, row)] for epoch, row in zip(newest.index, numbers, strict=True)]
@@ -379,7 +377,7 @@ def _epoch_rows(epochs: pandas.DataFrame) -> Rows:
     shown = _shown(epochs)
     return [
         [f"{row['step']:.0f}", *(f"{row[name]:.4g}" for name in shown)]
-        for row in epochs.tail(MOST_ROWS).iloc[::-1].to_dict("records")
+        for row in epochs.tail(MAX_ROWS).iloc[::-1].to_dict("records")
     ]
 
 

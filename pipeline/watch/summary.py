@@ -3,8 +3,6 @@
 No table is read, so that a hundred trainings are listed at once. Of a bucket only the JSON files are read.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import math
@@ -31,7 +29,7 @@ PATIENCE_S = 4.0
 """A bucket that cannot be reached is tried for two minutes; nobody waits for a list that long."""
 ENDED_S = 600.0
 """How long a summary of a training in a bucket is kept that ended without a result: a rerun may change its files."""
-MOST_KEPT = 5000
+MAX_KEPT = 5000
 LONGEST = 300
 _log = logging.getLogger(__name__)
 
@@ -45,11 +43,11 @@ class Training(NamedTuple):
 
 @dataclass(frozen=True)
 class Summary:
-    """``state`` is one of `state_of`, or unknown; ``words`` say more where something is wrong.
+    """`state` is one of `state_of`, or unknown; `words` say more where something is wrong.
 
-    ``progress`` is the share of the steps that were taken, ``accuracy`` that of the best model so far on the validation
-    images, ``wait`` the share of the step time that is waiting for data: from 0 to 1, None where it is not known.
-    ``limit`` is what the training is bound by; texts are empty where there is nothing to say.
+    `progress` is the share of the steps that were taken, `accuracy` that of the best model so far on the validation
+    images, `wait` the share of the step time that is waiting for data: from 0 to 1, None where it is not known.
+    `limit` is what the training is bound by; texts are empty where there is nothing to say.
     """
 
     state: str
@@ -96,7 +94,7 @@ def _answer(future: Future[Summary]) -> Summary:
 def summary(training: Training, heartbeats: Heartbeats | None = None) -> Summary:
     """What there is to say of a training; where it cannot be read, that, and why.
 
-    ``heartbeats`` remember what was seen before; without them, this is the first look at the training.
+    `heartbeats` remember what was seen before; without them, this is the first look at the training.
     """
     try:
         return _read(training, heartbeats or Heartbeats())
@@ -114,7 +112,7 @@ def _read(training: Training, heartbeats: Heartbeats) -> Summary:
     return _trained(training.place, result.st_mtime_ns)
 
 
-@lru_cache(maxsize=MOST_KEPT)
+@lru_cache(maxsize=MAX_KEPT)
 def _trained(place: Place, _mtime_ns: int) -> Summary:
     """Of a training that is complete, and read once."""
     return _summary(Training(place, is_over=True), Heartbeats())
@@ -130,7 +128,7 @@ def _version(place: Place) -> int | None:
     return place.stat().st_mtime_ns if place.is_dir() else None
 
 
-@lru_cache(maxsize=MOST_KEPT)
+@lru_cache(maxsize=MAX_KEPT)
 def _ended(place: Place, _version: int) -> Summary:
     """Return the summary of a training that ended without a result, read once for each version."""
     return _summary(Training(place, is_over=True), Heartbeats())

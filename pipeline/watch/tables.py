@@ -3,8 +3,6 @@
 Two tables of one shape: the means of each window, and the highest values in it.
 """
 
-from __future__ import annotations
-
 import math
 import re
 from bisect import bisect_right
@@ -22,11 +20,11 @@ from pipeline.report.series import Array, Indices
 from pipeline.report.utilization import PANELS
 
 P = TypeVar("P")
-MOST_ROWS = 2000
+MAX_ROWS = 2000
 """In a span that is looked at closely; no screen shows more."""
-MOST_WINDOWS = 1500
+MAX_WINDOWS = 1500
 """Of a training as a whole: a few for each pixel of a panel."""
-MOST_KEPT = 128
+MAX_KEPT = 128
 """Segments; those of overviews take 0.3 MB each, and one that somebody looks closely at 1.2 MB."""
 TAIL_S = 1.0
 """Width of the windows of the latest rows, of which the overview has none yet."""
@@ -48,9 +46,9 @@ class Span(NamedTuple):
 
 
 class Windows(NamedTuple):
-    """``means`` and ``highest`` have columns time (unix s), step and the metrics; a row a window, oldest first.
+    """`means` and `highest` have columns time (unix s), step and the metrics; a row a window, oldest first.
 
-    Up to the time ``settled`` they stay as they are; later ones are made anew each time that they are asked for.
+    Up to the time `settled` they stay as they are; later ones are made anew each time that they are asked for.
     """
 
     means: pandas.DataFrame
@@ -59,9 +57,9 @@ class Windows(NamedTuple):
 
 
 def windows(folder: Path, kind: str, span: Span | None = None) -> Windows:
-    """Return the windows of a record in the folder of a training server, within ``span`` as closely as it says.
+    """Return the windows of a record in the folder of a training server, within `span` as closely as it says.
 
-    Of batches the means also have ``steps``: how many each window has.
+    Of batches the means also have `steps`: how many each window has.
     """
     overview = _overview(folder / OVERVIEW, kind)
     since = float(overview["time"].iloc[-1]) if len(overview) else 0.0
@@ -81,7 +79,7 @@ def windows(folder: Path, kind: str, span: Span | None = None) -> Windows:
 
 
 def step_windows(folder: Path) -> pandas.DataFrame:
-    """Return the means of all windows of batches, as narrow as they are stored, and the ``steps`` of each."""
+    """Return the means of all windows of batches, as narrow as they are stored, and the `steps` of each."""
     overview = _overview(folder / OVERVIEW, "batches")
     since = float(overview["time"].iloc[-1]) if len(overview) else 0.0
     latest = _grouped(_latest(folder / "record", "batches", since), TAIL_S)
@@ -110,7 +108,7 @@ def _parsed(path: Path) -> pandas.DataFrame:
     return _closed(path, closed.st_mtime_ns)
 
 
-@lru_cache(maxsize=MOST_KEPT)
+@lru_cache(maxsize=MAX_KEPT)
 def _closed(path: Path, _mtime_ns: int) -> pandas.DataFrame:
     """A segment that never changes again, read once for all who look at it."""
     return _read(path)
@@ -146,7 +144,7 @@ def _evened(overview: pandas.DataFrame, kind: str) -> Windows:
 
 
 def _reduced(rows: pandas.DataFrame, starts: Indices, reduce: Callable[[Array], Array]) -> pandas.DataFrame:
-    """A row for each of those that begin at ``starts``, with the time and step of its last one."""
+    """A row for each of those that begin at `starts`, with the time and step of its last one."""
     last = rows[["time", "step"]].iloc[np.append(starts[1:], len(rows)) - 1].reset_index(drop=True)
     values = rows.drop(columns=["time", "step"])
     return last.join(pandas.DataFrame(reduce(values.to_numpy(dtype=float)), columns=values.columns))
@@ -166,7 +164,7 @@ def _steps(windows: pandas.DataFrame) -> Array:
 
 def even_width(seconds: float) -> float:
     """Of the windows of so many seconds: doubled now and then, so that a window stays as it is while they grow."""
-    return NARROWEST_S * 2.0 ** max(0, math.ceil(math.log2(max(1.0, seconds) / NARROWEST_S / MOST_WINDOWS)))
+    return NARROWEST_S * 2.0 ** max(0, math.ceil(math.log2(max(1.0, seconds) / NARROWEST_S / MAX_WINDOWS)))
 
 
 def _split(overview: pandas.DataFrame) -> tuple[pandas.DataFrame, pandas.DataFrame]:
@@ -184,7 +182,7 @@ def _grouped(rows: pandas.DataFrame, width: float) -> Windows:
 
 
 def _closely(rows: pandas.DataFrame, span: Span) -> Windows:
-    return _grouped(rows, (span.end - span.start) / MOST_ROWS) if len(rows) > MOST_ROWS else Windows(rows, rows)
+    return _grouped(rows, (span.end - span.start) / MAX_ROWS) if len(rows) > MAX_ROWS else Windows(rows, rows)
 
 
 def _cut(part: Windows, span: Span, after: bool) -> Windows:

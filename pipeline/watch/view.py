@@ -1,7 +1,5 @@
 """All that is drawn of a training, as columns of numbers by the name of the source that the figures have of them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +12,7 @@ import pandas
 from pipeline.monitor.diagnosis import BETWEEN_EPOCHS, PARTS
 from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import first_time, record_folders, segments
-from pipeline.report.figures import MOST_EPOCHS
+from pipeline.report.figures import MAX_EPOCHS
 from pipeline.report.series import Array
 from pipeline.report.utilization import PANELS, Curve, Panel, busiest, telling, with_gpus_together
 from pipeline.watch.tables import HIGHEST, Span, Windows, epochs, gaps, step_windows, windows
@@ -35,7 +33,7 @@ class Drawable(NamedTuple):
 
 
 LEARNING = ("loss", "val_loss", "accuracy", "val_accuracy")
-MOST_ENDS = 60
+MAX_ENDS = 60
 """Of epochs that are marked in curves over time: more would hide these, and take longer to draw than they do."""
 _DIGITS = 5
 
@@ -44,9 +42,9 @@ _DIGITS = 5
 class View:
     """The tables of a training: the windows of server 0, its epochs, and the samples of each server by its index.
 
-    ``steps`` are the means of the windows of batches, as narrow as they are stored.
+    `steps` are the means of the windows of batches, as narrow as they are stored.
 
-    ``start`` is the time of the first sample (unix s), from which all curves are drawn; ``steps_per_epoch`` is 0 where
+    `start` is the time of the first sample (unix s), from which all curves are drawn; `steps_per_epoch` is 0 where
     a run of an earlier version did not say.
     """
 
@@ -101,7 +99,7 @@ def start_of(training: Path) -> float:
 
 
 def load_view(training: Path, steps_per_epoch: int, span: Span | None = None) -> View:
-    """Read what is drawn of a training, within ``span`` as closely as it was measured."""
+    """Read what is drawn of a training, within `span` as closely as it was measured."""
     servers = {
         index: _together(windows(folder.parent, "samples", span)) for index, folder in record_folders(training).items()
     }
@@ -168,7 +166,7 @@ def _batches(view: View, batch_size: int) -> Columns:
 
 
 def _ends(view: View) -> Columns:
-    ends = view.epochs["time"].to_numpy() if len(view.epochs) <= MOST_ENDS else np.empty(0)
+    ends = view.epochs["time"].to_numpy() if len(view.epochs) <= MAX_ENDS else np.empty(0)
     return {"time": _listed(np.round(1000 * (ends - view.start)), digits=12)}
 
 
@@ -186,7 +184,7 @@ def _busy(view: View, samples: Windows) -> Columns:
 
 def _spent(view: View) -> Columns:
     """Seconds of each part of the time, a row an epoch: the mean of a window counts for each of its steps."""
-    seconds = view.spent.tail(MOST_EPOCHS)
+    seconds = view.spent.tail(MAX_EPOCHS)
     found = {"epoch": _listed(seconds.index.to_numpy(dtype=float))}
     return found | {str(name): _listed(values.to_numpy(dtype=float)) for name, values in seconds.items()}
 

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 STATIC = Path(__file__).with_name("static")
 ASSETS = ("monitor.css", "axes.js", "monitor.js", "run.js", "trainings.js", "icon.svg", "icon-dark.svg")
-MOST_ROWS = 1000
+MAX_ROWS = 1000
 MAX_SEARCH = 200
 """Most letters of a search, and of the name of a time zone."""
 LARGEST_NUMBER = 2**31 - 1
@@ -161,7 +161,7 @@ def trainings(
     request: Request,
     dag_ids: Annotated[set[str], Depends(readable_dags)],
     may_read_log: Annotated[MayRead, Depends(readable_logs)],
-    limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = 100,
+    limit: Annotated[int, Query(ge=1, le=MAX_ROWS)] = 100,
     offset: Annotated[int, Query(ge=0, le=LARGEST_NUMBER)] = 0,
     before: Annotated[int | None, Query(ge=0, le=LARGEST_NUMBER)] = None,
     dag_id: Annotated[str | None, Query()] = None,
@@ -170,9 +170,9 @@ def trainings(
     up: bool = False,
     zone: Annotated[str, Query(max_length=MAX_SEARCH)] = "",
 ) -> JSONResponse:
-    """Return a page of the trainings of the DAGs that the user may read, or of those ``before`` the number of a row.
+    """Return a page of the trainings of the DAGs that the user may read, or of those `before` the number of a row.
 
-    With ``dag_id``, the page has only trainings of this DAG, because the right to see runs was checked for it alone.
+    With `dag_id`, the page has only trainings of this DAG, because the right to see runs was checked for it alone.
     `Query` in listing.py describes the other parameters, and `listed` the answer.
     """
     trainings = Trainings(dag_ids if dag_id is None else dag_ids & {dag_id}, before)
@@ -206,9 +206,9 @@ def data(
     end: Annotated[float | None, Query()] = None,
     shown: Annotated[str, Query()] = "",
 ) -> Response:
-    """What there is to see of a run now, with its figures unless those are ``shown``.
+    """What there is to see of a run now, with its figures unless those are `shown`.
 
-    With ``after`` (ms from the start) of the curves only what is newer; with ``start`` and ``end`` (also ms) between
+    With `after` (ms from the start) of the curves only what is newer; with `start` and `end` (also ms) between
     those as closely as it was measured.
     """
     found = find_run(dag_id, run_id)

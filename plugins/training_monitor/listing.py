@@ -26,10 +26,10 @@ MayRead = Callable[[str], bool]
 
 
 class Query(NamedTuple):
-    """A question for a page: ``limit`` rows, from the row ``offset`` on.
+    """A question for a page: `limit` rows, from the row `offset` on.
 
-    The rows are trainings whose cells have all words of ``search``. With ``up``, the lowest value comes first. Times
-    are in the time zone ``zone``.
+    The rows are trainings whose cells have all words of `search`. With `up`, the lowest value comes first. Times
+    are in the time zone `zone`.
     """
 
     limit: int
@@ -54,9 +54,9 @@ def zone_of(name: str) -> tzinfo:
 
 
 def listed(trainings: Trainings, summaries: "Summaries", query: Query, may_read_log: MayRead) -> dict[str, Any]:
-    """Return the rows of a page, and whether there are ``more``.
+    """Return the rows of a page, and whether there are `more`.
 
-    There are ``total`` trainings. ``searched`` of them were searched, and ``found`` match. For ``unread`` of them, the
+    There are `total` trainings. `searched` of them were searched, and `found` match. For `unread` of them, the
     bucket has not answered yet.
     """
     total = trainings.count()
@@ -94,7 +94,7 @@ def _with_failure(run: Found, read: "Summary | None") -> "Summary":
 
 
 def _row(run: Found, summary: "Summary", zone: tzinfo) -> Row:
-    """Return what the page shows of a training. ``cells`` has the text of each column."""
+    """Return what the page shows of a training. `cells` has the text of each column."""
     from pipeline.monitor.diagnosis import percent
 
     def share(value: float | None, written: Any = percent) -> str:

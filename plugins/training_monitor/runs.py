@@ -24,7 +24,7 @@ _KEPT_WAITING = (TaskInstanceState.SCHEDULED, TaskInstanceState.QUEUED)
 class Failure(NamedTuple):
     """The task that failed first in a run.
 
-    ``map_index`` is its number if it is a mapped task, else -1. ``words`` is its error message; empty if it left none.
+    `map_index` is its number if it is a mapped task, else -1. `words` is its error message; empty if it left none.
     """
 
     task_id: str
@@ -40,7 +40,7 @@ class Failure(NamedTuple):
 class Found(NamedTuple):
     """A run of Airflow, and where its training and its data set are; None where it has none, or none yet.
 
-    ``number`` is Airflow's own: that of a later run is higher.
+    `number` is Airflow's own: that of a later run is higher.
     """
 
     number: int
@@ -108,7 +108,7 @@ class Trainings:
             return session.scalar(select(func.count()).select_from(DagRun).where(*self._chosen)) or 0
 
     def newest(self, most: int, offset: int = 0) -> list[Found]:
-        """Return up to ``most`` of them, the newest first, from the one at ``offset`` on."""
+        """Return up to `most` of them, the newest first, from the one at `offset` on."""
         runs = select(DagRun).where(*self._chosen).order_by(DagRun.id.desc()).offset(offset).limit(most)
         with create_session() as session:
             return list(_found(session, runs))

@@ -22,7 +22,7 @@ from scripts.airflow.signals import Signals
 from scripts.airflow.stalls import Stalls
 from scripts.ports import HOST, is_forbidden, is_taken
 
-FAVOURITE_PORT = 8080
+FAVORITE_PORT = 8080
 MIGRATION = "db-migrate"
 USUAL: Mapping[str, str] = {}
 """No settings beside those of `environment`."""
@@ -188,16 +188,16 @@ def _port(layout: Layout, background: bool) -> int:
         )
     if layout.port and is_forbidden(layout.port):
         raise Refused(f"TENFOLD_PORT={layout.port} is a port that this user may not open: choose a port from 1024 on")
-    port = free_port(layout.port or FAVOURITE_PORT)
-    if port != (layout.port or FAVOURITE_PORT):
-        say(f"Port {FAVOURITE_PORT} is taken by another program: using {port}. Set TENFOLD_PORT to choose a port")
+    port = free_port(layout.port or FAVORITE_PORT)
+    if port != (layout.port or FAVORITE_PORT):
+        say(f"Port {FAVORITE_PORT} is taken by another program: using {port}. Set TENFOLD_PORT to choose a port")
     return port
 
 
-def free_port(favourite: int) -> int:
-    """The favourite port where nobody has it, else any free one."""
-    if favourite and not is_taken(favourite):
-        return favourite
+def free_port(favorite: int) -> int:
+    """The favorite port where nobody has it, else any free one."""
+    if favorite and not is_taken(favorite):
+        return favorite
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])

@@ -83,7 +83,8 @@ def test_a_cpu_worker_that_dies_while_it_writes_shards(
     cluster: Cluster, image_dataset: Client, source: Path, bucket: FakeGcs
 ):
     """No disk is shared here: source and workspace are a bucket. The task hangs in the last shard of its range, for the
-    bucket does not answer, and is killed there: for sure in the middle, however fast the machine."""
+    bucket does not answer, and is killed there: for sure in the middle, however fast the machine.
+    """
     bucket.put_folder("bucket", "raw/", source)
     settings = {"source_uri": "gs://bucket/raw", **SHARDS}
     number = 1

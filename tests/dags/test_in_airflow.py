@@ -90,7 +90,8 @@ def _task(client: Client, run_id: str) -> Json:
 
 def _wait_for_question(airflow: Embedded, client: Client, run_id: str) -> None:
     """Until it can be answered by a program: Airflow takes an answer for a failure that comes within the second before
-    its scheduler has heard that the task left its worker, and asks again."""
+    its scheduler has heard that the task left its worker, and asks again.
+    """
 
     def asks() -> bool:
         key = f"TaskInstanceKey(dag_id='image_dataset', task_id='{TASK}', run_id='{run_id}'"

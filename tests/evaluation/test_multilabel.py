@@ -7,7 +7,7 @@ import pytest
 
 from pipeline.evaluation.metrics import difference, estimates, evaluation_of, joined, load_predictions, metrics_of, save
 from pipeline.evaluation.multilabel import (
-    LEAST_RESAMPLES,
+    MIN_RESAMPLES,
     RESAMPLED_ANSWERS,
     MultiLabelPredictions,
     most_wrong,
@@ -121,7 +121,7 @@ def test_intervals_hold_what_other_samples_of_the_same_model_give():
 
 @pytest.mark.parametrize(
     ("answers", "resamples"),
-    [(100, 1000), (RESAMPLED_ANSWERS // 500, 500), (RESAMPLED_ANSWERS, LEAST_RESAMPLES)],
+    [(100, 1000), (RESAMPLED_ANSWERS // 500, 500), (RESAMPLED_ANSWERS, MIN_RESAMPLES)],
 )
 def test_what_takes_long_is_drawn_less_often(answers: int, resamples: int):
     column = np.broadcast_to(np.zeros((), bool), (answers, 1))

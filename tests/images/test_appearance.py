@@ -14,10 +14,10 @@ FORMS = {
 
 
 @pytest.mark.parametrize(("form", "options"), FORMS.values(), ids=FORMS)
-@pytest.mark.parametrize("grey", [0, 90, 255])
-def test_brightness_is_the_mean_luminance(form: str, options: dict[str, object], grey: int):
-    image = encoded(Image.new("RGB", (90, 70), (grey, grey, grey)), form, **options)
-    assert usable(image, Rules()).brightness == pytest.approx(grey, abs=0.5)
+@pytest.mark.parametrize("gray", [0, 90, 255])
+def test_brightness_is_the_mean_luminance(form: str, options: dict[str, object], gray: int):
+    image = encoded(Image.new("RGB", (90, 70), (gray, gray, gray)), form, **options)
+    assert usable(image, Rules()).brightness == pytest.approx(gray, abs=0.5)
 
 
 @pytest.mark.parametrize(("form", "options"), FORMS.values(), ids=FORMS)

@@ -69,7 +69,7 @@ def test_what_needs_no_change_keeps_its_bytes(image: bytes, rules: Rules):
         (animated("PNG"), "PNG", "PNG"),
     ],
     ids=[
-        *("cmyk", "palette", "alpha", "bilevel", "transparent colour", "16-bit", "bmp", "webp", "lossless webp"),
+        *("cmyk", "palette", "alpha", "bilevel", "transparent color", "16-bit", "bmp", "webp", "lossless webp"),
         *("avif", "tiff", "gif", "animated png"),
     ],
 )

@@ -79,7 +79,7 @@ ODD = {
     "png in Adobe RGB": encoded(picture(), "PNG", icc_profile=rgb_profile(ADOBE_RGB, 2.2)),
     "png with a broken profile": encoded(picture(), "PNG", icc_profile=b"profile"),
     "alpha": encoded(picture("RGBA"), "PNG"),
-    "a transparent colour": encoded(picture(), "PNG", transparency=(0, 0, 0)),
+    "a transparent color": encoded(picture(), "PNG", transparency=(0, 0, 0)),
     "16 bits": replaced(PNG, b"\x08\x02\0\0\0", b"\x10\x02\0\0\0"),
     "unknown compression": replaced(PNG, b"\x08\x02\0\0\0", b"\x08\x02\1\0\0"),
     "unknown interlacing": replaced(PNG, b"\x08\x02\0\0\0", b"\x08\x02\0\0\2"),

@@ -39,7 +39,7 @@ Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One-coloured images in three classes and six shards: the red of an image is its number."""
+    """One-colored images in three classes and six shards: the red of an image is its number."""
     root = tmp_path_factory.mktemp("published")
     for number in range(TRAIN + VALIDATION):
         split = "train" if number < TRAIN else "val"

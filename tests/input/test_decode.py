@@ -141,7 +141,7 @@ def test_windows_lie_within_the_image_and_everywhere_in_it(run: Callable[..., An
 
 def window_of(width: int, height: int, crop: Any, image_size: int) -> list[int]:
     stored = Stored(tf.constant(b""), tf.constant(height), tf.constant(width), tf.constant(0))
-    return decode.centre_window(stored, crop, image_size).numpy().tolist()
+    return decode.center_window(stored, crop, image_size).numpy().tolist()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The batches of a published data set, whose images are of one colour each: their number."""
+"""The batches of a published data set, whose images are of one color each: their number."""
 
 import multiprocessing
 import random

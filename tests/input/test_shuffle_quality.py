@@ -81,7 +81,7 @@ def test_mates_of_random_orders_meet_by_chance():
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """80 one-coloured images in three classes and twelve shards, more than are read at once; the red tells which."""
+    """80 one-colored images in three classes and twelve shards, more than are read at once; the red tells which."""
     root = tmp_path_factory.mktemp("published")
     for number in range(80):
         path = root / "source" / "abc"[number % 3] / f"{number}.png"
@@ -184,7 +184,7 @@ def test_of_very_many_examples_the_first_shards_are_looked_at(published: Path, m
 
 def test_it_says_what_it_leaves_out(published: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
     caplog.set_level("INFO")
-    monkeypatch.setattr("pipeline.input.shuffle_quality.MOST_EXAMPLES", 30)
+    monkeypatch.setattr("pipeline.input.shuffle_quality.MAX_EXAMPLES", 30)
     result = shuffle_quality(published, settings_of(balanced=True, crop="whole"))
     assert result["examples"] <= 30
     assert f"of 12 training shards: {result['examples']} of " in caplog.text

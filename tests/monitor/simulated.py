@@ -1,7 +1,5 @@
 """What a training on 8 GPUs with 20 ms steps records, as noisy as such machines are."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Control groups of both versions, as trees: a container's limits, and those of a group above."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

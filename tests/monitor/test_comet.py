@@ -1,7 +1,5 @@
 """Comet in a process of its own: online, offline, refused, gone, and killed; archives are read with zipfile."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import socket

@@ -1,7 +1,5 @@
 """GPUs as NVML shows them. A fake, as the tests run without one: its names, errors and structures are pynvml's own."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
@@ -19,9 +17,9 @@ PARTS = ("MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f", "MIG-aaaaaaaa-42e4-5de3-91c
 
 
 class FakeNvml:
-    """The module pynvml, whose functions tell of GPUs 0, 1 and 2; ``divided`` are the indices of those with MIG.
+    """The module pynvml, whose functions tell of GPUs 0, 1 and 2; `divided` are the indices of those with MIG.
 
-    Those named in ``broken`` raise the error with the number given, as NVML does.
+    Those named in `broken` raise the error with the number given, as NVML does.
     """
 
     def __init__(

@@ -1,7 +1,5 @@
 """The verdict of the last minute: how often, on what, and when not."""
 
-from __future__ import annotations
-
 import json
 import logging
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The host's figures: from trees whose growth is known, and of this machine."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 

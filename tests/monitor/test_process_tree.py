@@ -1,7 +1,5 @@
 """A process and those it started: as trees, and real ones."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The record: what is read back is what was written, whatever happened to the process in between."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import random

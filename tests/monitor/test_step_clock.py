@@ -1,7 +1,5 @@
 """Each moment of a loop is booked once, on a clock that only the test moves."""
 
-from __future__ import annotations
-
 import pytest
 
 from pipeline.monitor.step_clock import StepClock, StepTimes

@@ -1,7 +1,5 @@
 """Threads that really run, wait for a core and sleep; and a kernel's tree where no thread can be made to."""
 
-from __future__ import annotations
-
 import math
 import os
 import subprocess

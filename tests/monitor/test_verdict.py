@@ -1,7 +1,5 @@
 """The verdict as a table: what limits a training by its times and its load, and in which words."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ PERIOD_S = 0.1
 
 
 def batches(wait: float | list[float], compute: float, host: float = 0.0, steps: int = STEPS) -> dict[str, Any]:
-    """So many steady steps of one epoch, in ms, and a first one that took a minute of each; ``wait`` is repeated."""
+    """So many steady steps of one epoch, in ms, and a first one that took a minute of each; `wait` is repeated."""
     waits = np.append(60_000, np.resize(np.asarray(wait, dtype=float), steps))
     computes, hosts = (np.append(60_000, np.full(steps, each)) for each in (compute, host))
     return {
@@ -32,7 +30,7 @@ def batches(wait: float | list[float], compute: float, host: float = 0.0, steps:
 
 
 def ready(of: dict[str, Any], percents: list[float]) -> dict[str, Any]:
-    """The same steps, and how many batches each of them found ready; ``percents`` is repeated."""
+    """The same steps, and how many batches each of them found ready; `percents` is repeated."""
     return {**of, "input/ready_pct": np.append(0, np.resize(np.asarray(percents, dtype=float), len(of["time"]) - 1))}
 
 

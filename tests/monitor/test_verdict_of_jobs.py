@@ -1,7 +1,5 @@
 """The verdict on jobs that really wait, decode and pause. They measure the machine: one after another, and alone."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

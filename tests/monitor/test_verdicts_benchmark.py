@@ -1,7 +1,5 @@
 """The benchmark of the verdict: which verdicts count as right, and a few of its jobs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

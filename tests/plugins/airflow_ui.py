@@ -1,7 +1,5 @@
 """The real Airflow with our plugin, and those who look at it: one who may do all, one who may read, and a stranger."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import closing, contextmanager

@@ -1,7 +1,5 @@
 """A training in Airflow's own UI, seen by a real browser: from the form to the report, and by those who may not."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -20,7 +18,7 @@ from pipeline.report import write_report
 from pipeline.sources.samples import draw_samples
 from scripts.airflow.settings import ROOT, Layout
 from tests.browser import Seen, blank, browser, patient
-from tests.contrast import LEAST_CONTRAST, least_contrast
+from tests.contrast import MIN_CONTRAST, least_contrast
 from tests.plugins.airflow_ui import DAG, Ui, address, page_of, started
 from tests.report.rich import rich_run
 from tests.report.test_report import jpeg
@@ -551,13 +549,13 @@ def test_it_is_dark_where_airflow_is(ui: Ui, logged_in: LoggedIn, trained: str) 
         tab = Tab(context, trained)
         assert ground(tab.frame) == ground(tab.page.main_frame) == (255, 255, 255)
         tab.wait_until_drawn()
-        until(lambda: least_contrast(tab.frame) >= LEAST_CONTRAST)
+        until(lambda: least_contrast(tab.frame) >= MIN_CONTRAST)
         tab.page.get_by_role("button", name="User").click()
         tab.page.get_by_role("menuitem", name="Appearance").click()
         tab.page.get_by_role("menuitemradio", name="Dark Mode").click()
         until(lambda: max(ground(tab.frame)) < 64)
         assert ground(tab.frame) == ground(tab.page.main_frame)
-        until(lambda: least_contrast(tab.frame) >= LEAST_CONTRAST)
+        until(lambda: least_contrast(tab.frame) >= MIN_CONTRAST)
         tab.page.keyboard.press("Escape")
         assert tab.blank() == []
         tab.frame.evaluate("scrollTo(0, 0)")

@@ -1,7 +1,5 @@
 """Pages of Airflow while many users look at trainings in a bucket that never answers."""
 
-from __future__ import annotations
-
 import statistics
 import threading
 import time

@@ -329,7 +329,7 @@ def test_training_code_of_others(
 
 
 def test_all_that_keras_imagenet_documents_is_there(tmp_path: Path):
-    """But the colour space, which no code of it reads: all images are RGB."""
+    """But the color space, which no code of it reads: all images are RGB."""
     import tensorflow as tf
 
     folder = publish(imagenet(tmp_path / "source"), tmp_path / "workspace", max_leaked_fraction=1, label_offset=1)

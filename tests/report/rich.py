@@ -16,7 +16,7 @@ SERVERS = 3
 
 
 def rich_run(folder: Path, seed: int = 1, compute_ms: float = 60.0, epochs: int = 6, steps: int = 60) -> Path:
-    """Write the run into a new folder, which is returned: steps of about ``compute_ms`` and 20 ms of waiting."""
+    """Write the run into a new folder, which is returned: steps of about `compute_ms` and 20 ms of waiting."""
     describe(folder)
     save(folder, predictions(20 * ROWS), evaluated(folder, ["circle", "square"], 20 * ROWS))
     random = np.random.default_rng(seed)

@@ -95,7 +95,7 @@ def test_either_may_be_the_faster_one(over: float, name: str):
     assert compare.speed_words(slow, fast).startswith(f"{name} is {max(over, 1 / over):.3g} times as fast")
 
 
-def test_blocks_cover_what_neighbours_that_are_alike_make_of_a_mean():
+def test_blocks_cover_what_neighbors_that_are_alike_make_of_a_mean():
     """Of series whose mean is 0, intervals of single rows would leave it out more often than not."""
     covered = {"blocks": 0, "rows": 0}
     for seed in range(60):

@@ -12,7 +12,7 @@ from pipeline.evaluation.multilabel import MultiLabelPredictions
 from pipeline.report import evaluation_section as section
 from pipeline.report import report_run, write_report
 from pipeline.report.components import thumbnail, whole
-from pipeline.report.evaluation_section import MOST_CLASSES, MOST_PAIRS
+from pipeline.report.evaluation_section import MAX_CLASSES, MAX_PAIRS
 from tests.published import publish_case
 from tests.report.evaluated import ROWS, evaluated, predictions
 from tests.report.test_report import EVIL, Page, describe, jpeg
@@ -49,19 +49,19 @@ def test_cells_of_the_matrix_are_tinted_by_their_share_of_the_class():
     assert matrix.rows[0][1].words == "a, taken for b: 1 of 3"
 
 
-@pytest.mark.parametrize("classes", [1, 2, MOST_CLASSES, MOST_CLASSES + 1, 1000])
+@pytest.mark.parametrize("classes", [1, 2, MAX_CLASSES, MAX_CLASSES + 1, 1000])
 def test_few_classes_have_a_matrix_and_many_a_list_of_pairs(classes: int):
     rows = [(n % classes, (n + 1) % classes, 0.5) for n in range(2 * classes)]
     view = section.view(evaluation_of(predictions(rows), [f"class {n}" for n in range(classes)], seed=0), ())
-    few = classes <= MOST_CLASSES
+    few = classes <= MAX_CLASSES
     assert (view.matrix is not None) == few
     assert (view.pairs is None) == few
-    assert len(view.classes.rows) == min(classes, MOST_CLASSES)
+    assert len(view.classes.rows) == min(classes, MAX_CLASSES)
     if not few:
         assert view.pairs.rows[0] == ("class 0", "class 1", "2", "100%")
-        assert len(view.pairs.rows) == MOST_PAIRS
-        assert view.pairs.note == f"{classes - MOST_PAIRS:,} more pairs are in evaluation.json."
-        assert view.classes.note.startswith(f"{classes - MOST_CLASSES:,} more classes")
+        assert len(view.pairs.rows) == MAX_PAIRS
+        assert view.pairs.note == f"{classes - MAX_PAIRS:,} more pairs are in evaluation.json."
+        assert view.classes.note.startswith(f"{classes - MAX_CLASSES:,} more classes")
 
 
 def test_a_class_without_examples_and_one_that_is_never_predicted():

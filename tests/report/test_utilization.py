@@ -10,7 +10,7 @@ NO_EPOCHS = pandas.DataFrame({"time": []})
 
 
 def samples(**columns: float | list[float]) -> pandas.DataFrame:
-    """Four samples a fifth of a second apart; ``sys__cpu_pct`` stands for sys/cpu_pct."""
+    """Four samples a fifth of a second apart; `sys__cpu_pct` stands for sys/cpu_pct."""
     named = {name.replace("__", "/"): values for name, values in columns.items()}
     return pandas.DataFrame({"time": 1e9 + 0.2 * np.arange(4), "step": 0, "sys/cpu_pct": 50.0, **named})
 
@@ -108,8 +108,8 @@ def test_of_many_servers_the_least_busy_are_drawn():
     machines = {index: samples(sys__cpu_pct=90.0 - index) for index in range(40)}
     figure = shown.servers(machines, NO_EPOCHS)
     lines = [line.name for line in figure.items[0].renderers if line.name]
-    assert lines == [f"server {index}" for index in range(40 - shown.MOST_LINES, 40)]
-    assert f"the {shown.MOST_LINES} least busy of 40 are drawn" in figure.sentence
+    assert lines == [f"server {index}" for index in range(40 - shown.MAX_LINES, 40)]
+    assert f"the {shown.MAX_LINES} least busy of 40 are drawn" in figure.sentence
     assert (
         len({(line.glyph.line_color, str(line.glyph.line_dash)) for line in figure.items[0].renderers if line.name})
         == 15

@@ -105,8 +105,8 @@ def qualities(images: int, draws: int, brighter: float = 0) -> list[tuple[dict, 
 
     def quality(brightness: float) -> dict:
         shapes = np.array([(240, 320), (213, 320), (333, 500), (240, 180), (375, 500)])[rng.integers(0, 5, images)]
-        greys = np.clip(rng.normal(100 + brightness, 30, images), 0, 255)
-        statistics = tally([(int(h), int(w), 60_000, float(g)) for (h, w), g in zip(shapes, greys, strict=True)])
+        grays = np.clip(rng.normal(100 + brightness, 30, images), 0, 255)
+        statistics = tally([(int(h), int(w), 60_000, float(g)) for (h, w), g in zip(shapes, grays, strict=True)])
         classes = dict(zip("abcde", rng.multinomial(images, [0.2] * 5).tolist(), strict=True))
         return {"statistics": statistics.to_json(), "classes": classes}
 

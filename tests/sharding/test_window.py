@@ -35,7 +35,7 @@ from tests.published import newest_dataset, publish
 from tests.writes import writes
 
 DAYS = {"2026-01-01": range(12), "2026-01-02": range(20, 32), "2026-01-10": range(40, 55)}
-"""Dates, and the numbers of their images: the colour of an image is its number."""
+"""Dates, and the numbers of their images: the color of an image is its number."""
 IMAGES = sorted(number for numbers in DAYS.values() for number in numbers)
 
 
@@ -96,7 +96,7 @@ def trained_and_validated(settings: Settings, folder: Place) -> list[list[int]]:
 
 
 def numbers(batches: list[tuple[tf.Tensor, ...]]) -> list[int]:
-    """The numbers of the images, which are their colours, without those that pad."""
+    """The numbers of the images, which are their colors, without those that pad."""
     return [
         int(image[16, 16, 0])
         for images, _, weights, *_ in batches

@@ -1,7 +1,5 @@
 """Files that are opened once and read again and again."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -22,7 +22,7 @@ from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import Best, Run, load_result, load_run, save_best, save_result
-from pipeline.training.experiment import LOGGED, MOST_ASSET_BYTES, comet_options, confusion_matrix, image_name
+from pipeline.training.experiment import LOGGED, MAX_ASSET_BYTES, comet_options, confusion_matrix, image_name
 from tests.comet_server import METRICS, comet_server
 from tests.conftest import jpeg
 from tests.report.evaluated import predictions
@@ -179,7 +179,7 @@ def key(run: Run) -> str:
 @pytest.mark.long
 def test_what_fails_or_is_too_large_is_said_and_the_rest_is_logged(run: Run):
     with run.model_path.open("wb") as file:
-        file.truncate(MOST_ASSET_BYTES + 1)
+        file.truncate(MAX_ASSET_BYTES + 1)
     for path in Path(run.dataset).glob("*.tfrecord"):
         path.unlink()
     words = log_results(run)

@@ -1,7 +1,5 @@
 """A disk that fills while a training ends: a warning once the training is complete, one sentence before."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import threading

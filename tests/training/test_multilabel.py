@@ -26,16 +26,16 @@ from pipeline.training.predict import in_words, predict
 pytestmark = pytest.mark.long
 
 CORNERS = {"red": (4, 4), "green": (20, 4), "blue": (12, 20)}
-COLOURS = {"red": (230, 40, 40), "green": (40, 200, 60), "blue": (50, 60, 230)}
+COLORS = {"red": (230, 40, 40), "green": (40, 200, 60), "blue": (50, 60, 230)}
 SHOWN = [labels for labels in product((False, True), repeat=3) if any(labels)]
 
 
 def drawn(labels: list[str], seed: int) -> Image.Image:
-    """Grey noise with a patch of the colour of each label."""
+    """Gray noise with a patch of the color of each label."""
     noise = np.random.default_rng(seed).integers(60, 180, (32, 32, 1), np.uint8)
     image = Image.fromarray(np.repeat(noise, 3, axis=2))
     for label in labels:
-        image.paste(COLOURS[label], (*CORNERS[label], CORNERS[label][0] + 9, CORNERS[label][1] + 9))
+        image.paste(COLORS[label], (*CORNERS[label], CORNERS[label][0] + 9, CORNERS[label][1] + 9))
     return image
 
 

@@ -70,6 +70,6 @@ def test_the_advice_knows_how_the_dataset_was_prepared():
     assert "more cores" in advised(verdict, settings, {"prepare": "raw", "prepare_size": 256})
 
 
-def test_several_limits_have_several_advices():
+def test_several_limits_have_several_pieces_of_advice():
     verdict = Verdict((Limit.DECODING, Limit.OTHER_PROGRAMS), "It is so.", Load())
     assert re.search("prepare=resize.*; or stop the other programs", advised(verdict, settings_from({}), {}))

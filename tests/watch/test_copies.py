@@ -1,7 +1,5 @@
 """A training in a bucket: what is drawn of it is fetched, and no more."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 import time

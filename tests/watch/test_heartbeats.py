@@ -1,7 +1,5 @@
 """Whether a training is alive is told by what changes, not by the clock of its machine."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path

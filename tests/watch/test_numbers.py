@@ -1,7 +1,5 @@
 """A quantity has the same number on the tab, in the report, in the comparison, and in the files of the record."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

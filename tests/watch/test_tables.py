@@ -1,7 +1,5 @@
 """Windows of a record: of the overview, of what that has not yet, and all rows where somebody looks closely."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +12,7 @@ from pipeline.monitor.overview import OverviewSink
 from pipeline.monitor.record import RecordSink, segments
 from pipeline.monitor.row import Row
 from pipeline.watch import tables
-from pipeline.watch.tables import MOST_ROWS, MOST_WINDOWS, NARROWEST_S, Span, even_width, gaps, of_span, windows
+from pipeline.watch.tables import MAX_ROWS, MAX_WINDOWS, NARROWEST_S, Span, even_width, gaps, of_span, windows
 
 BEGIN = 1e9
 
@@ -76,7 +74,7 @@ def test_a_span_is_as_close_as_it_was_measured_and_the_rest_is_as_before(tmp_pat
 def test_a_long_span_keeps_its_peaks(tmp_path: Path) -> None:
     folder = written(tmp_path, seconds=1000)
     found = windows(folder, "samples", Span(BEGIN, BEGIN + 1000))
-    assert MOST_ROWS * 0.9 < len(found.means) <= MOST_ROWS + 1
+    assert MAX_ROWS * 0.9 < len(found.means) <= MAX_ROWS + 1
     assert found.highest["sys/cpu_pct"].max() == 999
 
 
@@ -94,7 +92,7 @@ def test_few_segments_are_read_for_a_span(tmp_path: Path, monkeypatch: pytest.Mo
 )
 def test_windows_are_doubled_as_a_training_goes_on(seconds: float, width: float) -> None:
     assert even_width(seconds) == width
-    assert width == NARROWEST_S or MOST_WINDOWS / 2 < seconds / width <= MOST_WINDOWS
+    assert width == NARROWEST_S or MAX_WINDOWS / 2 < seconds / width <= MAX_WINDOWS
 
 
 def overview_of(folder: Path, stalled: int, count: int) -> None:

@@ -1,7 +1,5 @@
 """What the page draws of a training, and what it says."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path
@@ -103,7 +101,7 @@ def test_the_ends_of_many_epochs_do_not_hide_the_curves(run: Path, monkeypatch: 
 
     assert ends() == (EPOCHS, True)
     for module in ("view", "status"):
-        monkeypatch.setattr(f"pipeline.watch.{module}.MOST_ENDS", EPOCHS - 1)
+        monkeypatch.setattr(f"pipeline.watch.{module}.MAX_ENDS", EPOCHS - 1)
     assert ends() == (0, False)
 
 

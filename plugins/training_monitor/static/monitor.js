@@ -1,6 +1,6 @@
 // What the pages share: the looks of Airflow around them, elements, and requests.
 
-const COLOURS = {
+const COLORS = {
   "--page": "--chakra-colors-bg", "--subtle": "--chakra-colors-bg-subtle", "--ink": "--chakra-colors-fg",
   "--soft": "--chakra-colors-fg-muted", "--line": "--chakra-colors-border",
 };
@@ -21,7 +21,7 @@ export function follow_looks(changed = () => {}) {
     const dark = outer ? outer.classList.contains("dark") : matchMedia("(prefers-color-scheme: dark)").matches;
     const root = document.documentElement;
     root.classList.toggle("dark", dark);
-    for (const [ours, theirs] of outer ? Object.entries(COLOURS) : []) {
+    for (const [ours, theirs] of outer ? Object.entries(COLORS) : []) {
       const value = getComputedStyle(outer).getPropertyValue(theirs).trim();
       if (value) root.style.setProperty(ours, value);
     }
