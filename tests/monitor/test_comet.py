@@ -136,7 +136,7 @@ SECRET = "a1B2c3D4e5F6g7H8i9J0k1L2m"
 
 
 def train_online(folder: Path, accepts: bool, goes_away: bool = False) -> tuple[str, str, dict[str, bytes]]:
-    """(location, stderr, what the server received by path)"""
+    """Return (location, stderr, what the server received by path)."""
     with comet_server(accepts, goes_away) as (url, received):
         location, words = train(folder, {"COMET_API_KEY": SECRET, "COMET_URL_OVERRIDE": url})
     return location, words, received
