@@ -22,6 +22,7 @@ from pipeline import storage
 from pipeline.dataset.manifest import Dataset, Shard, committed_objects
 from pipeline.errors import DatasetError, SettingsError, StorageError
 from pipeline.storage import BucketPath, ObjectStat, temporary_beside
+from pipeline.storage.bucket_client import bucket_client
 
 POLL_S = 0.05
 READ_AT_ONCE = {"train": 8, "validation": 1}
@@ -250,10 +251,8 @@ def _explained(path: Path) -> Iterator[None]:
 
 
 def _download(shard: RemoteShard, file: IO[bytes]) -> None:
-    from pipeline.storage.gcs import client  # here: nothing of Google's is loaded for local data sets
-
     try:
-        client().fetch(shard.object, file, shard.stat)
+        bucket_client().fetch(shard.object, file, shard.stat)
     except FileNotFoundError as error:
         raise DatasetError(
             f"{shard.object} was overwritten or removed while it was trained on: bring it back, or build again"

@@ -113,10 +113,10 @@ class Gcs:
             blob.reload(timeout=TIMEOUT_S, retry=self._retry(path))
         return _stat(blob)
 
-    def objects(self, path: BucketPath, most: int | None = None) -> Iterator[tuple[BucketPath, ObjectStat]]:
+    def objects(self, path: BucketPath, limit: int | None = None) -> Iterator[tuple[BucketPath, ObjectStat]]:
         """The objects below a place, in the order of their names' bytes."""
         with self._explained(path):
-            for blob in self._each(self._list(path, None, most, self._retry(path))):
+            for blob in self._each(self._list(path, None, limit, self._retry(path))):
                 yield BucketPath(path.bucket, blob.name, path.user_project), _stat(blob)
 
     def children(self, path: BucketPath) -> Iterator[BucketPath]:
@@ -287,12 +287,12 @@ class Gcs:
                 return
             yield from page
 
-    def _list(self, path: BucketPath, delimiter: str | None, most: int | None, retry: Retry | None) -> Any:
+    def _list(self, path: BucketPath, delimiter: str | None, limit: int | None, retry: Retry | None) -> Any:
         return self._client.list_blobs(
             self._bucket(path),
             prefix=path.key + "/" if path.key else None,
             delimiter=delimiter,
-            max_results=most,
+            max_results=limit,
             fields=_FIELDS,
             timeout=TIMEOUT_S,
             retry=retry,

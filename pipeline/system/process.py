@@ -25,7 +25,7 @@ def end_with_parent(parent: int, with_signal: signal.Signals) -> None:
 
 def environment_of_tensorflow() -> Mapping[str, str]:
     """For a process that runs a module of ours, wherever it is started: it finds this project, and keeps quiet."""
-    root = Path(__file__).resolve().parent.parent
+    root = Path(__file__).resolve().parents[2]
     path = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
     return {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
 
