@@ -1,8 +1,8 @@
 """What the machines of all training servers do, in one row: the first server sends it to Comet, for all."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 
+from pipeline.monitor.gpu_columns import mean_over_gpus
 from pipeline.monitor.row import Row
 
 Samples = Callable[[], Sequence[Mapping[str, float]]]
@@ -38,8 +38,6 @@ def aggregate(samples: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 def _shares(values: Mapping[str, float]) -> dict[str, float]:
     """What is in percent, on average over the GPUs of this server: the bytes of different machines do not compare."""
-    found: dict[str, list[float]] = {}
-    for name, value in values.items():
-        if name.endswith("_pct") and not name.startswith("servers/"):
-            found.setdefault(re.sub(r"^gpu/\d+/", "gpu/", name), []).append(value)
-    return {name: sum(each) / len(each) for name, each in found.items()}
+    return mean_over_gpus(
+        {name: value for name, value in values.items() if name.endswith("_pct") and not name.startswith("servers/")}
+    )

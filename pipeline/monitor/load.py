@@ -1,16 +1,15 @@
 """How busy a machine was while it trained: what tells the causes of a wait apart."""
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.monitor import gpu_columns
+
 if TYPE_CHECKING:
     from pipeline.monitor.diagnosis import Table
-
-_GPU_BUSY = re.compile(r"gpu/\d+/util_pct")
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,8 @@ def load_of(samples: "Table", chosen: NDArray[np.bool_] | None = None, cores: fl
         known = (values for name in names if (values := _known(samples, name, chosen)) is not None)
         return next((float(values.mean()) for values in known), None)
 
-    gpus = [found for name in samples if _GPU_BUSY.fullmatch(str(name)) and (found := mean(str(name))) is not None]
+    of_gpus = [mean(name) for name in gpu_columns.columns_of_gpus(samples, "util_pct")]
+    gpus = [busy for busy in of_gpus if busy is not None]
     own = _known(samples, "proc/cpu_pct", chosen)
     children = mean("proc/children_cpu_pct") or 0.0
     host_cores = mean("sys/cores") or cores
@@ -105,7 +105,7 @@ def load_of(samples: "Table", chosen: NDArray[np.bool_] | None = None, cores: fl
         own_read_Bps=mean("proc/read_Bps"),
         memory_stalls=mean("pressure/memory_some_pct"),
         major_faults=mean("proc/major_faults_per_s"),
-        gpu=sum(gpus) / len(gpus) if gpus else None,
+        gpu=gpu_columns.mean(gpus) if gpus else None,
         received_Bps=mean("sys/net_recv_Bps"),
     )
 

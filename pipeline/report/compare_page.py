@@ -8,12 +8,13 @@ import pandas
 
 from pipeline.evaluation.estimates import INTERVAL_PERCENT
 from pipeline.monitor.diagnosis import parts, spent, three_digits
+from pipeline.monitor.gpu_columns import busy_pct
 from pipeline.report.compare import Comparison, cells
 from pipeline.report.components import Table, text
 from pipeline.report.drawing import BLUE, VERMILION, Figure, add_legend, binned, new_plot
 from pipeline.report.figures import Line, learning_plots, shares_of_a_second
 from pipeline.report.page import page_of
-from pipeline.report.utilization import busiest, busy_panel
+from pipeline.report.utilization import busy_panel
 from pipeline.runs.contents import Run
 
 NAMES = ("A", "B")
@@ -117,7 +118,7 @@ def busy(runs: Runs) -> Figure:
     """How busy the GPUs of each were over its own time, or the processor where there is none."""
     name, title = "busy", "Utilization over time"
     lines = {
-        words: (run.samples["time"].to_numpy() - run.samples["time"].iloc[0], busiest(run.samples))
+        words: (run.samples["time"].to_numpy() - run.samples["time"].iloc[0], busy_pct(run.samples))
         for words, run in zip(NAMES, runs, strict=True)
         if len(run.samples) > 1 and "sys/cpu_pct" in run.samples
     }

@@ -4,7 +4,6 @@ Two tables of one shape: the means of each window, and the highest values in it.
 """
 
 import math
-import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -14,6 +13,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import pandas
 
+from pipeline.monitor.gpu_columns import is_combined
 from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import first_time, read_segment, segments, surviving
 from pipeline.report.series import Array, Indices
@@ -32,7 +32,6 @@ NARROWEST_S = 2.0
 """As those of the overview are at first."""
 HIGHEST = "/max"
 _DRAWN = {curve.column for panel in PANELS for curve in panel.curves}
-_OF_A_GPU = re.compile(r"gpu/\d+/(util_pct|power_w|power_limit_w|throttled_\w+|mem_(used|total)_bytes)")
 _SAMPLED = ("sys/", "proc/", "cgroup/", "pressure/", "gpu/", "monitor/", "servers/")
 KINDS_OVER_TIME = ("samples", "batches")
 
@@ -121,7 +120,7 @@ def _read(path: Path) -> pandas.DataFrame:
 
 def _is_drawn(column: str) -> bool:
     name = column.removesuffix(HIGHEST)
-    return name in _DRAWN or not name.startswith(_SAMPLED) or _OF_A_GPU.fullmatch(name) is not None
+    return name in _DRAWN or not name.startswith(_SAMPLED) or is_combined(name)
 
 
 def _evened(overview: pandas.DataFrame, kind: str) -> Windows:
