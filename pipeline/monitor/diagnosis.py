@@ -103,6 +103,17 @@ def parts(batches: "Table") -> tuple[NDArray[np.bool_], ...]:
     return ~(process_first | epoch_first), process_first, epoch_first
 
 
+def finite(table: "Table", column: str, chosen: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return the finite values of a column in the `chosen` rows; empty if the table lacks the column."""
+    values = np.asarray(table[column], dtype=float)[chosen] if column in table else np.empty(0)
+    return values[np.isfinite(values)]
+
+
+def mean_of(table: "Table", column: str, chosen: NDArray[np.bool_]) -> float | None:
+    """Return the mean of a column over the `chosen` rows; None if nothing measured it."""
+    return _mean(finite(table, column, chosen))
+
+
 def spread(values: NDArray[np.float64]) -> Spread | None:
     """Spread of the finite values; None where there is none."""
     values = values[np.isfinite(values)]

@@ -1,4 +1,4 @@
-"""How busy a machine was while it trained: what tells the causes of a wait apart."""
+"""How busy a machine was while it trained: the numbers that tell the causes of a wait apart."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.monitor import gpu_columns
+from pipeline.monitor.diagnosis import finite, mean_of
 
 if TYPE_CHECKING:
     from pipeline.monitor.diagnosis import Table
@@ -77,14 +78,12 @@ def load_of(samples: "Table", chosen: NDArray[np.bool_] | None = None, cores: fl
     if chosen is None:
         chosen = np.ones(len(samples["time"]), bool)
 
-    def mean(*names: str) -> float | None:
-        """Of the first of these that was measured."""
-        known = (values for name in names if (values := _known(samples, name, chosen)) is not None)
-        return next((float(values.mean()) for values in known), None)
+    def mean(column: str) -> float | None:
+        return mean_of(samples, column, chosen)
 
     of_gpus = [mean(name) for name in gpu_columns.columns_of_gpus(samples, "util_pct")]
     gpus = [busy for busy in of_gpus if busy is not None]
-    own = _known(samples, "proc/cpu_pct", chosen)
+    own = finite(samples, "proc/cpu_pct", chosen)
     children = mean("proc/children_cpu_pct") or 0.0
     host_cores = mean("sys/cores") or cores
     usable = [each for each in (mean("cgroup/cpu_limit_cores"), mean("proc/cores") or host_cores) if each]
@@ -94,7 +93,7 @@ def load_of(samples: "Table", chosen: NDArray[np.bool_] | None = None, cores: fl
         usable_cores=min(usable, default=None),
         busy=mean("sys/cpu_pct"),
         own_cores=_own_cores(mean("proc/cpu_pct"), mean("proc/children_cpu_pct"), mean("cgroup/cpu_used_cores")),
-        own_cores_peak=None if own is None else (float(np.percentile(own, 90)) + children) / 100,
+        own_cores_peak=(float(np.percentile(own, 90)) + children) / 100 if len(own) else None,
         core_wait=None if core_wait is None else core_wait / 100,
         busiest_thread=mean("proc/busiest_thread_pct"),
         busiest_core=mean("sys/cpu_max_core_pct"),
@@ -126,11 +125,3 @@ def during(samples: "Table", batches: "Table", steady: NDArray[np.bool_]) -> NDA
     inside = step < len(steady)
     inside[inside] = steady[step[inside]]
     return inside
-
-
-def _known(samples: "Table", name: str, chosen: NDArray[np.bool_]) -> NDArray[np.float64] | None:
-    if name not in samples:
-        return None
-    values = np.asarray(samples[name], dtype=float)[chosen]
-    values = values[np.isfinite(values)]
-    return values if len(values) else None

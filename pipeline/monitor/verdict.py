@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.monitor.diagnosis import Summary, parts, percent, spent, start_up_s, summarize, three_digits
+from pipeline.monitor.diagnosis import Summary, mean_of, parts, percent, spent, start_up_s, summarize, three_digits
 from pipeline.monitor.limits import BOUND, FINE, OTHERS, Found, Limit, Part, Shares, Supply, find
 from pipeline.monitor.load import Load, during, load_of
 from pipeline.monitor.record import read, record_folders
@@ -108,7 +108,7 @@ def diagnose(
     load = load_of(samples, during(samples, batches, steady), cores)
     shares = _shares(summary, batches, epochs)
     supply = _supply(summary, batches, steady)
-    python_calls, simulated = (_mean(batches, f"step/{name}", steady) for name in ("python_calls", "simulated"))
+    python_calls, simulated = (mean_of(batches, f"step/{name}", steady) for name in ("python_calls", "simulated"))
     found = find(shares, supply, load, python_calls or 0.0, bool(simulated))
     facts = [
         _first_fact(found, summary, shares),
@@ -171,7 +171,7 @@ def _shares(summary: Summary, batches: "Table", epochs: "Table | None") -> Share
     steady, process_first, _ = parts(batches)
     total = np.asarray(batches["step/time_ms"], dtype=float)
     wait, host = summary.wait_fraction or 0.0, summary.host_fraction or 0.0
-    checkpoints = min(host, (_mean(batches, "step/checkpoint_ms", steady) or 0.0) / max(total[steady].mean(), 1e-9))
+    checkpoints = min(host, (mean_of(batches, "step/checkpoint_ms", steady) or 0.0) / max(total[steady].mean(), 1e-9))
     seconds = spent(batches, epochs)
     in_steps = total[~process_first].sum() / 1000
     whole = in_steps + seconds["validation"] + seconds["callbacks"]
@@ -194,12 +194,6 @@ def _supply(summary: Summary, batches: "Table", steady: NDArray[np.bool_]) -> Su
     times = np.asarray(batches["step/time_ms"], dtype=float)[steady]
     is_full = np.asarray(batches["input/ready_pct"], dtype=float)[steady] >= FULL
     return Supply(summary.wait_fraction or 0.0, calm, float(times[is_full].sum() / times.sum()))
-
-
-def _mean(table: "Table", column: str, chosen: NDArray[np.bool_]) -> float | None:
-    values = np.asarray(table[column], dtype=float)[chosen] if column in table else np.empty(0)
-    values = values[np.isfinite(values)]
-    return float(values.mean()) if len(values) else None
 
 
 def _steady_s(summary: Summary) -> float:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas
 
+from pipeline.monitor.aggregation import HIGHEST
 from pipeline.monitor.diagnosis import BETWEEN_EPOCHS, PARTS
 from pipeline.monitor.gpu_columns import busy_pct, with_gpus_together
 from pipeline.monitor.overview import OVERVIEW
@@ -16,7 +17,7 @@ from pipeline.monitor.record import first_time, record_folders, segments
 from pipeline.report.figures import MAX_EPOCHS
 from pipeline.report.series import Array
 from pipeline.report.utilization import PANELS, Curve, Panel, telling
-from pipeline.watch.tables import HIGHEST, Span, Windows, epochs, gaps, step_windows, windows
+from pipeline.watch.tables import Span, Windows, epochs, gaps, step_windows, windows
 
 Columns = dict[str, list[float | None]]
 
