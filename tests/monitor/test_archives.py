@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.monitor.archives import Try, archives, recover, upload_command
+from pipeline.monitor.archives import Attempt, archives, recover, upload_command
 from tests.writes import writes
 
 KEY = "c0ffee" * 6
@@ -16,8 +16,8 @@ LINES = b'{"type": "metric_msg", "payload": {"a": 1}}\n{"type": "metric_msg", "p
 
 
 def killed(folder: Path, messages: bytes = LINES) -> Path:
-    """A try that wrote messages and an image, and ended without a word; where it lies."""
-    attempt = Try(folder, KEY, "project", None)
+    """Return the folder of an attempt that wrote messages and an image, and was killed."""
+    attempt = Attempt(folder, KEY, "project", None)
     attempt._lock.close()  # as the system does for a process that it kills
     (attempt.open / "tmp1").mkdir()
     (attempt.open / "tmp1" / "messages.json").write_bytes(messages)
@@ -40,15 +40,15 @@ def content(archive: Path) -> dict[str, bytes]:
         return {name: file.read(name) for name in file.namelist()}
 
 
-def test_tries_have_folders_of_their_own(tmp_path: Path):
-    tries = [Try(tmp_path / "comet", KEY, "project", None) for _ in range(3)]
-    assert [each.open.parent.name for each in tries] == ["try-1", "try-2", "try-3"]
-    for each in tries:
+def test_attempts_have_folders_of_their_own(tmp_path: Path):
+    attempts = [Attempt(tmp_path / "comet", KEY, "project", None) for _ in range(3)]
+    assert [each.open.parent.name for each in attempts] == ["try-1", "try-2", "try-3"]
+    for each in attempts:
         each.discard()
     assert list((tmp_path / "comet").iterdir()) == []
 
 
-def test_what_a_killed_try_left_is_packed_once(tmp_path: Path):
+def test_what_a_killed_attempt_left_is_packed_once(tmp_path: Path):
     opened = killed(tmp_path)
     archive = tmp_path / "try-1" / f"{KEY}.zip"
     assert recover(tmp_path) == [archive]
@@ -108,13 +108,13 @@ def test_killed_after_packing_it_is_only_tidied(tmp_path: Path):
     assert not opened.exists()
 
 
-def test_a_try_without_messages_leaves_nothing(tmp_path: Path):
+def test_an_attempt_without_messages_leaves_nothing(tmp_path: Path):
     killed(tmp_path, b"")
     assert recover(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_try_under_way_is_left_alone(tmp_path: Path):
+def test_an_attempt_under_way_is_left_alone(tmp_path: Path):
     opened = killed(tmp_path)
     with (opened / "lock").open("rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -139,7 +139,7 @@ def test_a_full_disk_leaves_all_for_the_next_time(tmp_path: Path, monkeypatch: p
     assert content(archive)["messages.json"] == LINES
 
 
-def test_archives_come_in_the_order_of_their_tries_and_the_command_is_for_a_shell(tmp_path: Path):
+def test_archives_come_in_the_order_of_their_attempts_and_the_command_is_for_a_shell(tmp_path: Path):
     folder = tmp_path / "a run"
     for number in (10, 2, 1):
         (folder / f"try-{number}").mkdir(parents=True)
