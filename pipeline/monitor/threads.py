@@ -42,6 +42,7 @@ class Threads:
         self._listing_due = self._due = now()
 
     def __call__(self) -> dict[str, float]:
+        """Measure if a measurement is due."""
         now = self._now()
         if self._before and now < self._due:
             return dict.fromkeys(_NAMES, math.nan)
@@ -54,7 +55,7 @@ class Threads:
             raise OSError("this kernel does not count how long a thread waits for a core")
         self._due = now + max(INTERVAL_S, (time.thread_time() - cpu_s) / MAX_SHARE)
         before, self._before = self._before, (now, times)
-        return _grown(before, (now, times)) if before else dict.fromkeys(_NAMES, math.nan)
+        return _metrics(before, (now, times)) if before else dict.fromkeys(_NAMES, math.nan)
 
     def _read(self) -> Iterator[tuple[str, Times]]:
         for pid in self._pids:
@@ -65,8 +66,8 @@ class Threads:
                         yield f"{pid}/{thread.name}", Times(int(ran) * _NS, int(waited) * _NS)
 
 
-def _grown(before: tuple[float, Mapping[str, Times]], after: tuple[float, Mapping[str, Times]]) -> dict[str, float]:
-    """The metrics of the time between two measurements. A new thread counts from the next measurement on."""
+def _metrics(before: tuple[float, Mapping[str, Times]], after: tuple[float, Mapping[str, Times]]) -> dict[str, float]:
+    """Return the metrics of the time between two measurements. A new thread counts from the next measurement on."""
     seconds = after[0] - before[0]
     if seconds <= 0:
         return dict.fromkeys(_NAMES, math.nan)

@@ -19,7 +19,7 @@ from pipeline.input import one_ahead, steps_per_epoch
 from pipeline.input.damage import DAMAGE, damage_named
 from pipeline.input.exhaustion import is_out_of_files, is_out_of_memory, out_of_files
 from pipeline.monitor import Monitor, Sink, closing_sink, open_monitor
-from pipeline.monitor.all_servers import SampleTeller, aggregate
+from pipeline.monitor.all_servers import SampleSender, aggregate
 from pipeline.monitor.live import LiveVerdict
 from pipeline.monitor.overview import OVERVIEW, OverviewSink
 from pipeline.monitor.record import rows
@@ -82,7 +82,7 @@ def _monitored(
     if gang is None:
         return open_monitor(run.folder, run.settings.sample_hz, comet, [live, *sinks])
     of_all = {"servers": lambda: aggregate(gang.samples)} if run.server.is_chief else {}
-    return open_monitor(run.folder, run.settings.sample_hz, comet, [live, *sinks, SampleTeller(gang.tell)], of_all)
+    return open_monitor(run.folder, run.settings.sample_hz, comet, [live, *sinks, SampleSender(gang.tell)], of_all)
 
 
 @contextmanager
