@@ -77,7 +77,7 @@ class Reporter:
         self._thread.start()
 
     def report(self, kind: str, step: int, values: Mapping[str, float]) -> None:
-        """Queue a row with the current time. Never blocks and never raises: if the queue is full, the row is dropped."""
+        """Queue a row with the current time. Never blocks and never raises: a full queue drops the row."""
         try:
             self._rows.put_nowait(Row(kind, self._clock(), step, dict(values)))
         except queue.Full:
