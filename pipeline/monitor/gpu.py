@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 MASK = "CUDA_VISIBLE_DEVICES"
 PCIE_EVERY_S = 1.0
 KB = 1000  # NVML counts PCIe traffic in "KB".
-PART_WORDS = ", a part of a GPU (MIG): its memory is told, and nothing else, which would be of the whole GPU"
+PART_WORDS = ", a part of a GPU (MIG): only its memory is measured, because the rest would be of the whole GPU"
 
 Reading = Callable[[], Mapping[str, float]]
 

@@ -42,7 +42,7 @@ A bucket gets the open segment again every few seconds, and a closed segment onc
 clock would make thousands of files of a month of epochs.
 """
 _COMPRESSION_LEVEL = 4  # Level 6 takes twice the time for 5% less.
-_FIXED_COLUMNS = ("time", "step")
+_TIME_AND_STEP = ("time", "step")
 _HEADER = b"time,step"
 _NOTHING = _HEADER + b"\n"
 _TORN = (EOFError, gzip.BadGzipFile, zlib.error)
@@ -119,7 +119,7 @@ class _Segment:
         self._known = frozenset(columns)
         self._path, self._file = path, file
         try:
-            self._write(_line((*_FIXED_COLUMNS, *columns)))
+            self._write(_line((*_TIME_AND_STEP, *columns)))
         except OSError:  # The disk is full. Each row that comes tries again, and would leave a file.
             with suppress(OSError):
                 file.close()
@@ -252,7 +252,7 @@ def read(folder: Path, kind: str, columns: Sequence[str] | None = None) -> "pand
     tables = [read_segment(path, wanted) for path in segments(folder, kind)]
     table = pandas.concat(tables or [_parsed(_NOTHING, wanted)], ignore_index=True)
     if columns is not None:
-        table = table.reindex(columns=[*_FIXED_COLUMNS, *columns])
+        table = table.reindex(columns=[*_TIME_AND_STEP, *columns])
     return table if kind == "samples" else surviving(table)
 
 
@@ -325,7 +325,7 @@ def _parsed(content: bytes, wanted: Callable[[str], bool]) -> "pandas.DataFrame"
     # With explicit types: pandas would guess them for each segment, and differently.
     types = defaultdict(lambda: "float64", step="int64")
     return pandas.read_csv(
-        io.BytesIO(content), dtype=types, usecols=lambda name: name in _FIXED_COLUMNS or wanted(name)
+        io.BytesIO(content), dtype=types, usecols=lambda name: name in _TIME_AND_STEP or wanted(name)
     )
 
 

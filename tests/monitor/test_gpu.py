@@ -256,7 +256,7 @@ def test_of_a_part_only_its_memory_is_told(caplog: pytest.LogCaptureFixture) -> 
     assert list(found) == ["gpu 0"]
     assert found["gpu 0"]() == {"gpu/0/mem_used_bytes": 5e9, "gpu/0/mem_total_bytes": 8e10}
     [said] = caplog.messages
-    assert said.startswith(f"monitor: gpu/0 is {PARTS[1]}, a part of a GPU (MIG): its memory is told, and nothing else")
+    assert said.startswith(f"monitor: gpu/0 is {PARTS[1]}, a part of a GPU (MIG): only its memory is measured")
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:

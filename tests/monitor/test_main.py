@@ -112,7 +112,7 @@ def test_a_signal_is_passed_to_the_command_and_the_record_is_whole(tmp_path: Pat
 def code_of(expression: str) -> int:
     """What an expression of the command's parts gives, in a process that signals may end."""
     script = "import os, signal; from pipeline.monitor import __main__ as m\n"
-    script += f"with m._signals_held():\n    print({expression})"
+    script += f"with m._blocked_signals():\n    print({expression})"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True)
     return int(done.stdout)
 
@@ -128,7 +128,7 @@ def code_of(expression: str) -> int:
     ],
 )
 def test_exit_code_of_a_command(command: str, code: int) -> None:
-    assert code_of(f"m._outlast(pid := m._start(['/bin/sh', '-c', {command!r}])) + m._exit_code(pid)") == code
+    assert code_of(f"m._wait_for(pid := m._start(['/bin/sh', '-c', {command!r}])) + m._exit_code(pid)") == code
 
 
 def test_sampling_the_machine_is_stopped_by_a_signal() -> None:
@@ -140,8 +140,8 @@ def test_sampling_the_machine_is_stopped_by_a_signal() -> None:
     [
         (["--", "no-such-command-here"], 127, "error: there is no command 'no-such-command-here' that could be run"),
         (["--", __file__], 127, f"error: there is no command {__file__!r} that could be run"),
-        ([], 2, "give either --seconds or a command behind --"),
-        (["--seconds", "3", "--", "true"], 2, "give either --seconds or a command behind --"),
+        ([], 2, "give either --seconds or a command after --"),
+        (["--seconds", "3", "--", "true"], 2, "give either --seconds or a command after --"),
         (["--seconds", "0"], 2, "--seconds must be a number over 0, got 0.0"),
         (["--seconds", "nan"], 2, "--seconds must be a number over 0, got nan"),
         (["--hz", "21", "--seconds", "3"], 2, "--hz must be between 0.2 and 20, got 21.0"),
