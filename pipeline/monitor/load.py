@@ -25,37 +25,39 @@ class Load:
     usable_cores: float | None = None
     """Cores that this process may use: its affinity, or the limit of its container."""
     busy: float | None = None
-    """How busy all programs kept all cores of the machine, in percent."""
+    """Use of all cores of the machine by all programs, in percent."""
     own_cores: float | None = None
-    """How many cores the training kept busy."""
+    """Number of cores that the training kept busy."""
     own_cores_peak: float | None = None
-    """The same in nine of ten samples, at most."""
+    """The 90th percentile of that over the samples."""
     core_wait: float | None = None
-    """How many threads of the training waited for a core, on average."""
+    """Number of threads of the training that waited for a core, on average."""
     busiest_thread: float | None = None
-    """Of one core: the thread of the training that used most of it."""
+    """Use of one core by the busiest thread of the training."""
     busiest_core: float | None = None
+    """Use of the busiest core, by all programs."""
     late_ms: float | None = None
     """How late the monitor's thread woke up, in ms: Python code that holds the interpreter's lock delays it."""
     throttled: float | None = None
-    """Of the time in which the container was held back, as it had used up its share of the cores."""
+    """Share of the time in which the container was throttled, because it had used up its share of the cores."""
     disk: float | None = None
-    """Of the time in which the busiest disk was at work."""
+    """Share of the time in which the busiest disk was at work."""
     disk_stalls: float | None = None
-    """Of the time in which some task of the machine was stalled on a disk or a network file system."""
+    """Share of the time in which some task of the machine was stalled on a disk or a network file system."""
     own_read_Bps: float | None = None
-    """What the training read from storage, in bytes a second; the page cache and network file systems do not count."""
+    """Bytes a second that the training read from disks. The page cache and network file systems do not count."""
     memory_stalls: float | None = None
-    """Of the time in which some task of the machine was stalled on memory."""
+    """Share of the time in which some task of the machine was stalled on memory."""
     major_faults: float | None = None
-    """Pages a second that the training used and that had to be read from a disk."""
+    """Pages a second of the training that had to be read from a disk."""
     gpu: float | None = None
+    """Use of the GPUs: the share of the time in which a kernel ran, as mean over the GPUs."""
     received_Bps: float | None = None
-    """From the network, in bytes a second."""
+    """Bytes a second from the network."""
 
     @property
     def other_cores(self) -> float | None:
-        """How many cores other programs kept busy; None if that is not known."""
+        """Number of cores that other programs kept busy; None if unknown."""
         if self.busy is None or self.own_cores is None or self.cores is None:
             return None
         return max(0.0, self.busy * self.cores / 100 - self.own_cores)
@@ -110,7 +112,7 @@ def load_of(samples: "Table", chosen: NDArray[np.bool_] | None = None, cores: fl
 
 
 def _own_cores(process: float | None, children: float | None, container: float | None) -> float | None:
-    """Cores that the training kept busy: by its processes, else by its container."""
+    """Return the cores that the training kept busy: by its processes, else by its container."""
     return container if process is None else (process + (children or 0.0)) / 100
 
 

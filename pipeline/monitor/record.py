@@ -258,8 +258,8 @@ def read(folder: Path, kind: str, columns: Sequence[str] | None = None) -> "pand
 
 def rows(folder: Path, kind: str) -> Iterator[Row]:
     """Yield the rows of `read`. Missing values are left out."""
-    for found in read(folder, kind).to_dict("records"):
-        values = {str(name): float(value) for name, value in found.items() if value == value}
+    for columns in read(folder, kind).to_dict("records"):
+        values = {str(name): float(value) for name, value in columns.items() if value == value}
         yield Row(kind, values.pop("time"), int(values.pop("step")), values)
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pandas
 
 from pipeline.evaluation.estimates import INTERVAL_PERCENT
-from pipeline.monitor.diagnosis import parts, spent, three_digits
+from pipeline.monitor.diagnosis import is_steady, spent, three_digits
 from pipeline.monitor.gpu_columns import busy_pct
 from pipeline.report.compare import Comparison, cells
 from pipeline.report.components import Table, text
@@ -83,7 +83,7 @@ def time_spent(runs: Runs) -> Figure:
 def times(runs: Runs) -> Figure:
     """Distributions of the times of the steady steps and of their waits."""
     name, title = "times", "How long a batch takes"
-    steady = [run.judged[parts(run.judged)[0]] if len(run.judged) else run.judged for run in runs]
+    steady = [run.judged[is_steady(run.judged)] if len(run.judged) else run.judged for run in runs]
     if min(map(len, steady)) < 2:
         return Figure(name, title, "Fewer than two steady steps were recorded, so there is no distribution to show.")
     plots = [

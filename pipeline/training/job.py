@@ -46,7 +46,7 @@ from pipeline.training.saved_state import Keeper, restored
 from pipeline.training.strategy import agreed, losses_named, on_devices, open_strategy, share_of_device
 from pipeline.training.task import task_of
 from pipeline.training.tensorboard import TensorBoardSink
-from pipeline.tuning.advice import advised
+from pipeline.tuning.advice import with_advice
 
 _log = logging.getLogger(__name__)
 
@@ -127,7 +127,7 @@ class _Training:
 
     def advised(self, verdict: Verdict) -> str:
         """The verdict, and the next thing to do."""
-        return advised(verdict, self._settings, self._dataset.settings)
+        return with_advice(verdict, self._settings, self._dataset.settings)
 
     @property
     def epochs_done(self) -> int:
