@@ -52,9 +52,9 @@ def test_what_a_killed_attempt_left_is_packed_once(tmp_path: Path):
     opened = killed(tmp_path)
     archive = tmp_path / "try-1" / f"{KEY}.zip"
     assert recover(tmp_path) == [archive]
-    found = content(archive)
-    about = json.loads(found.pop("experiment.json"))
-    assert found == {"messages.json": LINES, "image.jpg": b"image"}
+    files = content(archive)
+    about = json.loads(files.pop("experiment.json"))
+    assert files == {"messages.json": LINES, "image.jpg": b"image"}
     assert (about["offline_id"], about["resume_strategy"], about["project_name"]) == (KEY, "get_or_create", "project")
     assert about["start_time"] <= about["stop_time"]
     assert not opened.exists()
@@ -77,9 +77,9 @@ def test_what_comet_packed_itself_is_taken_and_described_anew(tmp_path: Path):
     about = b'{"resume_strategy": "create"}'
     (opened / f"{KEY}-whole.zip").write_bytes(packed({"messages.json": LINES, "experiment.json": about, "a.jpg": b"a"}))
     [archive] = recover(tmp_path)
-    found = content(archive)
-    assert json.loads(found.pop("experiment.json"))["resume_strategy"] == "get_or_create"
-    assert found == {"messages.json": LINES, "a.jpg": b"a"}
+    files = content(archive)
+    assert json.loads(files.pop("experiment.json"))["resume_strategy"] == "get_or_create"
+    assert files == {"messages.json": LINES, "a.jpg": b"a"}
 
 
 def test_what_comet_did_not_pack_to_the_end_is_not_taken(tmp_path: Path):
@@ -144,6 +144,6 @@ def test_archives_come_in_the_order_of_their_attempts_and_the_command_is_for_a_s
     for number in (10, 2, 1):
         (folder / f"try-{number}").mkdir(parents=True)
         (folder / f"try-{number}" / f"{KEY}.zip").write_bytes(packed({}))
-    found = archives(folder)
-    assert [path.parent.name for path in found] == ["try-1", "try-2", "try-10"]
-    assert upload_command(found[:1]).endswith(f"comet upload '{found[0]}'")
+    in_order = archives(folder)
+    assert [path.parent.name for path in in_order] == ["try-1", "try-2", "try-10"]
+    assert upload_command(in_order[:1]).endswith(f"comet upload '{in_order[0]}'")

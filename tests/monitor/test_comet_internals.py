@@ -33,7 +33,7 @@ experiment.log_metric("loss", 0.5, step=1)
 from comet_ml.streamer.fallback import FallbackStreamer
 from comet_ml.streamer.online import OnlineStreamer
 
-found = {
+facts = {
     "settings": {name: comet_ml.get_config(name) for name in json.loads(sys.argv[2])},
     "tmpdir": experiment.tmpdir,
     "was running": comet_internals.is_running(experiment),
@@ -41,8 +41,8 @@ found = {
     "tempfile": [sys.modules[name].tempfile.__name__ for name in comet_internals.MODULES_WITH_FOLDERS],
 }
 experiment.end()
-found["is delivered"] = comet_internals.is_delivered(experiment)
-print(json.dumps(found))
+facts["is delivered"] = comet_internals.is_delivered(experiment)
+print(json.dumps(facts))
 """
 SETTINGS = {
     "comet.disable_auto_logging": 1,
@@ -63,15 +63,15 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(opened: Path) -> Mapping[str, Any]:
-    """What a fresh process finds in comet_ml, which changes the process that imports it."""
+def facts(opened: Path) -> Mapping[str, Any]:
+    """Return what a fresh process finds in comet_ml, which changes the process that imports it."""
     command = [sys.executable, "-c", PROBE, str(opened), json.dumps(list(SETTINGS))]
     root = str(Path(__file__).parents[2])
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(opened), "PYTHONPATH": root, "COMET_WORKSPACE": "me"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
-    facts: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return facts
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return result
 
 
 def test_the_installed_version_is_the_one_that_was_read() -> None:
@@ -95,23 +95,23 @@ def test_tempfile_is_only_used_to_make_a_folder(module: str) -> None:
     assert len(uses) == 1
 
 
-def test_comet_reads_the_environment(found: Mapping[str, Any]) -> None:
-    assert found["settings"] == SETTINGS
+def test_comet_reads_the_environment(facts: Mapping[str, Any]) -> None:
+    assert facts["settings"] == SETTINGS
     assert len(comet_internals.ENVIRONMENT) == 6
 
 
-def test_temporary_folders_are_made_in_the_folder_of_the_attempt(found: Mapping[str, Any], opened: Path) -> None:
-    assert Path(found["tmpdir"]).parent == opened
-    assert found["tempfile"] == ["tempfile", "tempfile"]  # put back
+def test_temporary_folders_are_made_in_the_folder_of_the_attempt(facts: Mapping[str, Any], opened: Path) -> None:
+    assert Path(facts["tmpdir"]).parent == opened
+    assert facts["tempfile"] == ["tempfile", "tempfile"]  # put back
 
 
-def test_an_offline_experiment_runs_and_is_never_delivered(found: Mapping[str, Any]) -> None:
-    assert found["was running"] is True
-    assert found["is delivered"] is False
-    assert found["streamers"] == [True, True]
+def test_an_offline_experiment_runs_and_is_never_delivered(facts: Mapping[str, Any]) -> None:
+    assert facts["was running"] is True
+    assert facts["is delivered"] is False
+    assert facts["streamers"] == [True, True]
 
 
-def test_an_archive_is_as_the_monitor_writes_it(found: Mapping[str, Any], opened: Path) -> None:
+def test_an_archive_is_as_the_monitor_writes_it(facts: Mapping[str, Any], opened: Path) -> None:
     [packed] = [path for path in opened.glob("*.zip") if path.stat().st_size]
     with zipfile.ZipFile(packed) as archive:
         theirs = json.loads(archive.read(comet_internals.DESCRIPTION))

@@ -24,7 +24,7 @@ def test_a_counter_that_is_new_has_no_rate_at_first() -> None:
 
 
 def stat(*cores: tuple[int, int, int]) -> str:
-    """/proc/stat of cores with so many ticks of user, idle and iowait; all of user are guests', and told twice."""
+    """/proc/stat of cores with these ticks of user, idle and iowait. All of user are guests', which the kernel counts twice."""
     lines = [f"cpu{i} {user} 0 0 {idle} {iowait} 0 0 0 {user} 0" for i, (user, idle, iowait) in enumerate(cores)]
     return "\n".join(["cpu  1 2 3 4 5 6 7 8 9 10", *lines, "intr 123 0 0", "ctxt 99", ""])
 
@@ -57,11 +57,11 @@ def test_memory(tmp_path: Path) -> None:
     assert system.memory(File(tmp_path / "meminfo")) == {"sys/mem_used_bytes": 256_000.0, "sys/mem_pct": 25.0}
 
 
-def disks(**told: tuple[int, int, int]) -> dict[str, str]:
+def disks(**counters: tuple[int, int, int]) -> dict[str, str]:
     """Files of disks: sectors read, sectors written, and milliseconds in which they were at work."""
     return {
         f"sys/block/{name}/stat": f"  1 0 {read} 0 1 0 {written} 0 0 {busy_ms} 0 0 0 0 0 0 0\n"
-        for name, (read, written, busy_ms) in told.items()
+        for name, (read, written, busy_ms) in counters.items()
     }
 
 
@@ -140,21 +140,21 @@ def test_pressure_is_the_growth_of_the_totals(tmp_path: Path) -> None:
 
 
 def test_what_is_not_there_raises_and_gives_no_zero(tmp_path: Path) -> None:
-    found = system.sources(tmp_path)
-    missing = {name for name in found if name not in ("load", "cores")}
+    sources = system.sources(tmp_path)
+    missing = {name for name in sources if name not in ("load", "cores")}
     assert {"processors", "memory", "disks", "network", "pressure", "process"} <= missing
     for name in missing:
         with pytest.raises(OSError, match=r"No such file|shows no disks|does not count"):
-            found[name]()
+            sources[name]()
 
 
 def test_the_sources_of_this_machine_give_numbers(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        found = system.sources()
-    for source in found.values():
+        sources = system.sources()
+    for source in sources.values():
         source()
     sum(range(2_000_000))  # so that a tick of the kernel's passes on some core
-    metrics = {name: value for source in found.values() for name, value in source().items()}
+    metrics = {name: value for source in sources.values() for name, value in source().items()}
     assert metrics["sys/mem_used_bytes"] > 1e7
     assert metrics["proc/rss_bytes"] > 1e7
     assert 0 <= metrics["sys/cpu_pct"] <= metrics["sys/cpu_max_core_pct"] <= 100

@@ -34,8 +34,8 @@ def child(pid: int, seconds: float, pages: int = 2, children: str = "") -> dict[
 
 def reader(root: Path, clock: Clock) -> Source:
     """All sources of process 10 as one."""
-    found = processes.sources(10, root, clock)
-    return lambda: {name: value for source in found.values() for name, value in source().items()}
+    collected = processes.sources(10, root, clock)
+    return lambda: {name: value for source in collected.values() for name, value in source().items()}
 
 
 def test_use_of_a_process_and_its_children(tmp_path: Path) -> None:
@@ -102,9 +102,9 @@ def test_a_real_child_comes_works_and_goes() -> None:
             return source().get("proc/children_cpu_pct", 0) > 0
 
         until(works)
-        found = source()
-        assert found["proc/children"] == 1
-        assert found["proc/children_rss_bytes"] > 1e6
+        collected = source()
+        assert collected["proc/children"] == 1
+        assert collected["proc/children_rss_bytes"] > 1e6
         shell.stdin.write("kill it\n")
         assert shell.stdout.readline() == "gone\n"
         clock.now += 0.01  # the list stays as it was
