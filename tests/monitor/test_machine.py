@@ -24,7 +24,7 @@ def test_a_counter_that_is_new_has_no_rate_at_first() -> None:
 
 
 def stat(*cores: tuple[int, int, int]) -> str:
-    """/proc/stat of cores with these ticks of user, idle and iowait. All of user are guests', which the kernel counts twice."""
+    """/proc/stat of cores with these ticks of user, idle and iowait. All of user is of guests, and is listed twice."""
     lines = [f"cpu{i} {user} 0 0 {idle} {iowait} 0 0 0 {user} 0" for i, (user, idle, iowait) in enumerate(cores)]
     return "\n".join(["cpu  1 2 3 4 5 6 7 8 9 10", *lines, "intr 123 0 0", "ctxt 99", ""])
 
