@@ -128,8 +128,7 @@ def open_monitor(
         ValueError: If `hz` is not from 0.2 to 20.
         OSError: If the folder of the record cannot be made.
     """
-    from pipeline.monitor import gpu
-    from pipeline.monitor import machine as system
+    from pipeline.monitor import gpu, machine
 
     with ExitStack() as closing:  # Closes from last to first: sampler, queue, record, Comet.
         tracker = CometSink(run_folder / "comet", comet) if comet else None
@@ -138,7 +137,7 @@ def open_monitor(
         record = closing.enter_context(closing_sink(RecordSink(run_folder / "record")))
         reporter = Reporter([record, *([tracker] if tracker else []), *sinks], sync=record.sync)
         closing.callback(reporter.close)
-        monitor = Monitor(reporter, {**system.sources(), **gpu.sources(), **sources}, hz, tracker)
+        monitor = Monitor(reporter, {**machine.sources(), **gpu.sources(), **sources}, hz, tracker)
         closing.callback(monitor.sampler.close)
         monitor.sampler.start()
         yield monitor

@@ -16,8 +16,7 @@ from typing import Any
 
 import psutil
 
-from pipeline.monitor import Row, gpu, open_monitor, read  # noqa: F401 - loads them before the command runs
-from pipeline.monitor import process_tree as processes
+from pipeline.monitor import Row, gpu, open_monitor, process_tree, read  # noqa: F401 - loads them before the command runs
 from pipeline.monitor.sampler import Source, require_rate
 from pipeline.monitor.threads import Threads
 from pipeline.system.progress import log_words
@@ -129,7 +128,7 @@ def _sample(options: argparse.Namespace, command: Sequence[str]) -> dict[str, An
 
 def _sources(pid: int) -> dict[str, Source]:
     """Return sources that measure the command, in place of those for this process."""
-    return {**processes.sources(pid), "threads": Threads(Path("/proc"), pid)}
+    return {**process_tree.sources(pid), "threads": Threads(Path("/proc"), pid)}
 
 
 @contextmanager

@@ -7,8 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.monitor import cgroup, threads
-from pipeline.monitor import process_tree as processes
+from pipeline.monitor import cgroup, process_tree, threads
 from pipeline.monitor.rates import Rates
 from pipeline.monitor.sampler import Source
 from pipeline.system.kernel import File, number
@@ -30,7 +29,7 @@ def sources(root: Path = Path("/"), now: Callable[[], float] = time.monotonic) -
         "network": Rates(partial(network_counters, File(proc / "net/dev"), with_device(root / "sys/class/net")), now),
         "pressure": Rates(partial(pressure_counters, pressures), now),
         **cgroup.sources(root, now),
-        **processes.sources(os.getpid(), root, now),
+        **process_tree.sources(os.getpid(), root, now),
         "threads": threads.Threads(proc, os.getpid(), now),
         "cores": cores,
     }

@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.monitor import process_tree as processes
+from pipeline.monitor import process_tree
 
 INTERVAL_S = 1.0
 MAX_SHARE = 0.004
@@ -47,8 +47,8 @@ class Threads:
         if self._before and now < self._due:
             return dict.fromkeys(_NAMES, math.nan)
         if now >= self._listing_due:
-            self._pids = [self._pid, *processes.descendants(self._proc, self._pid)]
-            self._listing_due = now + processes.REFRESH_S
+            self._pids = [self._pid, *process_tree.descendants(self._proc, self._pid)]
+            self._listing_due = now + process_tree.REFRESH_S
         cpu_s = time.thread_time()  # Not by the clock: where cores are short, it also counts the wait for one.
         times = dict(self._read())
         if not times:

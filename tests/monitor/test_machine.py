@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.monitor import machine as system
+from pipeline.monitor import machine
 from pipeline.monitor.rates import Rates
 from pipeline.system.kernel import File
 from tests.monitor.trees import Clock, grow
@@ -39,7 +39,7 @@ def stat(*cores: tuple[int, int, int]) -> str:
     ],
 )
 def test_use_of_the_cores(tmp_path: Path, before: tuple, after: tuple, metrics: tuple) -> None:
-    source = system.Processors(File(tmp_path / "stat"))
+    source = machine.Processors(File(tmp_path / "stat"))
     grow(tmp_path, {"stat": stat(*before)})
     assert source() == {}
     grow(tmp_path, {"stat": stat(*after)})
@@ -48,13 +48,13 @@ def test_use_of_the_cores(tmp_path: Path, before: tuple, after: tuple, metrics: 
 
 def test_no_use_is_told_where_no_tick_has_passed(tmp_path: Path) -> None:
     grow(tmp_path, {"stat": stat((100, 100, 0))})
-    source = system.Processors(File(tmp_path / "stat"))
+    source = machine.Processors(File(tmp_path / "stat"))
     assert [source(), source()] == [{}, {}]
 
 
 def test_memory(tmp_path: Path) -> None:
     grow(tmp_path, {"meminfo": "MemTotal:    1000 kB\nMemFree:   10 kB\nMemAvailable:  750 kB\n"})
-    assert system.memory(File(tmp_path / "meminfo")) == {"sys/mem_used_bytes": 256_000.0, "sys/mem_pct": 25.0}
+    assert machine.memory(File(tmp_path / "meminfo")) == {"sys/mem_used_bytes": 256_000.0, "sys/mem_pct": 25.0}
 
 
 def disks(**counters: tuple[int, int, int]) -> dict[str, str]:
@@ -76,7 +76,7 @@ def test_disks_count_once_and_the_busiest_is_told(tmp_path: Path) -> None:
     clock = Clock()
     block = with_disks(tmp_path, "sda", "sdb")
     volumes = disks(loop0=(5, 5, 5), **{"dm-0": (9999, 9999, 9999), "sda/sda1": (9999, 9999, 9999)})
-    source = system.Disks(block, clock)
+    source = machine.Disks(block, clock)
     assert source() == {}
     clock.now += 2
     grow(tmp_path, {**disks(sda=(100, 10, 500), sdb=(300, 30, 1500)), **volumes})
@@ -87,7 +87,7 @@ def test_a_disk_that_is_taken_out_leaves_the_others(tmp_path: Path) -> None:
     clock = Clock()
     block = with_disks(tmp_path, "sda", "sdb")
     (block / "sdb/stat").unlink()  # never opened; the kernel fails the reading of an open one as well
-    source = system.Disks(block, clock)
+    source = machine.Disks(block, clock)
     source()
     clock.now += 1
     grow(tmp_path, disks(sda=(2, 0, 100)))
@@ -97,7 +97,7 @@ def test_a_disk_that_is_taken_out_leaves_the_others(tmp_path: Path) -> None:
 def test_a_machine_without_disks_says_so_instead_of_zero(tmp_path: Path) -> None:
     grow(tmp_path, disks(loop0=(5, 5, 5)))
     with pytest.raises(OSError, match="shows no disks"):
-        system.Disks(tmp_path / "sys/block")()
+        machine.Disks(tmp_path / "sys/block")()
 
 
 NET = """Inter-|   Receive                                                |  Transmit
@@ -115,7 +115,7 @@ def test_the_loop_is_no_network_and_bridges_do_not_count_twice(
     tmp_path: Path, devices: set[str], received: int, sent: int
 ) -> None:
     file = File(grow(tmp_path, {"dev": NET}) / "dev")
-    assert system.network_counters(file, devices) == {"sys/net_recv_Bps": received, "sys/net_sent_Bps": sent}
+    assert machine.network_counters(file, devices) == {"sys/net_recv_Bps": received, "sys/net_sent_Bps": sent}
 
 
 def pressure(some: int, full: int) -> str:
@@ -125,7 +125,7 @@ def pressure(some: int, full: int) -> str:
 
 def test_pressure_is_the_growth_of_the_totals(tmp_path: Path) -> None:
     clock = Clock()
-    source = system.sources(tmp_path, clock)["pressure"]
+    source = machine.sources(tmp_path, clock)["pressure"]
     grow(tmp_path, {f"proc/pressure/{name}": pressure(1000, 500) for name in ("cpu", "io", "memory")})
     assert source() == {}
     clock.now += 0.2
@@ -140,7 +140,7 @@ def test_pressure_is_the_growth_of_the_totals(tmp_path: Path) -> None:
 
 
 def test_what_is_not_there_raises_and_gives_no_zero(tmp_path: Path) -> None:
-    sources = system.sources(tmp_path)
+    sources = machine.sources(tmp_path)
     missing = {name for name in sources if name not in ("load", "cores")}
     assert {"processors", "memory", "disks", "network", "pressure", "process"} <= missing
     for name in missing:
@@ -150,7 +150,7 @@ def test_what_is_not_there_raises_and_gives_no_zero(tmp_path: Path) -> None:
 
 def test_the_sources_of_this_machine_give_numbers(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        sources = system.sources()
+        sources = machine.sources()
     for source in sources.values():
         source()
     sum(range(2_000_000))  # so that a tick of the kernel's passes on some core
