@@ -1,45 +1,41 @@
-"""What the machines of all training servers do, in one row: the first server sends it to Comet, for all."""
+"""The machines of all training servers in one row, which the chief sends to Comet."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 
+from pipeline.monitor.gpu_columns import mean_over_gpus
 from pipeline.monitor.row import Row
 
-Samples = Callable[[], Sequence[Mapping[str, float]]]
 
+class SampleSender:
+    """A sink that sends the percentages of this machine to the other servers."""
 
-class SampleTeller:
-    """A sink that tells the other servers what this machine does."""
-
-    def __init__(self, tell: Callable[[Mapping[str, float]], None]) -> None:
-        self._tell = tell
+    def __init__(self, send: Callable[[Mapping[str, float]], None]) -> None:
+        self._send = send
 
     def write(self, row: Row) -> None:
+        """Send the percentages of a sample, as means over the GPUs of this server."""
         if row.kind == "samples":
-            self._tell(_shares(row.values))
+            # Bytes of different machines cannot be compared, percentages can.
+            values = row.values.items()
+            percentages = {k: v for k, v in values if k.endswith("_pct") and not k.startswith("servers/")}
+            self._send(mean_over_gpus(percentages))
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no row is held back."""
 
 
 def aggregate(samples: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """Mean and least of what the servers told, such as `servers/gpu/util_pct_min`, and how many have told something.
+    """Return mean and minimum over the servers, such as `servers/gpu/util_pct_min`, and how many have sent a sample.
 
-    The least one is the server that the others wait for, or that waits for its data.
+    The minimum is the server that the others wait for, or that waits for its data.
+
+    Args:
+        samples: The last sample of each server; empty if the server has not sent any.
     """
-    told = [sample for sample in samples if sample]
-    found = {"servers/seen": float(len(told))}
-    for name in sorted(set().union(*told)):
-        values = [sample[name] for sample in told if name in sample]
-        found[f"servers/{name}_mean"] = sum(values) / len(values)
-        found[f"servers/{name}_min"] = min(values)
-    return found
-
-
-def _shares(values: Mapping[str, float]) -> dict[str, float]:
-    """What is in percent, on average over the GPUs of this server: the bytes of different machines do not compare."""
-    found: dict[str, list[float]] = {}
-    for name, value in values.items():
-        if name.endswith("_pct") and not name.startswith("servers/"):
-            found.setdefault(re.sub(r"^gpu/\d+/", "gpu/", name), []).append(value)
-    return {name: sum(each) / len(each) for name, each in found.items()}
+    known = [sample for sample in samples if sample]
+    aggregated = {"servers/seen": float(len(known))}
+    for name in sorted(set().union(*known)):
+        values = [sample[name] for sample in known if name in sample]
+        aggregated[f"servers/{name}_mean"] = sum(values) / len(values)
+        aggregated[f"servers/{name}_min"] = min(values)
+    return aggregated

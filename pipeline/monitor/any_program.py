@@ -1,10 +1,10 @@
-"""What limits a program of any kind, as far as it can be seen from outside."""
+"""The verdict on a program of any kind, as far as it can be seen from outside."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipeline.monitor.limits import Limit, find_from_outside
+from pipeline.monitor.limits import Limit, find_limits_from_outside
 from pipeline.monitor.load import Load, load_of
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class OutsideVerdict:
-    """What limits a program, without a look at its steps."""
+    """What limits a program whose steps are not known."""
 
     limits: tuple[Limit, ...]
     """Empty if nothing on the machine is used up."""
@@ -43,7 +43,7 @@ def diagnose_from_outside(samples: "Table") -> OutsideVerdict:
     load = load_of(samples)
     if load.busy is None:
         return OutsideVerdict((), "Not enough samples to say what limits this program.")
-    limits = tuple(find_from_outside(load))
+    limits = tuple(find_limits_from_outside(load))
     facts = "; ".join(_facts(load))
     return OutsideVerdict(limits, f"{_head(limits)}: {facts}. {UNKNOWN_FROM_OUTSIDE}.")
 

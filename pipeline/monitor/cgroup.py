@@ -1,6 +1,7 @@
-"""Sources for the control groups that this process is in: their limits, what is used of them, and throttling.
+"""Sources for the control groups of this process: their limits, their use, and throttling.
 
-The host's figures call a container idle that has used up its share. Limits are read once, when monitoring begins.
+The figures of the host show a container as idle that has used up its share. Limits are read once, when monitoring
+begins.
 """
 
 import logging
@@ -16,28 +17,29 @@ _log = logging.getLogger(__name__)
 
 
 def sources(root: Path = Path("/"), now: Callable[[], float] = time.monotonic) -> dict[str, Source]:
-    """What is told of this process's groups; of what is not, one line says so. `root` holds proc/ and sys/."""
-    found: dict[str, Source] = {}
+    """Return the sources that this process's groups have. A missing one is logged. `root` has proc/ and sys/."""
+    available: dict[str, Source] = {}
     if processors := tightest(processor_groups(root)):
-        found["cgroup processors"] = Processors(*processors, now)
+        available["cgroup processors"] = Processors(*processors, now)
     if memory := tightest(memory_groups(root)):
-        found["cgroup memory"] = Memory(*memory)
+        available["cgroup memory"] = Memory(*memory)
     for name in ("cgroup processors", "cgroup memory"):
-        if name not in found:
+        if name not in available:
             _log.info("monitor: %s is left out: no control group tells of it", name)
-    return found
+    return available
 
 
 class Processors:
-    """Cores used, of the limit where there is one, and the share of the kernel's periods in which it was reached.
+    """A source of the cores in use, and, if there is a limit, of how much of it is used and how often it throttles.
 
-    Gives rates since the last call, and so nothing at the first.
+    These are rates since the last call, so the first call gives none.
     """
 
     def __init__(self, group: Group, limit: float | None, now: Callable[[], float] = time.monotonic) -> None:
         self._rates, self._limit = Rates(group.use, now), limit
 
     def __call__(self) -> dict[str, float]:
+        """Return the use of cores, in cores and in percent of the limit, and the percent of throttled periods."""
         rates = self._rates()
         if not rates:
             return {}
@@ -49,17 +51,18 @@ class Processors:
         periods, throttled = rates.get("periods", 0.0), rates.get("throttled", 0.0)
         return metrics | {
             "cgroup/cpu_limit_cores": self._limit,
-            "cgroup/cpu_throttled_pct": 100 * throttled / periods if periods else 0.0,  # no period: it stood idle
+            "cgroup/cpu_throttled_pct": 100 * throttled / periods if periods else 0.0,  # Without a period, it was idle.
         }
 
 
 class Memory:
-    """Bytes in use that cannot be given back at will, and the limit where there is one."""
+    """A source of the bytes in use, without caches that the kernel can free, and of the limit if there is one."""
 
     def __init__(self, group: Group, limit: float | None) -> None:
         self._group, self._limit = group, limit
 
     def __call__(self) -> dict[str, float]:
+        """Return the use of memory, in bytes and in percent of the limit."""
         used = self._group.use()["used"]
         metrics = {"cgroup/mem_used_bytes": used}
         if self._limit is None:

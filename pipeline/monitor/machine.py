@@ -1,4 +1,4 @@
-"""Sources for what the kernel tells of the host, and of this process."""
+"""Sources for the host and this process, from the counters of the kernel."""
 
 import os
 import time
@@ -7,18 +7,18 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.monitor import cgroup, threads
-from pipeline.monitor import process_tree as processes
+from pipeline.monitor import cgroup, process_tree, threads
 from pipeline.monitor.rates import Rates
 from pipeline.monitor.sampler import Source
 from pipeline.system.kernel import File, number
 
-SECTOR = 512  # of these counters, whatever the disk's own are
-PRESSURES = {"cpu": ("some",), "io": ("some", "full"), "memory": ("some", "full")}  # all of a host wait for no core
+SECTOR_BYTES = 512  # The unit of these counters, whatever sectors the disk has.
+PRESSURES = {"cpu": ("some",), "io": ("some", "full"), "memory": ("some", "full")}
+"""Kinds by resource. "full" means that all tasks wait, which does not happen for cores on a whole host."""
 
 
 def sources(root: Path = Path("/"), now: Callable[[], float] = time.monotonic) -> dict[str, Source]:
-    """All sources of this machine by name; `root` holds proc/ and sys/."""
+    """Return all sources of this machine by name. `root` has proc/ and sys/."""
     proc = root / "proc"
     pressures = {resource: File(proc / "pressure" / resource) for resource in PRESSURES}
     return {
@@ -29,19 +29,19 @@ def sources(root: Path = Path("/"), now: Callable[[], float] = time.monotonic) -
         "network": Rates(partial(network_counters, File(proc / "net/dev"), with_device(root / "sys/class/net")), now),
         "pressure": Rates(partial(pressure_counters, pressures), now),
         **cgroup.sources(root, now),
-        **processes.sources(os.getpid(), root, now),
+        **process_tree.sources(os.getpid(), root, now),
         "threads": threads.Threads(proc, os.getpid(), now),
         "cores": cores,
     }
 
 
 def cores() -> dict[str, float]:
-    """The number of cores of this machine, and how many of them this process may run on."""
+    """Return the number of cores of this machine, and how many of them this process may run on."""
     return {"sys/cores": float(os.cpu_count() or 1), "proc/cores": float(len(os.sched_getaffinity(0)))}
 
 
 class Times(NamedTuple):
-    """Of one core, since boot: all, idle, and idle with somebody waiting for storage; in the kernel's ticks."""
+    """Time of one core since boot, in ticks: all, idle, and idle while a task waited for storage."""
 
     all: int
     idle: int
@@ -49,13 +49,14 @@ class Times(NamedTuple):
 
 
 class Processors:
-    """Use of all cores and of the busiest one, and waiting for storage, since the last call, in percent."""
+    """A source of the use of all cores, the use of the busiest core, and the wait for storage, in percent."""
 
     def __init__(self, stat: File) -> None:
         self._stat = stat
         self._before: Mapping[bytes, Times] = {}
 
     def __call__(self) -> dict[str, float]:
+        """Return the use since the last call."""
         before, self._before = self._before, core_times(self._stat.read())
         grown = [_grown(before[core], times) for core, times in self._before.items() if core in before]
         grown = [each for each in grown if each.all > 0]
@@ -70,36 +71,36 @@ class Processors:
 
 
 def core_times(stat: bytes) -> dict[bytes, Times]:
-    """By the core's name, from lines such as `cpu0 user nice system idle iowait irq softirq steal ...`."""
-    rows = (line.split() for line in stat[: stat.find(b"\nintr")].splitlines()[1:])  # the first line is of all
-    times = {row[0]: list(map(int, row[1:9])) for row in rows}  # guests, behind, count as user already
+    """Return times by the name of the core, from lines such as `cpu0 user nice system idle iowait irq softirq ...`."""
+    rows = (line.split() for line in stat[: stat.find(b"\nintr")].splitlines()[1:])  # The first line is for all cores.
+    times = {row[0]: list(map(int, row[1:9])) for row in rows}  # The guests, at the end, are in user already.
     return {core: Times(sum(ticks), ticks[3], ticks[4]) for core, ticks in times.items()}
 
 
 def _grown(before: Times, after: Times) -> Times:
-    """Ticks since; the kernel may take back a tick of idleness, and nobody can be idle for less than none."""
+    """Return the ticks between two times. The kernel may take back a tick of idleness, so differences stop at zero."""
     idle, iowait = max(0, after.idle - before.idle), max(0, after.iowait - before.iowait)
     return Times(max(after.all - before.all, idle + iowait), idle, iowait)
 
 
 def load() -> dict[str, float]:
-    """How many tasks ran, or waited for a core or for storage, on average over a minute."""
+    """Return how many tasks ran, or waited for a core or for storage, on average over a minute."""
     return {"sys/load_1min": os.getloadavg()[0]}
 
 
 def memory(meminfo: File) -> dict[str, float]:
-    """Memory in use on the host, of which nothing can be given back at will."""
-    told = meminfo.read()
-    total, available = (1024 * number(told, name) for name in ("MemTotal", "MemAvailable"))
+    """Return the memory in use on the host, without caches that the kernel can free."""
+    content = meminfo.read()
+    total, available = (1024 * number(content, name) for name in ("MemTotal", "MemAvailable"))
     return {"sys/mem_used_bytes": float(total - available), "sys/mem_pct": 100 * (total - available) / total}
 
 
 class Disks:
-    """Bytes a second read and written on all disks together, and how long the busiest one was at work, in percent.
+    """A source of the bytes a second read and written on all disks, and of the use of the busiest disk, in percent.
 
-    Of disks that others are built upon (partitions, volumes, RAID) only the lowest count, so that no byte counts twice.
-    Storage over the network is none. Raises OSError where there is no disk to be seen, as in some containers. Each is
-    asked for itself: in /proc/diskstats the kernel tells of all loops, partitions and RAM disks as well, each time.
+    Only physical disks count, and not what is built upon them (partitions, volumes, RAID), so that no byte counts
+    twice. Storage over the network does not count. Each disk has a file of its own to read, because /proc/diskstats
+    also lists all loops, partitions and RAM disks.
     """
 
     def __init__(self, block: Path, now: Callable[[], float] = time.monotonic) -> None:
@@ -107,31 +108,36 @@ class Disks:
         self._rates = Rates(self._counters, now)
 
     def __call__(self) -> dict[str, float]:
+        """Return rates since the last call. Raises OSError if no disk is visible, as in some containers."""
         rates = self._rates()
         busy = [min(100.0, rates.pop(name)) for name in list(rates) if name.startswith("busy ")]
         return {**rates, "sys/disk_busy_pct": max(busy)} if busy else rates
 
     def _counters(self) -> dict[str, float]:
         # reads, merged, sectors read, ms, writes, merged, sectors written, ms, at work, ms busy ...
-        rows = {name: told.split() for name, file in self._stats.items() if (told := _read_or_none(file))}
+        rows = {name: content.split() for name, file in self._stats.items() if (content := _read_or_none(file))}
         if not rows:
             raise OSError("this machine shows no disks")
-        busy = {f"busy {name}": int(row[9]) / 10 for name, row in rows.items()}  # milliseconds: percent of a second
-        read, written = (SECTOR * sum(int(row[column]) for row in rows.values()) for column in (2, 6))
+        busy = {
+            f"busy {name}": int(row[9]) / 10
+            for name, row in rows.items()
+            # Milliseconds over ten, so that its growth in a second is in percent.
+        }
+        read, written = (SECTOR_BYTES * sum(int(row[column]) for row in rows.values()) for column in (2, 6))
         return {"sys/disk_read_Bps": read, "sys/disk_write_Bps": written, **busy}
 
 
 def _read_or_none(stat: File) -> bytes | None:
     try:
         return stat.read()
-    except OSError:  # taken out
+    except OSError:  # The disk was removed.
         return None
 
 
 def network_counters(dev: File, devices: Set[str]) -> dict[str, float]:
-    """Bytes received and sent since boot by these devices; by all but the loop to itself where none is named.
+    """Return the bytes that these devices have received and sent since boot; of all but the loopback if none is named.
 
-    A container sees no device of its own; a host has bridges and tunnels upon its devices, which would count twice.
+    A container sees no physical device. A host has bridges and tunnels upon its devices, which would count twice.
     """
     rows = [line.replace(":", " ").split() for line in dev.read().decode().splitlines()[2:]]
     shown = [row for row in rows if (row[0] in devices if devices else row[0] != "lo")]
@@ -140,9 +146,9 @@ def network_counters(dev: File, devices: Set[str]) -> dict[str, float]:
 
 
 def pressure_counters(files: Mapping[str, File]) -> dict[str, float]:
-    """How long some, or all, tasks stood still for want of a resource, since boot, so that a second's growth is in %.
+    """Return how long some or all tasks were stalled on a resource since boot, so that the growth in a second is in %.
 
-    Not the kernel's own averages, which are over ten seconds and more. Raises OSError where it keeps no such counters.
+    The kernel's own averages are over ten seconds and more. Raises OSError if the kernel has no such counters.
     """
     counters: dict[str, float] = {}
     for resource, file in files.items():
@@ -154,5 +160,5 @@ def pressure_counters(files: Mapping[str, File]) -> dict[str, float]:
 
 
 def with_device(folder: Path) -> frozenset[str]:
-    """Names of those in /sys/block or /sys/class/net that are no construction of the kernel's alone."""
+    """Return the names in /sys/block or /sys/class/net that have a physical device."""
     return frozenset(path.parent.name for path in folder.glob("*/device"))

@@ -14,7 +14,7 @@ import pandas
 
 from pipeline.evaluation.estimates import INTERVAL_PERCENT, RESAMPLES, Array, Estimate, bootstrapped, interval
 from pipeline.evaluation.metrics import Answers
-from pipeline.monitor.diagnosis import parts, three_digits
+from pipeline.monitor.diagnosis import is_steady, three_digits
 from pipeline.monitor.limits import OTHERS
 from pipeline.monitor.load import during, load_of
 from pipeline.monitor.verdict import MIN_STEPS
@@ -96,7 +96,7 @@ def compared(a: Run, b: Run, answers: tuple[Answers | None, Answers | None]) -> 
 
 def _speed(a: Run, b: Run) -> tuple[str, list[Row]]:
     """A sentence, and the figures of the steady steps."""
-    steady = [run.judged[parts(run.judged)[0]] if len(run.judged) else run.judged for run in (a, b)]
+    steady = [run.judged[is_steady(run.judged)] if len(run.judged) else run.judged for run in (a, b)]
     if min(map(len, steady)) < MIN_STEPS:
         counts = " and ".join(f"{len(each):,}" for each in steady)
         return f"Not enough steps to compare the speed: {counts} steady steps, {MIN_STEPS} of each are needed.", []
@@ -122,7 +122,7 @@ def shared_words(a: Run, b: Run) -> str:
 def _others(run: Run, cores: float) -> float:
     if not len(run.samples) or not len(run.batches):
         return 0.0
-    steady = during(run.samples, run.batches, parts(run.batches)[0])
+    steady = during(run.samples, run.batches, is_steady(run.batches))
     return load_of(run.samples, steady, cores).other_cores or 0.0
 
 

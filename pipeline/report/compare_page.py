@@ -7,13 +7,14 @@ import numpy as np
 import pandas
 
 from pipeline.evaluation.estimates import INTERVAL_PERCENT
-from pipeline.monitor.diagnosis import parts, spent, three_digits
+from pipeline.monitor.diagnosis import is_steady, spent, three_digits
+from pipeline.monitor.gpu_columns import busy_pct
 from pipeline.report.compare import Comparison, cells
 from pipeline.report.components import Table, text
 from pipeline.report.drawing import BLUE, VERMILION, Figure, add_legend, binned, new_plot
 from pipeline.report.figures import Line, learning_plots, shares_of_a_second
 from pipeline.report.page import page_of
-from pipeline.report.utilization import busiest, busy_panel
+from pipeline.report.utilization import busy_panel
 from pipeline.runs.contents import Run
 
 NAMES = ("A", "B")
@@ -82,7 +83,7 @@ def time_spent(runs: Runs) -> Figure:
 def times(runs: Runs) -> Figure:
     """Distributions of the times of the steady steps and of their waits."""
     name, title = "times", "How long a batch takes"
-    steady = [run.judged[parts(run.judged)[0]] if len(run.judged) else run.judged for run in runs]
+    steady = [run.judged[is_steady(run.judged)] if len(run.judged) else run.judged for run in runs]
     if min(map(len, steady)) < 2:
         return Figure(name, title, "Fewer than two steady steps were recorded, so there is no distribution to show.")
     plots = [
@@ -117,7 +118,7 @@ def busy(runs: Runs) -> Figure:
     """How busy the GPUs of each were over its own time, or the processor where there is none."""
     name, title = "busy", "Utilization over time"
     lines = {
-        words: (run.samples["time"].to_numpy() - run.samples["time"].iloc[0], busiest(run.samples))
+        words: (run.samples["time"].to_numpy() - run.samples["time"].iloc[0], busy_pct(run.samples))
         for words, run in zip(NAMES, runs, strict=True)
         if len(run.samples) > 1 and "sys/cpu_pct" in run.samples
     }

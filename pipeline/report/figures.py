@@ -7,7 +7,7 @@ import numpy as np
 import pandas
 from bokeh.models import ColumnDataSource, HoverTool, NumeralTickFormatter, Range1d
 
-from pipeline.monitor.diagnosis import parts, percent, spent, three_digits
+from pipeline.monitor.diagnosis import is_steady, percent, spent, three_digits
 from pipeline.report.drawing import (
     BLUE,
     GRAY,
@@ -102,7 +102,7 @@ def times(batches: pandas.DataFrame, epochs: pandas.DataFrame) -> Figure:
 
 
 def _batch_times(batches: pandas.DataFrame) -> tuple[str, list[Any]]:
-    steady = batches[parts(batches)[0]] if len(batches) else batches
+    steady = batches[is_steady(batches)] if len(batches) else batches
     if len(steady) < 2:
         return "Fewer than two steady steps were recorded, so there is no distribution to show.", []
     total, wait = steady["step/time_ms"].to_numpy(), steady["input/wait_ms"].to_numpy()

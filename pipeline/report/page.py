@@ -16,7 +16,7 @@ from pipeline.report import evaluation_section as evaluation
 from pipeline.report.components import Table, environment, fact_tables, pictures
 from pipeline.report.drawing import Figure, embedded
 from pipeline.runs.contents import Run
-from pipeline.tuning.advice import advised
+from pipeline.tuning.advice import with_advice
 
 THUMBNAIL = 128  # pixels
 MAX_PICTURES = 60
@@ -74,7 +74,7 @@ def verdict(run: Run) -> str:
     found = diagnose_servers(records, (run.description.get("host") or {}).get("cores"), run.epochs)
     try:
         settings = settings_from(run.description.get("settings") or {})
-        return advised(found, settings, run.dataset.get("settings") or {})
+        return with_advice(found, settings, run.dataset.get("settings") or {})
     except SettingsError:
         return found.sentence
 

@@ -7,7 +7,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-Indices = NDArray[np.intp]
 
 
 def pieces(x: Array, y: Array, gap: float) -> Iterator[tuple[Array, Array]]:

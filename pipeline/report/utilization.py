@@ -8,7 +8,9 @@ import numpy as np
 import pandas
 from bokeh.models import CrosshairTool, HoverTool, Range1d, Span
 
+from pipeline.monitor import gpu_columns
 from pipeline.monitor.diagnosis import percent
+from pipeline.monitor.gpu_columns import busy_pct, gpus, with_gpus_together
 from pipeline.report import series
 from pipeline.report.drawing import (
     BLUE,
@@ -212,30 +214,6 @@ def _finish_panel(plot: Any, lines: Sequence[Any]) -> None:
     plot.add_tools(HoverTool(renderers=list(lines), tooltips=[("$name", "$y{0.0}")], mode="mouse"))
 
 
-def with_gpus_together(samples: pandas.DataFrame) -> pandas.DataFrame:
-    """The samples with columns `gpu/...` over all GPUs: percentages are means, power is the sum.
-
-    Throttled is the share of GPUs that were, in percent. What was not recorded of any GPU has no column.
-    """
-    found = {f"gpu/{name}": gpus(samples, name) for name in ("util_pct", "power_w", "power_limit_w")}
-    held = {f"gpu/{name}": 100 * gpus(samples, name) for name in ("throttled_power", "throttled_thermal")}
-    used, whole = gpus(samples, "mem_used_bytes"), gpus(samples, "mem_total_bytes")
-    found["gpu/mem_pct"] = (100 * used / whole).dropna(axis=1, how="all")
-    together = {
-        name: each.sum(axis=1, skipna=False) if "power_" in name else each.mean(axis=1)
-        for name, each in (found | held).items()
-        if len(each.columns)
-    }
-    # At once: column after column, a table of 8 GPUs is copied again and again.
-    return pandas.concat([samples, pandas.DataFrame(together, index=samples.index)], axis=1)
-
-
-def gpus(samples: pandas.DataFrame, name: str) -> pandas.DataFrame:
-    """One metric of all GPUs, a column each, by their number."""
-    columns = samples.filter(regex=rf"^gpu/\d+/{name}$")
-    return columns.rename(columns=lambda column: column.split("/")[1])
-
-
 def _raw_and_smooth(
     seconds: series.Array, values: series.Array, span: float
 ) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
@@ -251,10 +229,10 @@ def _raw_and_smooth(
 
 def _sentence(samples: pandas.DataFrame, together: pandas.DataFrame, shows_ends: bool) -> str:
     words = [f"The processor was {samples['sys/cpu_pct'].mean():.0f}% busy on average"]
-    busy = gpus(samples, "util_pct").mean()
+    busy = gpus(samples, "util_pct").mean().dropna()
     if len(busy):
         spread = f" (from {busy.min():.0f}% to {busy.max():.0f}% by GPU)" if len(busy) > 1 else ""
-        words.append(f"the GPU {busy.mean():.0f}%{spread}")
+        words.append(f"the GPU {gpu_columns.mean(busy.tolist()):.0f}%{spread}")
     if "gpu/power_limit_w" in together and "gpu/power_w" in together:
         drawn, limit = together["gpu/power_w"].mean(), together["gpu/power_limit_w"].max()
         words.append(f"drawing {drawn:,.0f} of at most {limit:,.0f} W")
@@ -306,7 +284,7 @@ def servers(samples_of: Mapping[int, pandas.DataFrame], epochs: pandas.DataFrame
     """A line for each training server, by its number: how busy its GPUs were, or its processor where it has none."""
     name, title = "servers", "All training servers"
     known = {number: samples for number, samples in samples_of.items() if _is_drawable(samples)}
-    busy = {f"server {number}": (samples["time"].to_numpy(), busiest(samples)) for number, samples in known.items()}
+    busy = {f"server {number}": (samples["time"].to_numpy(), busy_pct(samples)) for number, samples in known.items()}
     if len(busy) < 2:
         return Figure(name, title, "The record of other servers was not found.")
     means = {words: float(np.nanmean(values)) for words, (_, values) in busy.items()}
@@ -324,13 +302,6 @@ def servers(samples_of: Mapping[int, pandas.DataFrame], epochs: pandas.DataFrame
 
 def _is_drawable(samples: pandas.DataFrame) -> bool:
     return len(samples) > 1 and "sys/cpu_pct" in samples
-
-
-def busiest(samples: pandas.DataFrame) -> series.Array:
-    """How busy the GPUs were, on average over them, or the processor where there are none; percent, (samples,)."""
-    of_gpus = gpus(samples, "util_pct")
-    busy = of_gpus.mean(axis=1) if len(of_gpus.columns) else samples["sys/cpu_pct"]
-    return busy.to_numpy(dtype=float)
 
 
 def busy_panel(title: str, lines: Mapping[str, tuple[series.Array, series.Array]], epochs: pandas.DataFrame) -> Any:

@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from pipeline import storage
 from pipeline.errors import FileSystemError, Preempted, TenfoldError, TrainingError
-from pipeline.monitor.comet import say_archives
+from pipeline.monitor.comet import log_upload_command
 from pipeline.rendezvous import Gang, joined
 from pipeline.rendezvous.servers import CLUSTER
 from pipeline.runs.mirror import mirrored
@@ -55,7 +55,7 @@ def main(folder: Path, parent: int, attempt: str = "") -> int:
         with full_disk_in_words():
             return _ended(folder, stop, attempt)
     finally:
-        say_archives(folder / "comet")
+        log_upload_command(folder / "comet")
 
 
 def _ended(folder: Path, stop: threading.Event, attempt: str = "") -> int:

@@ -12,7 +12,7 @@ from pipeline import storage
 from pipeline.dataset.manifest import COMMIT, images_at, load, sample_images
 from pipeline.evaluation.metrics import EVALUATION
 from pipeline.monitor import CometOptions
-from pipeline.monitor.comet import Session, ended_within, in_words
+from pipeline.monitor.comet import Session, error_text, finish_within
 from pipeline.runs.run import Run, load_result
 from pipeline.storage import crc32c_of, place_of
 
@@ -50,7 +50,7 @@ def log_results(run: Run) -> None:
     Whatever fails, or takes longer than LOGGED_WITHIN_S, is a warning.
     """
     if not (run.folder / LOGGED).exists():
-        ended_within(LOGGED_WITHIN_S, "logging the results to Comet", partial(_log_results, run))
+        finish_within(LOGGED_WITHIN_S, "logging the results to Comet", partial(_log_results, run))
 
 
 def _log_results(run: Run) -> None:
@@ -59,7 +59,7 @@ def _log_results(run: Run) -> None:
         try:
             log(session.experiment, run)
         except Exception as error:  # noqa: BLE001 - what one of them lacks, the others may have
-            _log.warning("some of the results are not logged to Comet: %s", in_words(error))
+            _log.warning("some of the results are not logged to Comet: %s", error_text(error))
     content = {"comet": session.end()}
     with storage.write_whole(run.folder / LOGGED) as file:
         file.write(json.dumps(content).encode())

@@ -19,7 +19,7 @@ from pipeline.input import one_ahead, steps_per_epoch
 from pipeline.input.damage import DAMAGE, damage_named
 from pipeline.input.exhaustion import is_out_of_files, is_out_of_memory, out_of_files
 from pipeline.monitor import Monitor, Sink, closing_sink, open_monitor
-from pipeline.monitor.all_servers import SampleTeller, aggregate
+from pipeline.monitor.all_servers import SampleSender, aggregate
 from pipeline.monitor.live import LiveVerdict
 from pipeline.monitor.overview import OVERVIEW, OverviewSink
 from pipeline.monitor.record import rows
@@ -46,7 +46,7 @@ from pipeline.training.saved_state import Keeper, restored
 from pipeline.training.strategy import agreed, losses_named, on_devices, open_strategy, share_of_device
 from pipeline.training.task import task_of
 from pipeline.training.tensorboard import TensorBoardSink
-from pipeline.tuning.advice import advised
+from pipeline.tuning.advice import with_advice
 
 _log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ def _monitored(
     if gang is None:
         return open_monitor(run.folder, run.settings.sample_hz, comet, [live, *sinks])
     of_all = {"servers": lambda: aggregate(gang.samples)} if run.server.is_chief else {}
-    return open_monitor(run.folder, run.settings.sample_hz, comet, [live, *sinks, SampleTeller(gang.tell)], of_all)
+    return open_monitor(run.folder, run.settings.sample_hz, comet, [live, *sinks, SampleSender(gang.tell)], of_all)
 
 
 @contextmanager
@@ -127,7 +127,7 @@ class _Training:
 
     def advised(self, verdict: Verdict) -> str:
         """The verdict, and the next thing to do."""
-        return advised(verdict, self._settings, self._dataset.settings)
+        return with_advice(verdict, self._settings, self._dataset.settings)
 
     @property
     def epochs_done(self) -> int:

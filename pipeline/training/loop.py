@@ -129,16 +129,16 @@ class EpochLoop:
     @contextmanager
     def standing_still(self) -> Iterator[None]:
         """Around a checkpoint: the time is that of the checkpoint, and told with the next step."""
-        self._times.hosted()
+        self._times.add_host()
         yield
-        self._times.stood_still()
+        self._times.add_checkpoint()
 
     def _timed_next(self, batches: Iterator[NumberedBatch]) -> NumberedBatch:
-        self._times.hosted()
+        self._times.add_host()
         self.doing = "waiting for a batch" if self._has_compiled else "waiting for the first batch"
         batch = next(batches)
         self._taken += 1
-        self._times.waited()
+        self._times.add_wait()
         self.doing = "computing a step" if self._has_compiled else "compiling the first step"
         return batch
 
@@ -146,7 +146,7 @@ class EpochLoop:
         """Take one step; whether some server is asked to stop."""
         # `numpy` waits for the device, which would otherwise still be at work.
         loss, right, examples, asked, *spoiled = self.steps.train(*batch[:4], self._asked()).numpy().tolist()
-        self._times.computed()
+        self._times.add_compute()
         self._has_compiled = True
         self.step += 1
 

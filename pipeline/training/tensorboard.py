@@ -13,35 +13,35 @@ from pathlib import Path
 import tensorflow as tf
 
 from pipeline.monitor import Row
-from pipeline.monitor.aggregation import Windows
+from pipeline.monitor.aggregation import Intervals
 from pipeline.records.tfrecord import frame
 
 _PREFIX = "events.out.tfevents"
 
 
 class TensorBoardSink:
-    """Writes each epoch into `folder`, and windows of samples and batches into `folder/windows`, a scalar a value.
+    """Writes each epoch into `folder`, and intervals of samples and batches into `folder/windows`, a scalar a value.
 
-    The step of an epoch is its number (from 1), that of a window the training step. A training that goes on adds
-    another file of windows, but writes its epochs anew: those after its checkpoint are done again, and would stand
-    there twice. `done` are the rows of those before it. Raises OSError where the folder cannot be written.
+    The step of an epoch is its number (from 1), that of an interval the training step. A training that goes on adds
+    another file of intervals, but writes its epochs again: those after its checkpoint are repeated, and would be
+    there twice. `done` are the rows of those before it. Raises OSError if the folder cannot be written.
     """
 
     def __init__(self, folder: Path, done: Iterable[Row] = ()) -> None:
         for path in folder.glob(f"{_PREFIX}.*"):
             path.unlink()
         self._epochs, self._others = _EventFile(folder), _EventFile(folder / "windows")
-        self._windows = Windows()
+        self._intervals = Intervals()
         for row in done:
             self.write(row)
 
     def write(self, row: Row) -> None:
-        self._write(self._windows.add(row))
+        self._write(self._intervals.add(row))
 
     def close(self) -> None:
-        """Write the windows that are open. Raises OSError if the disk fails; everything is closed then, too."""
+        """Write the intervals that are open. Raises OSError if the disk fails; everything is closed then, too."""
         with closing(self._epochs), closing(self._others):
-            self._write(self._windows.take())
+            self._write(self._intervals.take())
 
     def _write(self, rows: Iterable[Row]) -> None:
         for row in rows:

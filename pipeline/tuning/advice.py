@@ -1,4 +1,4 @@
-"""What to change if something else than the accelerator limits a training: in the names of the settings."""
+"""What to change if something other than the accelerator limits a training, by the names of the settings."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -7,32 +7,36 @@ from pipeline.config import Settings
 from pipeline.monitor.limits import IDLE_GPU, Limit
 from pipeline.monitor.verdict import Verdict
 
-PREPARED = 8 / 7
-"""Side of an image that is prepared over that of the window which training crops from it (pipeline/input)."""
+PREPARED_PER_CROP = 8 / 7
+"""Side of a prepared image over the side of the crop that training takes from it (pipeline/input)."""
 _OF_THE_DATASET = ("prepare", "prepare_size")
-"""Settings that are read from the dataset: those of the training may differ from the ones it was prepared with."""
+"""Settings that come from the dataset, because a training may have other values than its dataset was made with."""
 
 
 def advice(verdict: Verdict, settings: Settings, dataset: Mapping[str, Any]) -> str:
-    """Return the next thing to do, in a sentence; empty if there is nothing to say.
+    """Return the next thing to do, in a sentence; empty if there is nothing to do.
 
-    `dataset` are the settings in the `dataset.json` that the training reads. If the verdict names several limits, so
-    does the advice.
+    If the verdict names several limits, the advice is about each of them.
+
+    Args:
+        verdict: What limits the training.
+        settings: Settings of the training.
+        dataset: Settings in the `dataset.json` that the training reads.
     """
     prepared = {name: dataset[name] for name in _OF_THE_DATASET if name in dataset}
-    real = settings.model_copy(update=prepared)
-    sentences = dict.fromkeys(words for limit in verdict.limits if (words := _ADVICE[limit](verdict, real)))
-    return f"Next: {'; or '.join(sentences)}." if sentences else ""
+    effective = settings.model_copy(update=prepared)
+    pieces = dict.fromkeys(words for limit in verdict.limits if (words := _ADVICE[limit](verdict, effective)))
+    return f"Next: {'; or '.join(pieces)}." if pieces else ""
 
 
-def advised(verdict: Verdict, settings: Settings, dataset: Mapping[str, Any]) -> str:
-    """Return the verdict and the next thing to do."""
+def with_advice(verdict: Verdict, settings: Settings, dataset: Mapping[str, Any]) -> str:
+    """Return the sentence of the verdict, with the next thing to do."""
     return f"{verdict.sentence} {advice(verdict, settings, dataset)}".strip()
 
 
 def _decoding(verdict: Verdict, settings: Settings) -> str:
     if settings.prepare == "keep":
-        size = round(settings.image_size * PREPARED)
+        size = round(settings.image_size * PREPARED_PER_CROP)
         return (
             f"resize at sharding (prepare=resize, prepare_size={size}), for an input that is 2 to 3 times faster where "
             "images are photographs"

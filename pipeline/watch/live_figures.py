@@ -20,10 +20,10 @@ from bokeh.models import (
     TimedeltaTickFormatter,
 )
 
+from pipeline.monitor.aggregation import HIGHEST
 from pipeline.report.drawing import BLUE, GRAY, GREEN, VERMILION, Figure, add_legend, document_json, new_plot
 from pipeline.report.figures import epoch_bars, learning_plots
 from pipeline.report.utilization import MAX_LINES, PANELS, WHOLE, Curve, look_of_line
-from pipeline.watch.tables import HIGHEST
 from pipeline.watch.view import Drawable
 
 _ANYTHING = (0.0, 1.0)

@@ -9,8 +9,8 @@ import numpy as np
 import pandas
 
 from pipeline.monitor.diagnosis import percent, three_digits
+from pipeline.monitor.gpu_columns import busy_pct, gpus
 from pipeline.report.figures import learning_sentence, spent_sentence
-from pipeline.report.utilization import busiest, gpus
 from pipeline.runs.contents import facts, read_json
 from pipeline.runs.run import VERDICT
 from pipeline.watch.tables import Windows
@@ -197,7 +197,7 @@ def _busy_tile(told: Told, view: View) -> Iterator[tuple[str, str]]:
     samples = _told_of(told, view.samples)
     if "sys/cpu_pct" in samples and len(samples):
         words = "GPU busy" if len(gpus(samples, "util_pct").columns) else "processor busy"
-        yield words, f"{busiest(samples).mean():.0f}%"
+        yield words, f"{busy_pct(samples).mean():.0f}%"
 
 
 def _told_of(told: Told, rows: Windows) -> pandas.DataFrame:
@@ -304,7 +304,7 @@ def _machine_sentence(view: View) -> str:
 
 def _servers_sentence(view: View) -> str:
     means = {
-        f"server {index}": float(busiest(lately(samples)).mean())
+        f"server {index}": float(busy_pct(lately(samples)).mean())
         for index, samples in view.servers.items()
         if "sys/cpu_pct" in samples.means and len(samples.means)
     }
@@ -383,7 +383,7 @@ def _epoch_rows(epochs: pandas.DataFrame) -> Rows:
 
 def _server_rows(view: View, silent_s: Mapping[int, float]) -> Rows:
     return [
-        [f"server {index}", f"{busiest(lately(samples)).mean():.0f}%", f"{duration(silent_s[index])} ago"]
+        [f"server {index}", f"{busy_pct(lately(samples)).mean():.0f}%", f"{duration(silent_s[index])} ago"]
         for index, samples in view.servers.items()
         if "sys/cpu_pct" in samples.means and len(samples.means)
     ]

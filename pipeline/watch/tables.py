@@ -4,7 +4,6 @@ Two tables of one shape: the means of each window, and the highest values in it.
 """
 
 import math
-import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -14,9 +13,11 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import pandas
 
+from pipeline.monitor.aggregation import HIGHEST, aggregate_table, split_maxima, widen
+from pipeline.monitor.gpu_columns import is_combined
 from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import first_time, read_segment, segments, surviving
-from pipeline.report.series import Array, Indices
+from pipeline.report.series import Array
 from pipeline.report.utilization import PANELS
 
 P = TypeVar("P")
@@ -30,9 +31,7 @@ TAIL_S = 1.0
 """Width of the windows of the latest rows, of which the overview has none yet."""
 NARROWEST_S = 2.0
 """As those of the overview are at first."""
-HIGHEST = "/max"
 _DRAWN = {curve.column for panel in PANELS for curve in panel.curves}
-_OF_A_GPU = re.compile(r"gpu/\d+/(util_pct|power_w|power_limit_w|throttled_\w+|mem_(used|total)_bytes)")
 _SAMPLED = ("sys/", "proc/", "cgroup/", "pressure/", "gpu/", "monitor/", "servers/")
 KINDS_OVER_TIME = ("samples", "batches")
 
@@ -64,13 +63,13 @@ def windows(folder: Path, kind: str, span: Span | None = None) -> Windows:
     overview = _overview(folder / OVERVIEW, kind)
     since = float(overview["time"].iloc[-1]) if len(overview) else 0.0
     evened = _evened(overview, kind)
-    latest = _grouped(_latest(folder / "record", kind, since), TAIL_S)
+    latest = Windows(*aggregate_table(_latest(folder / "record", kind, since), TAIL_S))
     parts = [evened, latest]
     if span:
         if span.is_close:
             closer = [_closely(_between(folder / "record", kind, span), span)]
         else:
-            closer = [_within(part, span) for part in (Windows(*_split(overview)), latest)]
+            closer = [_within(part, span) for part in (Windows(*split_maxima(overview)), latest)]
         parts = [_cut(part, span, after=False) for part in parts] + closer + [_cut(p, span, after=True) for p in parts]
     means = pandas.concat([part.means for part in parts], ignore_index=True)
     if kind == "batches":
@@ -82,8 +81,8 @@ def step_windows(folder: Path) -> pandas.DataFrame:
     """Return the means of all windows of batches, as narrow as they are stored, and the `steps` of each."""
     overview = _overview(folder / OVERVIEW, "batches")
     since = float(overview["time"].iloc[-1]) if len(overview) else 0.0
-    latest = _grouped(_latest(folder / "record", "batches", since), TAIL_S)
-    means = pandas.concat([_split(overview)[0], latest.means], ignore_index=True)
+    latest = Windows(*aggregate_table(_latest(folder / "record", "batches", since), TAIL_S))
+    means = pandas.concat([split_maxima(overview)[0], latest.means], ignore_index=True)
     return means.assign(steps=_steps(means))
 
 
@@ -121,7 +120,7 @@ def _read(path: Path) -> pandas.DataFrame:
 
 def _is_drawn(column: str) -> bool:
     name = column.removesuffix(HIGHEST)
-    return name in _DRAWN or not name.startswith(_SAMPLED) or _OF_A_GPU.fullmatch(name) is not None
+    return name in _DRAWN or not name.startswith(_SAMPLED) or is_combined(name)
 
 
 def _evened(overview: pandas.DataFrame, kind: str) -> Windows:
@@ -131,30 +130,9 @@ def _evened(overview: pandas.DataFrame, kind: str) -> Windows:
     first, last = (float(overview["time"].iloc[row]) for row in (0, -1))
     width = even_width(last - first)
     if width <= NARROWEST_S:
-        return Windows(*_split(overview), last)
+        return Windows(*split_maxima(overview), last)
     weights = _steps(overview) if kind == "batches" else np.ones(len(overview))
-    bins = (overview["time"] // width).to_numpy()
-    starts = np.flatnonzero(np.diff(bins, prepend=-1.0))
-    means, highest = _split(overview)
-    return Windows(
-        _reduced(means, starts, lambda values: _weighted(values, weights, starts)),
-        _reduced(highest, starts, lambda values: np.fmax.reduceat(values, starts)),
-        last // width * width,
-    )
-
-
-def _reduced(rows: pandas.DataFrame, starts: Indices, reduce: Callable[[Array], Array]) -> pandas.DataFrame:
-    """A row for each of those that begin at `starts`, with the time and step of its last one."""
-    last = rows[["time", "step"]].iloc[np.append(starts[1:], len(rows)) - 1].reset_index(drop=True)
-    values = rows.drop(columns=["time", "step"])
-    return last.join(pandas.DataFrame(reduce(values.to_numpy(dtype=float)), columns=values.columns))
-
-
-def _weighted(values: Array, weights: Array, starts: Indices) -> Array:
-    """Means, of what is known; NaN where nothing is."""
-    known = np.isfinite(values)
-    sums, of_all = (np.add.reduceat(each * weights[:, None], starts) for each in (np.where(known, values, 0.0), known))
-    return np.divide(sums, of_all, out=np.full_like(sums, np.nan), where=of_all > 0)
+    return Windows(*widen(overview, width, weights), last // width * width)
 
 
 def _steps(windows: pandas.DataFrame) -> Array:
@@ -167,22 +145,10 @@ def even_width(seconds: float) -> float:
     return NARROWEST_S * 2.0 ** max(0, math.ceil(math.log2(max(1.0, seconds) / NARROWEST_S / MAX_WINDOWS)))
 
 
-def _split(overview: pandas.DataFrame) -> tuple[pandas.DataFrame, pandas.DataFrame]:
-    highest = [name for name in overview.columns if name.endswith(HIGHEST)]
-    named = overview[["time", "step", *highest]].rename(columns=lambda name: name.removesuffix(HIGHEST))
-    return overview.drop(columns=highest), named
-
-
-def _grouped(rows: pandas.DataFrame, width: float) -> Windows:
-    """Windows of so many seconds, with the time and step of their last rows."""
-    groups = rows.groupby((rows["time"] // width).to_numpy(), sort=True)
-    ends = groups[["time", "step"]].max()
-    rest = groups[[name for name in rows if name not in ends]]
-    return Windows(ends.join(rest.mean()), ends.join(rest.max()))
-
-
 def _closely(rows: pandas.DataFrame, span: Span) -> Windows:
-    return _grouped(rows, (span.end - span.start) / MAX_ROWS) if len(rows) > MAX_ROWS else Windows(rows, rows)
+    if len(rows) <= MAX_ROWS:
+        return Windows(rows, rows)
+    return Windows(*aggregate_table(rows, (span.end - span.start) / MAX_ROWS))
 
 
 def _cut(part: Windows, span: Span, after: bool) -> Windows:

@@ -9,13 +9,15 @@ from typing import NamedTuple
 import numpy as np
 import pandas
 
+from pipeline.monitor.aggregation import HIGHEST
 from pipeline.monitor.diagnosis import BETWEEN_EPOCHS, PARTS
+from pipeline.monitor.gpu_columns import busy_pct, with_gpus_together
 from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import first_time, record_folders, segments
 from pipeline.report.figures import MAX_EPOCHS
 from pipeline.report.series import Array
-from pipeline.report.utilization import PANELS, Curve, Panel, busiest, telling, with_gpus_together
-from pipeline.watch.tables import HIGHEST, Span, Windows, epochs, gaps, step_windows, windows
+from pipeline.report.utilization import PANELS, Curve, Panel, telling
+from pipeline.watch.tables import Span, Windows, epochs, gaps, step_windows, windows
 
 Columns = dict[str, list[float | None]]
 
@@ -175,7 +177,7 @@ def _epochs(table: pandas.DataFrame, name: str) -> Columns:
 
 
 def _busy(view: View, samples: Windows) -> Columns:
-    means = samples.means.assign(busy=busiest(samples.means)) if "sys/cpu_pct" in samples.means else samples.means
+    means = samples.means.assign(busy=busy_pct(samples.means)) if "sys/cpu_pct" in samples.means else samples.means
     if "busy" not in means:
         return {"time": [], "busy": []}
     found = _curves(view, Windows(means, means), {"busy": 1.0})

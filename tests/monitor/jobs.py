@@ -39,14 +39,14 @@ def job(folder: Path, batches: Batches, steps: int = 150, host_s: float = 0.0, s
     with open_monitor(folder) as monitor:
         clock.pause()
         for step in range(1, steps + 1):
-            clock.hosted()
+            clock.add_host()
             ready_pct = batches.ready_pct()
             batches.take()
-            clock.waited()
+            clock.add_wait()
             time.sleep(step_s)
-            clock.computed()
+            clock.add_compute()
             time.sleep(host_s)
-            clock.hosted()
+            clock.add_host()
             monitor.batch(step=step, epoch=1, times=clock.take(), examples=1, ready_pct=ready_pct)
     return diagnose(read(folder / "record", "batches"), read(folder / "record", "samples"), os.cpu_count())
 

@@ -49,12 +49,12 @@ BESIDE_OTHERS = {"sys/cpu_pct": 100.0, "proc/cpu_pct": 100.0, "proc/core_wait_pc
 )
 def test_what_is_used_up_is_named(changed: dict[str, float], limits: list[Limit], words: str) -> None:
     samples = pandas.DataFrame([{"time": float(second), **IDLE, **changed} for second in range(10)])
-    found = diagnose_from_outside(samples)
-    assert list(found.limits) == limits, found.sentence
-    assert words in found.sentence
-    assert found.sentence.endswith(f"{UNKNOWN_FROM_OUTSIDE}.")
+    judged = diagnose_from_outside(samples)
+    assert list(judged.limits) == limits, judged.sentence
+    assert words in judged.sentence
+    assert judged.sentence.endswith(f"{UNKNOWN_FROM_OUTSIDE}.")
 
 
 def test_a_record_without_samples_tells_nothing() -> None:
-    found = diagnose_from_outside(pandas.DataFrame({"time": []}))
-    assert (found.limits, found.sentence) == ((), "Not enough samples to say what limits this program.")
+    judged = diagnose_from_outside(pandas.DataFrame({"time": []}))
+    assert (judged.limits, judged.sentence) == ((), "Not enough samples to say what limits this program.")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.monitor import machine as system
+from pipeline.monitor import machine
 from pipeline.monitor.rates import Rates
 from pipeline.system.kernel import File
 from tests.monitor.trees import Clock, grow
@@ -24,7 +24,7 @@ def test_a_counter_that_is_new_has_no_rate_at_first() -> None:
 
 
 def stat(*cores: tuple[int, int, int]) -> str:
-    """/proc/stat of cores with so many ticks of user, idle and iowait; all of user are guests', and told twice."""
+    """/proc/stat of cores with these ticks of user, idle and iowait. All of user is of guests, and is listed twice."""
     lines = [f"cpu{i} {user} 0 0 {idle} {iowait} 0 0 0 {user} 0" for i, (user, idle, iowait) in enumerate(cores)]
     return "\n".join(["cpu  1 2 3 4 5 6 7 8 9 10", *lines, "intr 123 0 0", "ctxt 99", ""])
 
@@ -39,7 +39,7 @@ def stat(*cores: tuple[int, int, int]) -> str:
     ],
 )
 def test_use_of_the_cores(tmp_path: Path, before: tuple, after: tuple, metrics: tuple) -> None:
-    source = system.Processors(File(tmp_path / "stat"))
+    source = machine.Processors(File(tmp_path / "stat"))
     grow(tmp_path, {"stat": stat(*before)})
     assert source() == {}
     grow(tmp_path, {"stat": stat(*after)})
@@ -48,20 +48,20 @@ def test_use_of_the_cores(tmp_path: Path, before: tuple, after: tuple, metrics: 
 
 def test_no_use_is_told_where_no_tick_has_passed(tmp_path: Path) -> None:
     grow(tmp_path, {"stat": stat((100, 100, 0))})
-    source = system.Processors(File(tmp_path / "stat"))
+    source = machine.Processors(File(tmp_path / "stat"))
     assert [source(), source()] == [{}, {}]
 
 
 def test_memory(tmp_path: Path) -> None:
     grow(tmp_path, {"meminfo": "MemTotal:    1000 kB\nMemFree:   10 kB\nMemAvailable:  750 kB\n"})
-    assert system.memory(File(tmp_path / "meminfo")) == {"sys/mem_used_bytes": 256_000.0, "sys/mem_pct": 25.0}
+    assert machine.memory(File(tmp_path / "meminfo")) == {"sys/mem_used_bytes": 256_000.0, "sys/mem_pct": 25.0}
 
 
-def disks(**told: tuple[int, int, int]) -> dict[str, str]:
+def disks(**counters: tuple[int, int, int]) -> dict[str, str]:
     """Files of disks: sectors read, sectors written, and milliseconds in which they were at work."""
     return {
         f"sys/block/{name}/stat": f"  1 0 {read} 0 1 0 {written} 0 0 {busy_ms} 0 0 0 0 0 0 0\n"
-        for name, (read, written, busy_ms) in told.items()
+        for name, (read, written, busy_ms) in counters.items()
     }
 
 
@@ -76,7 +76,7 @@ def test_disks_count_once_and_the_busiest_is_told(tmp_path: Path) -> None:
     clock = Clock()
     block = with_disks(tmp_path, "sda", "sdb")
     volumes = disks(loop0=(5, 5, 5), **{"dm-0": (9999, 9999, 9999), "sda/sda1": (9999, 9999, 9999)})
-    source = system.Disks(block, clock)
+    source = machine.Disks(block, clock)
     assert source() == {}
     clock.now += 2
     grow(tmp_path, {**disks(sda=(100, 10, 500), sdb=(300, 30, 1500)), **volumes})
@@ -87,7 +87,7 @@ def test_a_disk_that_is_taken_out_leaves_the_others(tmp_path: Path) -> None:
     clock = Clock()
     block = with_disks(tmp_path, "sda", "sdb")
     (block / "sdb/stat").unlink()  # never opened; the kernel fails the reading of an open one as well
-    source = system.Disks(block, clock)
+    source = machine.Disks(block, clock)
     source()
     clock.now += 1
     grow(tmp_path, disks(sda=(2, 0, 100)))
@@ -97,7 +97,7 @@ def test_a_disk_that_is_taken_out_leaves_the_others(tmp_path: Path) -> None:
 def test_a_machine_without_disks_says_so_instead_of_zero(tmp_path: Path) -> None:
     grow(tmp_path, disks(loop0=(5, 5, 5)))
     with pytest.raises(OSError, match="shows no disks"):
-        system.Disks(tmp_path / "sys/block")()
+        machine.Disks(tmp_path / "sys/block")()
 
 
 NET = """Inter-|   Receive                                                |  Transmit
@@ -115,7 +115,7 @@ def test_the_loop_is_no_network_and_bridges_do_not_count_twice(
     tmp_path: Path, devices: set[str], received: int, sent: int
 ) -> None:
     file = File(grow(tmp_path, {"dev": NET}) / "dev")
-    assert system.network_counters(file, devices) == {"sys/net_recv_Bps": received, "sys/net_sent_Bps": sent}
+    assert machine.network_counters(file, devices) == {"sys/net_recv_Bps": received, "sys/net_sent_Bps": sent}
 
 
 def pressure(some: int, full: int) -> str:
@@ -125,7 +125,7 @@ def pressure(some: int, full: int) -> str:
 
 def test_pressure_is_the_growth_of_the_totals(tmp_path: Path) -> None:
     clock = Clock()
-    source = system.sources(tmp_path, clock)["pressure"]
+    source = machine.sources(tmp_path, clock)["pressure"]
     grow(tmp_path, {f"proc/pressure/{name}": pressure(1000, 500) for name in ("cpu", "io", "memory")})
     assert source() == {}
     clock.now += 0.2
@@ -140,21 +140,21 @@ def test_pressure_is_the_growth_of_the_totals(tmp_path: Path) -> None:
 
 
 def test_what_is_not_there_raises_and_gives_no_zero(tmp_path: Path) -> None:
-    found = system.sources(tmp_path)
-    missing = {name for name in found if name not in ("load", "cores")}
+    sources = machine.sources(tmp_path)
+    missing = {name for name in sources if name not in ("load", "cores")}
     assert {"processors", "memory", "disks", "network", "pressure", "process"} <= missing
     for name in missing:
         with pytest.raises(OSError, match=r"No such file|shows no disks|does not count"):
-            found[name]()
+            sources[name]()
 
 
 def test_the_sources_of_this_machine_give_numbers(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        found = system.sources()
-    for source in found.values():
+        sources = machine.sources()
+    for source in sources.values():
         source()
     sum(range(2_000_000))  # so that a tick of the kernel's passes on some core
-    metrics = {name: value for source in found.values() for name, value in source().items()}
+    metrics = {name: value for source in sources.values() for name, value in source().items()}
     assert metrics["sys/mem_used_bytes"] > 1e7
     assert metrics["proc/rss_bytes"] > 1e7
     assert 0 <= metrics["sys/cpu_pct"] <= metrics["sys/cpu_max_core_pct"] <= 100

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pipeline.monitor import process_tree as processes
+from pipeline.monitor import process_tree
 from pipeline.monitor.sampler import Source
 from tests.monitor.trees import Clock, grow
 from tests.waiting import until
@@ -34,8 +34,8 @@ def child(pid: int, seconds: float, pages: int = 2, children: str = "") -> dict[
 
 def reader(root: Path, clock: Clock) -> Source:
     """All sources of process 10 as one."""
-    found = processes.sources(10, root, clock)
-    return lambda: {name: value for source in found.values() for name, value in source().items()}
+    collected = process_tree.sources(10, root, clock)
+    return lambda: {name: value for source in collected.values() for name, value in source().items()}
 
 
 def test_use_of_a_process_and_its_children(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_the_list_of_children_is_made_every_five_seconds(tmp_path: Path) -> None
 
 def test_a_kernel_that_lists_no_children_leaves_them_out(tmp_path: Path) -> None:
     grow(tmp_path, {"proc/10/stat": stat(10, 5, 3)})
-    assert list(processes.sources(10, tmp_path)) == ["process", "reading of the process"]
+    assert list(process_tree.sources(10, tmp_path)) == ["process", "reading of the process"]
 
 
 SHELL = """
@@ -95,16 +95,16 @@ def test_a_real_child_comes_works_and_goes() -> None:
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, bufsize=1) as shell:
         assert shell.stdin is not None
         assert shell.stdout is not None
-        source = processes.Children(Path("/proc"), shell.pid, clock)
+        source = process_tree.Children(Path("/proc"), shell.pid, clock)
 
         def works() -> bool:
-            clock.now += processes.REFRESH_S
+            clock.now += process_tree.REFRESH_S
             return source().get("proc/children_cpu_pct", 0) > 0
 
         until(works)
-        found = source()
-        assert found["proc/children"] == 1
-        assert found["proc/children_rss_bytes"] > 1e6
+        collected = source()
+        assert collected["proc/children"] == 1
+        assert collected["proc/children_rss_bytes"] > 1e6
         shell.stdin.write("kill it\n")
         assert shell.stdout.readline() == "gone\n"
         clock.now += 0.01  # the list stays as it was

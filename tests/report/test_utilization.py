@@ -4,6 +4,7 @@ import numpy as np
 import pandas
 import pytest
 
+from pipeline.monitor.gpu_columns import with_gpus_together
 from pipeline.report import utilization as shown
 
 NO_EPOCHS = pandas.DataFrame({"time": []})
@@ -64,14 +65,14 @@ def test_gpus_are_taken_together():
         "throttled_power": (0.0, 1.0),
     }
     table = samples(**{f"gpu__{gpu}__{name}": of_gpus[name][gpu] for name in of_gpus for gpu in (0, 1)})
-    together = shown.with_gpus_together(table).iloc[0]
+    together = with_gpus_together(table).iloc[0]
     assert together.filter(regex="^gpu/[a-z]").to_dict() == {
         "gpu/util_pct": 90.0,
         "gpu/power_w": 700.0,
         "gpu/mem_pct": 20.0,
         "gpu/throttled_power": 50.0,
     }
-    assert shown.held_words(shown.with_gpus_together(table)) == "Held back: GPU, by its power limit, 50% of the time."
+    assert shown.held_words(with_gpus_together(table)) == "Held back: GPU, by its power limit, 50% of the time."
 
 
 def test_power_is_said_against_its_limit():

@@ -8,7 +8,7 @@ from pipeline.config import Settings, settings_from
 from pipeline.monitor.limits import Limit
 from pipeline.monitor.load import Load
 from pipeline.monitor.verdict import Verdict
-from pipeline.tuning.advice import advised
+from pipeline.tuning.advice import with_advice
 
 GPU_IDLE, GPU_BUSY = Load(gpu=40.0), Load(gpu=95.0)
 
@@ -44,7 +44,7 @@ GPU_IDLE, GPU_BUSY = Load(gpu=40.0), Load(gpu=95.0)
     ],
 )
 def test_the_next_thing_to_do(limit: Limit, load: Load, values: dict, words: str):
-    advice = advised(Verdict((limit,), "It is so.", load), settings_from({"image_size": 224, **values}), {})
+    advice = with_advice(Verdict((limit,), "It is so.", load), settings_from({"image_size": 224, **values}), {})
     assert advice.startswith("It is so. Next: ")
     assert words in advice
     assert set(re.findall(r"(\w+)=", advice)) <= set(Settings.model_fields)
@@ -58,18 +58,18 @@ def test_the_next_thing_to_do(limit: Limit, load: Load, values: dict, words: str
     ],
 )
 def test_nothing_to_do(limit: Limit, load: Load, values: dict):
-    assert advised(Verdict((limit,), "It is so.", load), settings_from(values), {}) == "It is so."
+    assert with_advice(Verdict((limit,), "It is so.", load), settings_from(values), {}) == "It is so."
 
 
 def test_the_advice_knows_how_the_dataset_was_prepared():
     """A training may use a dataset that was prepared with other settings than its own."""
     verdict = Verdict((Limit.DECODING,), "It is so.", Load())
     settings = settings_from({"image_size": 224, "epochs": 1})
-    assert "prepare=resize" in advised(verdict, settings, {"prepare": "keep"})
-    assert "prepare=raw" in advised(verdict, settings, {"prepare": "resize", "prepare_size": 256})
-    assert "more cores" in advised(verdict, settings, {"prepare": "raw", "prepare_size": 256})
+    assert "prepare=resize" in with_advice(verdict, settings, {"prepare": "keep"})
+    assert "prepare=raw" in with_advice(verdict, settings, {"prepare": "resize", "prepare_size": 256})
+    assert "more cores" in with_advice(verdict, settings, {"prepare": "raw", "prepare_size": 256})
 
 
 def test_several_limits_have_several_pieces_of_advice():
     verdict = Verdict((Limit.DECODING, Limit.OTHER_PROGRAMS), "It is so.", Load())
-    assert re.search("prepare=resize.*; or stop the other programs", advised(verdict, settings_from({}), {}))
+    assert re.search("prepare=resize.*; or stop the other programs", with_advice(verdict, settings_from({}), {}))

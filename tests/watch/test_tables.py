@@ -7,7 +7,7 @@ import pandas
 import pytest
 
 from pipeline.monitor import record
-from pipeline.monitor.aggregation import Windows
+from pipeline.monitor.aggregation import Intervals
 from pipeline.monitor.overview import OverviewSink
 from pipeline.monitor.record import RecordSink, segments
 from pipeline.monitor.row import Row
@@ -20,7 +20,7 @@ BEGIN = 1e9
 def written(folder: Path, seconds: int, segment_bytes: int = 2000, hz: int = 5) -> Path:
     """A training server's record: busy is the second of the sample, and a step a sample."""
     whole, overview = RecordSink(folder / "record", segment_bytes), RecordSink(folder / "overview")
-    ended = Windows()
+    ended = Intervals()
     for number in range(seconds * hz):
         time = BEGIN + number / hz
         for row in (
@@ -28,8 +28,8 @@ def written(folder: Path, seconds: int, segment_bytes: int = 2000, hz: int = 5) 
             Row("batches", time, number + 1, {"input/wait_ms": 1.0, "step/time_ms": 10.0}),
         ):
             whole.write(row)
-            for window in ended.add(row):  # that which is under way stays there, as in a training that goes on
-                overview.write(window)
+            for interval in ended.add(row):  # that which is under way stays there, as in a training that goes on
+                overview.write(interval)
     whole.close()
     overview.close()
     return folder

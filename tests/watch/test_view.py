@@ -9,9 +9,9 @@ import numpy as np
 import pandas
 import pytest
 
+from pipeline.monitor.gpu_columns import busy_pct
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
-from pipeline.report.utilization import busiest
 from pipeline.watch.heartbeats import Heartbeats
 from pipeline.watch.page_data import data, span_of
 from pipeline.watch.status import _examples_per_s, _per_step, duration, load_told
@@ -215,7 +215,7 @@ def test_verdict_and_numbers_are_of_the_same_interval(run: Path) -> None:
     assert tiles[:3] == [("waiting for data", "25%"), ("a step", "40 ms"), ("examples a second", "321")]
     busy = samples[(samples["time"] > end - 4) & (samples["time"] <= end)]
     assert len(busy) < len(samples)
-    assert dict(tiles)["GPU busy"] == f"{busiest(busy).mean():.0f}%"
+    assert dict(tiles)["GPU busy"] == f"{busy_pct(busy).mean():.0f}%"
     assert "In the steps of the verdict, 25% of the time was waiting" in told(run)["sentences"]["waiting"]
 
 
