@@ -10,13 +10,14 @@ from typing import Any
 from pipeline.dataset.manifest import CARD, Dataset
 from pipeline.errors import DatasetError
 from pipeline.rendezvous.servers import SERVERS
+from pipeline.runs.files import PROMOTION, RESULT, RUN, read_or_empty
 from pipeline.storage import Place, move_whole, place_of, write_whole
 
 SAMPLES = 48
 REPORT = "report.html"
-RECORDED = ("run.json", "result.json", "evaluation.json", "promotion.json", "record/", f"{SERVERS}/")
+RECORDED = (RUN, RESULT, "evaluation.json", PROMOTION, "record/", f"{SERVERS}/")
 """What the report of a run is drawn from, in its folder: `servers/` has the records of the other training servers."""
-COMPARED = ("run.json", "evaluation.json", "predictions.npz", "record/")
+COMPARED = (RUN, "evaluation.json", "predictions.npz", "record/")
 
 
 def report_run(run: Place) -> Place:
@@ -39,10 +40,10 @@ def compare_runs(a: Place, b: Place, to: Path) -> dict[str, Any]:
     """
     from pipeline.report import compare_page
     from pipeline.report.compare import compared
-    from pipeline.runs.contents import load, load_answers
+    from pipeline.runs.recorded_run import load_answers, load_recorded_run
 
     with _at_hand(a, COMPARED) as of_a, _at_hand(b, COMPARED) as of_b:
-        runs = load(of_a), load(of_b)
+        runs = load_recorded_run(of_a), load_recorded_run(of_b)
         comparison = compared(*runs, (load_answers(of_a), load_answers(of_b)))
     with write_whole(to) as file:
         file.write(compare_page.render(runs, (str(a), str(b)), comparison).encode("utf-8", "backslashreplace"))
@@ -61,19 +62,19 @@ def _at_hand(run: Place, names: tuple[str, ...]) -> Iterator[Path]:
             from pipeline.runs.mirror import fetch
 
             fetch(folder, run, names)
-        if not (folder / "run.json").exists():
+        if not (folder / RUN).exists():
             raise DatasetError(f"{run} holds no run: there is no run.json")
         yield folder
 
 
 def _report_run(run_folder: Path) -> Path:
     from pipeline.dataset.manifest import images_at, load, sample_images
-    from pipeline.runs.contents import read_json
+    from pipeline.evaluation.metrics import EVALUATION
     from pipeline.runs.run import load_run
 
     folder = place_of(load_run(run_folder).dataset)
     dataset = load(folder)
-    most_wrong = [row["position"] for row in read_json(run_folder / "evaluation.json").get("most_wrong", [])]
+    most_wrong = [row["position"] for row in read_or_empty(run_folder / EVALUATION).get("most_wrong", [])]
     images = images_at(folder, dataset, "validation", most_wrong)
     return write_report(run_folder, sample_images(folder, dataset, SAMPLES), images)
 
@@ -103,9 +104,9 @@ def write_report(
     be missing. Raises OSError where the folder cannot be written.
     """
     from pipeline.report.page import render
-    from pipeline.runs.contents import load
+    from pipeline.runs.recorded_run import load_recorded_run
 
     path = run_folder / REPORT
     with write_whole(path) as file:
-        file.write(render(load(run_folder), samples, most_wrong).encode("utf-8", "backslashreplace"))
+        file.write(render(load_recorded_run(run_folder), samples, most_wrong).encode("utf-8", "backslashreplace"))
     return path

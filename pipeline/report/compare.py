@@ -18,7 +18,8 @@ from pipeline.monitor.diagnosis import parts, three_digits
 from pipeline.monitor.limits import OTHERS
 from pipeline.monitor.load import during, load_of
 from pipeline.monitor.verdict import MIN_STEPS
-from pipeline.runs.contents import Run, facts
+from pipeline.runs.files import facts
+from pipeline.runs.recorded_run import RecordedRun
 
 MIN_EPOCHS = 5  # for an interval
 _MS, _POINTS = "ms", "%"
@@ -77,7 +78,7 @@ class Comparison:
         }
 
 
-def compared(a: Run, b: Run, answers: tuple[Answers | None, Answers | None]) -> Comparison:
+def compared(a: RecordedRun, b: RecordedRun, answers: tuple[Answers | None, Answers | None]) -> Comparison:
     """Compare two runs; `answers` are what their models said of the validation images, where that was kept."""
     why = why_unpaired(a, b, *answers)
     evaluated = evaluated_rows(a.evaluation, b.evaluation, {} if why else paired(*answers))
@@ -86,7 +87,7 @@ def compared(a: Run, b: Run, answers: tuple[Answers | None, Answers | None]) -> 
     return Comparison(
         verdict=" ".join(filter(None, [speed, *map(better_words, evaluated[:1])])),
         rows=[*times, _epoch_row(a.epochs, b.epochs), best, *evaluated],
-        differing=differing(a.description, b.description),
+        differing=differing(a.files.run, b.files.run),
         note=f"{_NOTE} {why}".rstrip(),
     )
 
@@ -94,7 +95,7 @@ def compared(a: Run, b: Run, answers: tuple[Answers | None, Answers | None]) -> 
 # --- speed ------------------------------------------------------------------------------------------------------------
 
 
-def _speed(a: Run, b: Run) -> tuple[str, list[Row]]:
+def _speed(a: RecordedRun, b: RecordedRun) -> tuple[str, list[Row]]:
     """A sentence, and the figures of the steady steps."""
     steady = [run.judged[parts(run.judged)[0]] if len(run.judged) else run.judged for run in (a, b)]
     if min(map(len, steady)) < MIN_STEPS:
@@ -107,9 +108,9 @@ def _speed(a: Run, b: Run) -> tuple[str, list[Row]]:
     return f"{words} {shared_words(a, b)}".rstrip(), rows
 
 
-def shared_words(a: Run, b: Run) -> str:
+def shared_words(a: RecordedRun, b: RecordedRun) -> str:
     """What other programs had of the cores, where that is enough to make one of two runs slower; else empty."""
-    cores = [float((run.description.get("host") or {}).get("cores") or 0) for run in (a, b)]
+    cores = [float(run.files.host.get("cores") or 0) for run in (a, b)]
     others = [_others(run, count) for run, count in zip((a, b), cores, strict=True)]
     if not any(busy > OTHERS * count for busy, count in zip(others, cores, strict=True)):
         return ""
@@ -119,7 +120,7 @@ def shared_words(a: Run, b: Run) -> str:
     return f"But other programs kept {had} busy, which may be all the difference."
 
 
-def _others(run: Run, cores: float) -> float:
+def _others(run: RecordedRun, cores: float) -> float:
     if not len(run.samples) or not len(run.batches):
         return 0.0
     steady = during(run.samples, run.batches, parts(run.batches)[0])
@@ -216,11 +217,11 @@ def _best(epochs: pandas.DataFrame) -> float | None:
     return 100 * float(known.max()) if len(known) else None
 
 
-def why_unpaired(a: Run, b: Run, of_a: Answers | None, of_b: Answers | None) -> str:
+def why_unpaired(a: RecordedRun, b: RecordedRun, of_a: Answers | None, of_b: Answers | None) -> str:
     """Why the two models cannot be compared image by image, in a sentence; empty where they can."""
     if missing := [name for name, answers in (("A", of_a), ("B", of_b)) if answers is None]:
         return f"The models are not compared image by image: {' and '.join(missing)} kept no predictions.npz."
-    versions = [run.description.get("dataset_version") for run in (a, b)]
+    versions = [run.files.run.get("dataset_version") for run in (a, b)]
     if versions[0] != versions[1] or not _same_images(of_a, of_b):
         return (
             "The models are not compared image by image: they were evaluated on data sets of different versions "

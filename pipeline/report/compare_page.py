@@ -14,11 +14,11 @@ from pipeline.report.drawing import BLUE, VERMILION, Figure, add_legend, binned,
 from pipeline.report.figures import Line, learning_plots, shares_of_a_second
 from pipeline.report.page import page_of
 from pipeline.report.utilization import busiest, busy_panel
-from pipeline.runs.contents import Run
+from pipeline.runs.recorded_run import RecordedRun
 
 NAMES = ("A", "B")
 _LOOKS = ((BLUE, "circle"), (VERMILION, "diamond"))
-Runs = tuple[Run, Run]
+Runs = tuple[RecordedRun, RecordedRun]
 
 
 def render(runs: Runs, places: Sequence[str], comparison: Comparison) -> str:
@@ -28,7 +28,7 @@ def render(runs: Runs, places: Sequence[str], comparison: Comparison) -> str:
         "compare.html.j2",
         drawn,
         runs=[
-            (name, str(run.description.get("run_id", "")), place)
+            (name, str(run.files.run.get("run_id", "")), place)
             for name, run, place in zip(NAMES, runs, places, strict=True)
         ],
         verdict=comparison.verdict,

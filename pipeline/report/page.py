@@ -15,14 +15,14 @@ from pipeline.report import card, figures, utilization
 from pipeline.report import evaluation_section as evaluation
 from pipeline.report.components import Table, environment, fact_tables, pictures
 from pipeline.report.drawing import Figure, embedded
-from pipeline.runs.contents import Run
+from pipeline.runs.recorded_run import RecordedRun
 from pipeline.tuning.advice import advised
 
 THUMBNAIL = 128  # pixels
 MAX_PICTURES = 60
 
 
-def render(run: Run, samples: Sequence[tuple[str, bytes]], most_wrong: Sequence[tuple[str, bytes]]) -> str:
+def render(run: RecordedRun, samples: Sequence[tuple[str, bytes]], most_wrong: Sequence[tuple[str, bytes]]) -> str:
     """The page as one HTML text that loads nothing from anywhere."""
     summary = judged(run)
     evaluated = evaluation.view(run.evaluation, most_wrong)
@@ -37,11 +37,11 @@ def render(run: Run, samples: Sequence[tuple[str, bytes]], most_wrong: Sequence[
         "page.html.j2",
         [evaluated.reliability, *drawn] if evaluated else drawn,
         title=str(run.dataset.get("name") or "Training run"),
-        run_id=str(run.description.get("run_id", "")),
+        run_id=str(run.files.run.get("run_id", "")),
         verdict=verdict(run),
         tiles=tiles(run, summary),
         evaluation=evaluated,
-        promotion=str(run.promotion.get("verdict", "")),
+        promotion=str(run.files.promotion.get("verdict", "")),
         figures=drawn,
         timing=timing(run, summary),
         dataset=card.essentials(run.dataset, run.rejected) if run.dataset else None,
@@ -51,7 +51,7 @@ def render(run: Run, samples: Sequence[tuple[str, bytes]], most_wrong: Sequence[
     )
 
 
-def judged(run: Run) -> Summary:
+def judged(run: RecordedRun) -> Summary:
     """Return where the time of the steps went, for the steps that the verdict is about."""
     return summarize(run.judged)
 
@@ -68,18 +68,18 @@ def page_of(template: str, drawn: Sequence[Figure], **content: Any) -> str:
     )
 
 
-def verdict(run: Run) -> str:
+def verdict(run: RecordedRun) -> str:
     """What limited the training, and what to change where the settings are those of this version."""
     records = {index: (run.steps[index], samples) for index, samples in run.servers.items()}
-    found = diagnose_servers(records, (run.description.get("host") or {}).get("cores"), run.epochs)
+    found = diagnose_servers(records, run.files.host.get("cores"), run.epochs)
     try:
-        settings = settings_from(run.description.get("settings") or {})
+        settings = settings_from(run.files.settings)
         return advised(found, settings, run.dataset.get("settings") or {})
     except SettingsError:
         return found.sentence
 
 
-def tiles(run: Run, summary: Summary) -> list[tuple[str, str]]:
+def tiles(run: RecordedRun, summary: Summary) -> list[tuple[str, str]]:
     """(words, number) to be seen first; what is not known is left out."""
     found: list[tuple[str, str]] = []
     if "val_accuracy" in run.epochs and run.epochs["val_accuracy"].notna().any():
@@ -97,7 +97,7 @@ def tiles(run: Run, summary: Summary) -> list[tuple[str, str]]:
     return found
 
 
-def timing(run: Run, summary: Summary) -> Table:
+def timing(run: RecordedRun, summary: Summary) -> Table:
     """Mean, median, standard deviation and 95th percentile of the times of steps and epochs."""
     rows = [
         _spread_row(words, values, "ms")
@@ -138,20 +138,20 @@ def dataset_words(dataset: Mapping[str, Any]) -> str:
     return f"{dataset['name']}, version {dataset['version']}, made of {source}; card.html in its folder shows more."
 
 
-def facts(run: Run) -> list[tuple[str, Table]]:
+def facts(run: RecordedRun) -> list[tuple[str, Table]]:
     """What ran: tables of name and value, by title."""
     what = {
-        "run": run.description.get("run_id"),
-        "data set": run.description.get("dataset"),
-        "data set version": run.description.get("dataset_version"),
-        "model": run.result.get("model"),
-        "Comet": run.result.get("comet"),
+        "run": run.files.run.get("run_id"),
+        "data set": run.files.run.get("dataset"),
+        "data set version": run.files.run.get("dataset_version"),
+        "model": run.files.result.get("model"),
+        "Comet": run.files.result.get("comet"),
     }
     groups = {
         "What ran": {name: value for name, value in what.items() if value},
-        "Result": run.result.get("metrics"),
-        "Settings": run.description.get("settings"),
-        "Host": run.description.get("host"),
-        "Software": run.description.get("software"),
+        "Result": run.files.result.get("metrics"),
+        "Settings": run.files.run.get("settings"),
+        "Host": run.files.run.get("host"),
+        "Software": run.files.run.get("software"),
     }
     return fact_tables(groups)

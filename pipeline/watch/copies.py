@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from pipeline.errors import StorageError
+from pipeline.evaluation.metrics import EVALUATION
 from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import first_time, record_folders, segments
 from pipeline.rendezvous.servers import SERVERS
-from pipeline.runs.contents import read_json
+from pipeline.runs.files import PROMOTION, RESULT, RUN, VERDICT, load_files
 from pipeline.runs.mirror import fetch
-from pipeline.runs.run import VERDICT
 from pipeline.storage import BucketPath, Place, objects
 from pipeline.watch.questions import Questions
 from pipeline.watch.tables import KINDS_OVER_TIME, Span, of_span
 
-FILES = ("run.json", "result.json", "evaluation.json", "promotion.json", VERDICT, f"{OVERVIEW}/")
+FILES = (RUN, RESULT, EVALUATION, PROMOTION, VERDICT, f"{OVERVIEW}/")
 AGAIN_S = 8.0
 """A training mirrors what is new every ten seconds."""
 KEPT_S = 300.0
@@ -65,7 +65,7 @@ class Copies:
             try:
                 self._questions.ask(training.bucket, training, lambda: _fetch(copy, training))
             except StorageError as error:
-                if time.monotonic() > copy.fetched + KEPT_S or not (copy.folder / "run.json").exists():
+                if time.monotonic() > copy.fetched + KEPT_S or not (copy.folder / RUN).exists():
                     raise
                 _log.warning("%s is shown as it was before: %s", training, error)
         return copy.folder
@@ -137,8 +137,7 @@ def _bring(copy: _Copy, training: BucketPath, span: Span) -> bool:
 
 def _servers(folder: Path) -> list[str]:
     """Return the folder of each training server's files, below that of the training. Server 0 comes first."""
-    count = (read_json(folder / "run.json").get("settings") or {}).get("num_training_servers", 1)
-    return ["", *(f"{SERVERS}/{index}/" for index in range(1, count))]
+    return ["", *(f"{SERVERS}/{index}/" for index in range(1, load_files(folder).num_training_servers))]
 
 
 def _names(training: BucketPath, before: str) -> Iterator[str]:

@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+from pipeline.runs.files import load_files
 from pipeline.watch.heartbeats import Heartbeats
 from pipeline.watch.live_figures import frames
-from pipeline.watch.status import last_sample, load_told, status
+from pipeline.watch.status import last_sample, status
 from pipeline.watch.tables import Span
 from pipeline.watch.view import Columns, View, columns, drawable, load_view, start_of
 
@@ -29,14 +30,14 @@ def data(
     this is the first look at the training.
     """
     heartbeats = heartbeats or Heartbeats()
-    told = load_told(training)
-    view = load_view(training, told.steps_per_epoch, span)
-    whole = load_view(training, told.steps_per_epoch) if span else view  # the words tell of all, wherever one looks
-    found, drawn = columns(view, told.batch_size), drawable(view)
+    files = load_files(training)
+    view = load_view(training, files.steps_per_epoch, span)
+    whole = load_view(training, files.steps_per_epoch) if span else view  # the words tell of all, wherever one looks
+    found, drawn = columns(view, files.batch_size), drawable(view)
     name = f"{crc32(repr(drawn).encode()):08x}"
     after = after if name == shown else None
     return {
-        "status": status(told, whole, is_over, _silent_s(heartbeats, training, whole, is_over or bool(told.result))),
+        "status": status(files, whole, is_over, _silent_s(heartbeats, training, whole, is_over or files.is_complete)),
         "frames": name,
         "figures": None if name == shown else frames(drawn),
         "settled": round(1000 * max(0.0, view.settled - view.start)),

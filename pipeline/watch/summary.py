@@ -3,7 +3,6 @@
 No table is read, so that a hundred trainings are listed at once. Of a bucket only the JSON files are read.
 """
 
-import json
 import logging
 import math
 import threading
@@ -15,13 +14,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline import storage
 from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import last_row
-from pipeline.runs.run import VERDICT
+from pipeline.runs.files import BEST, RESULT, RUN, VERDICT, RunFiles, read_optional
 from pipeline.storage import Place
 from pipeline.watch.heartbeats import Heartbeats
-from pipeline.watch.status import Told, progress, state_of
+from pipeline.watch.status import progress, state_of
 
 READERS = 8
 """Trainings of buckets that are read at once."""
@@ -105,7 +103,7 @@ def summary(training: Training, heartbeats: Heartbeats | None = None) -> Summary
 
 def _read(training: Training, heartbeats: Heartbeats) -> Summary:
     try:
-        result = (training.place / "result.json").stat()
+        result = (training.place / RESULT).stat()
     except FileNotFoundError:
         version = _version(training.place) if training.is_over else None
         return _summary(training, heartbeats) if version is None else _ended(training.place, version)
@@ -136,64 +134,57 @@ def _ended(place: Place, _version: int) -> Summary:
 
 def _summary(training: Training, heartbeats: Heartbeats) -> Summary:
     place = training.place
-    run, result, verdict = (_json(place / name) or {} for name in ("run.json", "result.json", VERDICT))
-    told = Told(run, result, verdict, promotion={})
-    if not told.run:
+    files = RunFiles(
+        run=read_optional(place / RUN) or {},
+        result=read_optional(place / RESULT) or {},
+        verdict=read_optional(place / VERDICT) or {},
+    )
+    if not files.run:
         return GONE
-    settings = told.run.get("settings") or {}
-    step = _step(place, told)
+    settings = files.settings
+    step = _step(place, files)
     return Summary(
-        state=_state(training, told, step, heartbeats),
+        state=_state(training, files, step, heartbeats),
         dataset=_text(settings.get("dataset_name")),
         model=_text(settings.get("model")),
-        progress=_share(progress(told, step) if step or told.result else None),
-        accuracy=_share(_accuracy(place, told)),
-        wait=_share(_wait(place, told)),
-        limit=_text((told.result or told.verdict).get("limit")),
+        progress=_share(progress(files, step) if step or files.is_complete else None),
+        accuracy=_share(_accuracy(place, files)),
+        wait=_share(_wait(place, files)),
+        limit=_text(files.newest_verdict.get("limit")),
     )
 
 
-def _state(training: Training, told: Told, step: int, heartbeats: Heartbeats) -> str:
+def _state(training: Training, files: RunFiles, step: int, heartbeats: Heartbeats) -> str:
     if isinstance(training.place, Path):
         last_sample = (last_row(training.place / "record", "samples") or {}).get("time", 0.0)
-        return state_of(told, step, heartbeats.silent_s(training.place, last_sample), training.is_over)
+        return state_of(files, step, heartbeats.silent_s(training.place, last_sample), training.is_over)
     # Of a bucket no record was read.
-    return "trained" if told.result else "stopped" if training.is_over else "training"
+    return "trained" if files.is_complete else "stopped" if training.is_over else "training"
 
 
-def _step(place: Place, told: Told) -> int:
+def _step(place: Place, files: RunFiles) -> int:
     """The last one that was taken; 0 where none was, where that does not matter any more, or is not at hand."""
-    if told.result or not isinstance(place, Path):
+    if files.is_complete or not isinstance(place, Path):
         return 0
     return int((last_row(place / "record", "batches") or {}).get("step", 0))
 
 
-def _accuracy(place: Place, told: Told) -> Any:
+def _accuracy(place: Place, files: RunFiles) -> Any:
     """Of the best model."""
-    if told.result:
-        return told.result["metrics"].get("val_accuracy")
-    bests = _json(place / "best.json")
+    if files.is_complete:
+        return files.result["metrics"].get("val_accuracy")
+    bests = read_optional(place / BEST)
     return bests[-1]["metrics"].get("val_accuracy") if bests else None
 
 
-def _wait(place: Place, told: Told) -> Any:
+def _wait(place: Place, files: RunFiles) -> Any:
     """Of the whole training; while it goes on, of the time of the last verdict, and before the first one, lately."""
-    said = (told.result or told.verdict).get("wait_fraction")
+    said = files.newest_verdict.get("wait_fraction")
     if said is not None or not isinstance(place, Path):
         return said
     window: Mapping[str, float] = last_row(place / OVERVIEW, "batches") or {}
     whole = window.get("step/time_ms")
     return window.get("input/wait_ms", 0.0) / whole if whole else None
-
-
-def _json(file: Place) -> Any:
-    """The JSON value in a file; None where there is no file."""
-    try:
-        return storage.read_json(file)
-    except FileNotFoundError:
-        return None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{file.name} is no JSON: {error}") from error
 
 
 def _share(value: Any) -> float | None:

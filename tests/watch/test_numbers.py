@@ -14,7 +14,7 @@ from pipeline.monitor.row import Row
 from pipeline.monitor.verdict import diagnose_run, numbers
 from pipeline.report import page
 from pipeline.report.compare import cells, compared
-from pipeline.runs.contents import load
+from pipeline.runs.recorded_run import load_recorded_run
 from pipeline.watch.page_data import data
 from pipeline.watch.view import load_view
 from tests.report.rich import Records
@@ -81,7 +81,7 @@ def test_wait_step_and_speed_are_the_same_everywhere(tmp_path: Path) -> None:
     wait, step = three_digits(rows["input/wait_ms"].mean()), three_digits(rows["step/time_ms"].mean())
     speed = 1000 * rows["input/examples"].sum() / rows["step/time_ms"].sum()
     share = percent(rows["input/wait_ms"].sum() / rows["step/time_ms"].sum())
-    tab, run = shown(folder), load(folder)
+    tab, run = shown(folder), load_recorded_run(folder)
     assert f"{share} of the time was waiting for data ({wait} of {step} ms a step)" in tab["sentences"]["waiting"]
     assert [row[1] for row in tab["tables"]["waiting"]["rows"]] == [wait, step]
     tiles = dict(tab["tiles"])
@@ -121,7 +121,7 @@ def test_the_last_smaller_batch_is_not_counted_as_a_full_one(tmp_path: Path) -> 
 def test_all_numbers_are_those_of_the_server_that_waits_most(tmp_path: Path) -> None:
     folder = training(tmp_path / "run", waits_ms=(1.0, 20.0, 5.0))
     wait = three_digits(steady(folder / "servers" / "1" / "record")["input/wait_ms"].mean())
-    tab, run = shown(folder), load(folder)
+    tab, run = shown(folder), load_recorded_run(folder)
     assert f"({wait} of " in tab["sentences"]["waiting"]
     assert page.timing(run, page.judged(run)).rows[1][1] == f"{wait} ms"
     beside = {row.name: cells(row)[1] for row in compared(run, run, (None, None)).rows}

@@ -12,9 +12,10 @@ import pytest
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
 from pipeline.report.utilization import busiest
+from pipeline.runs.files import load_files
 from pipeline.watch.heartbeats import Heartbeats
 from pipeline.watch.page_data import data, span_of
-from pipeline.watch.status import _examples_per_s, _per_step, duration, load_told
+from pipeline.watch.status import _examples_per_s, _per_step, duration
 from pipeline.watch.view import _by_epoch, drawable, load_view
 from tests.report.rich import SERVERS, Records, rich_run
 
@@ -225,7 +226,7 @@ def test_windows_from_before_an_upgrade_lower_no_speed(tmp_path: Path) -> None:
     describe(run, epochs=1)
     batches = load_view(run, STEPS).batches.means.assign(**{"step/time_ms": 40.0, "input/examples": 32.0})
     batches.loc[batches.index[:-1], "input/examples"] = np.nan
-    assert _examples_per_s(load_told(run), batches, 40.0) == 800
+    assert _examples_per_s(load_files(run), batches, 40.0) == 800
 
 
 def test_numbers_for_those_who_listen(run: Path) -> None:
