@@ -67,6 +67,7 @@ def fact_tables(groups: Mapping[str, Any]) -> list[tuple[str, Table]]:
 
 
 def text(value: object) -> str:
+    """Return a value as a table shows it: six digits of a float, JSON of a list or a mapping."""
     if isinstance(value, float):
         return f"{value:.6g}"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -21,15 +21,18 @@ Columns = dict[str, list[float | None]]
 
 
 class Drawable(NamedTuple):
-    """What the figures show: whether a step was taken, the panels by their titles with the columns of their curves,
-    the columns of the epochs, the parts of their time, and the indices of the servers where there are several.
-    """
+    """What there is to draw of a training. Trainings with the same value have the same figures."""
 
     steps: bool
+    """Whether a step was taken."""
     panels: tuple[tuple[str, tuple[str, ...]], ...]
+    """The panels of the machine: title, and the columns of its curves."""
     learning: tuple[str, ...]
+    """The columns of the epochs."""
     spent: tuple[str, ...]
+    """The parts of the time of an epoch."""
     servers: tuple[int, ...]
+    """The indices of the training servers; empty if there is only one."""
 
 
 LEARNING = ("loss", "val_loss", "accuracy", "val_accuracy")
