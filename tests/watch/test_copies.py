@@ -12,7 +12,7 @@ from pipeline.errors import StorageError
 from pipeline.storage import BucketPath
 from pipeline.watch import copies, questions, tables
 from pipeline.watch.copies import Copies
-from pipeline.watch.page_data import data, span_of
+from pipeline.watch.page_data import page_data, span_of
 from pipeline.watch.questions import Questions
 from tests.fake_gcs import FakeGcs, Fault
 from tests.report.rich import rich_run
@@ -35,7 +35,7 @@ def test_all_that_is_drawn_comes_and_no_record(gcs: FakeGcs, tmp_path: Path) -> 
     gcs.put_folder("bucket", PLACE.key + "/", run)
     ours = Copies(Questions())
     folder = ours.at_hand(PLACE)
-    assert data(folder, is_over=False)["columns"].keys() == data(run, is_over=False)["columns"].keys()
+    assert page_data(folder, is_over=False)["columns"].keys() == page_data(run, is_over=False)["columns"].keys()
     assert not list(folder.rglob("record"))
 
 
@@ -61,7 +61,9 @@ def test_for_a_closer_look_a_few_segments_come(gcs: FakeGcs, tmp_path: Path) -> 
     assert len(list((folder / "record").iterdir())) < 30 < len(list((here / "record").iterdir()))
     for kind in ("samples", "batches"):
         seen = [
-            each for each in data(folder, False, span=span)["columns"][kind]["time"] if each and 5e5 <= each <= 5.1e5
+            each
+            for each in page_data(folder, False, span=span)["columns"][kind]["time"]
+            if each and 5e5 <= each <= 5.1e5
         ]
         assert len(seen) == 51
 
@@ -91,8 +93,8 @@ def test_a_look_at_all_of_a_long_record_takes_the_overview(
     ours, training = Copies(Questions()), here if place == "a folder" else PLACE
     folder = ours.at_hand(training)
     span = ours.bring(training, span_of(folder, 100_000, 900_000))
-    whole = data(folder, False)["columns"]
-    closer = data(folder, False, span=span)["columns"]
+    whole = page_data(folder, False)["columns"]
+    closer = page_data(folder, False, span=span)["columns"]
     segments = [path for path in (here / "record").iterdir() if path.name.startswith(("samples", "batches"))]
     assert len(segments) > copies.MAX_SEGMENTS
     assert sum(path.parent.name == "record" for path in read) < 10

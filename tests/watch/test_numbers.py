@@ -15,7 +15,7 @@ from pipeline.monitor.verdict import diagnose_run, numbers
 from pipeline.report import page
 from pipeline.report.compare import cells, compared
 from pipeline.runs.recorded_run import load_recorded_run
-from pipeline.watch.page_data import data
+from pipeline.watch.page_data import page_data
 from pipeline.watch.view import load_view
 from tests.report.rich import Records
 from tests.report.test_report import describe
@@ -72,7 +72,7 @@ def steady(record: Path) -> pandas.DataFrame:
 
 def shown(folder: Path) -> dict[str, Any]:
     """Return the status that the tab shows."""
-    return data(folder, is_over=True)["status"]
+    return page_data(folder, is_over=True)["status"]
 
 
 def test_wait_step_and_speed_are_the_same_everywhere(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_the_seconds_of_each_epoch_are_those_of_its_steps(tmp_path: Path) -> Non
     folder = training(tmp_path / "run")
     batches = read(folder / "record", "batches")
     by_epoch = batches.groupby("epoch")[["input/wait_ms", "step/compute_ms", "step/checkpoint_ms"]].sum() / 1000
-    drawn = data(folder, is_over=True)["columns"]["spent"]
+    drawn = page_data(folder, is_over=True)["columns"]["spent"]
     for name, column in (
         ("waiting for data", "input/wait_ms"), ("computing", "step/compute_ms"), ("checkpoints", "step/checkpoint_ms"),
     ):  # fmt: skip
@@ -113,7 +113,7 @@ def test_the_seconds_of_each_epoch_are_those_of_its_steps(tmp_path: Path) -> Non
 def test_the_last_smaller_batch_is_not_counted_as_a_full_one(tmp_path: Path) -> None:
     folder = training(tmp_path / "run")
     means = load_view(folder, STEPS).batches.means
-    rates = [rate for rate in data(folder, is_over=True)["columns"]["batches"]["rate"] if rate is not None]
+    rates = [rate for rate in page_data(folder, is_over=True)["columns"]["batches"]["rate"] if rate is not None]
     seconds = means["steps"] * means["step/time_ms"] / 1000
     assert sum(rates * seconds) == pytest.approx(read(folder / "record", "batches")["input/examples"].sum(), rel=1e-3)
 

@@ -14,7 +14,7 @@ from pipeline.monitor.row import Row
 from pipeline.report.utilization import busiest
 from pipeline.runs.files import load_files
 from pipeline.watch.heartbeats import Heartbeats
-from pipeline.watch.page_data import data, span_of
+from pipeline.watch.page_data import page_data, span_of
 from pipeline.watch.status import _examples_per_s, _per_step, duration
 from pipeline.watch.view import _by_epoch, drawable, load_view
 from tests.report.rich import SERVERS, Records, rich_run
@@ -37,11 +37,11 @@ def describe(folder: Path, epochs: int) -> None:
 
 
 def told(run: Path, is_over: bool = False, heartbeats: Heartbeats | None = None) -> dict[str, Any]:
-    return data(run, is_over, heartbeats=heartbeats)["status"]
+    return page_data(run, is_over, heartbeats=heartbeats)["status"]
 
 
 def test_all_figures_have_their_sources(run: Path) -> None:
-    drawn = data(run, is_over=False)
+    drawn = page_data(run, is_over=False)
     assert [figure["name"] for figure in drawn["figures"]] == ["waiting", "learning", "spent", "machine", "servers"]
     documents = [json.dumps(each["json"]) for figure in drawn["figures"] for each in figure["documents"]]
     for name, columns in drawn["columns"].items():
@@ -54,13 +54,13 @@ def test_all_figures_have_their_sources(run: Path) -> None:
 
 
 def test_each_plot_is_a_document_but_those_that_share_an_axis(run: Path) -> None:
-    places = [each["places"] for figure in data(run, is_over=False)["figures"] for each in figure["documents"]]
+    places = [each["places"] for figure in page_data(run, is_over=False)["figures"] for each in figure["documents"]]
     assert places[:5] == [("waiting-0",), ("waiting-1",), ("waiting-2",), ("learning-0", "learning-1"), ("spent-0",)]
     assert {len(each) for each in places[5:]} == {1}
 
 
 def test_where_the_time_of_each_epoch_went_is_that_of_its_steps(run: Path) -> None:
-    spent = data(run, is_over=False)["columns"]["spent"]
+    spent = page_data(run, is_over=False)["columns"]["spent"]
     assert spent["epoch"] == list(range(1, EPOCHS + 1))
     assert sum(filter(None, spent["computing"])) == pytest.approx(EPOCHS * STEPS * 0.060, rel=0.02)
     assert sum(filter(None, spent["validation"])) == pytest.approx(EPOCHS * 0.55, rel=0.1)
@@ -85,8 +85,8 @@ def test_a_stall_of_one_step_is_no_more_than_a_step_in_a_mean() -> None:
 
 
 def test_what_is_newer_than_what_was_settled_comes_alone(run: Path) -> None:
-    whole = data(run, is_over=False)
-    newer = data(run, is_over=False, after=whole["settled"] - 5000, shown=whole["frames"])
+    whole = page_data(run, is_over=False)
+    newer = page_data(run, is_over=False, after=whole["settled"] - 5000, shown=whole["frames"])
     assert (newer["after"], newer["figures"]) == (whole["settled"] - 5000, None)
     for name in ("samples", "batches", "busy 1"):
         times = newer["columns"][name]["time"]
@@ -97,7 +97,7 @@ def test_what_is_newer_than_what_was_settled_comes_alone(run: Path) -> None:
 
 def test_the_ends_of_many_epochs_do_not_hide_the_curves(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def ends() -> tuple[int, bool]:
-        found = data(run, is_over=False)
+        found = page_data(run, is_over=False)
         return len(found["columns"]["ends"]["time"]), "dotted" in found["status"]["sentences"]["waiting"]
 
     assert ends() == (EPOCHS, True)
@@ -107,15 +107,15 @@ def test_the_ends_of_many_epochs_do_not_hide_the_curves(run: Path, monkeypatch: 
 
 
 def test_other_figures_than_those_that_are_shown_come_with_all_of_their_curves(run: Path) -> None:
-    whole = data(run, is_over=False)
-    found = data(run, is_over=False, after=whole["settled"], shown="others")
+    whole = page_data(run, is_over=False)
+    found = page_data(run, is_over=False, after=whole["settled"], shown="others")
     assert found["after"] is None
     assert found["columns"] == whole["columns"]
     assert found["figures"] == whole["figures"]
 
 
 def test_a_closer_look_has_more_points(run: Path) -> None:
-    whole, closer = (data(run, is_over=False, span=span) for span in (None, span_of(run, 10_000, 20_000)))
+    whole, closer = (page_data(run, is_over=False, span=span) for span in (None, span_of(run, 10_000, 20_000)))
     seen = [each for each in closer["columns"]["samples"]["time"] if each is not None and 10_000 <= each <= 20_000]
     assert len(seen) > 90
     assert len(whole["columns"]["samples"]["time"]) < 30
@@ -128,7 +128,7 @@ def test_equal_curves_have_equal_frames_and_others_have_others(run: Path, tmp_pa
     describe(other, epochs=1)
     of_both = [drawable(load_view(folder, STEPS)) for folder in (run, other)]
     assert of_both[0] == of_both[1]
-    assert data(run, is_over=False)["figures"] is data(other, is_over=False)["figures"]  # made once
+    assert page_data(run, is_over=False)["figures"] is page_data(other, is_over=False)["figures"]  # made once
     assert drawable(load_view(run, 0)).spent == ()
 
 
@@ -166,7 +166,7 @@ def test_the_state_of_one_that_goes_on(run: Path, epochs: int, state: str, words
 
 def test_before_the_first_step_it_says_what_takes_so_long(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps({"settings": {"model": "small_cnn", "dataset_name": "flowers"}}))
-    found = data(tmp_path, is_over=False)
+    found = page_data(tmp_path, is_over=False)
     assert found["status"]["state"] == "starting"
     assert found["status"]["title"] == "flowers: small_cnn"
     assert "first 20 seconds" in found["status"]["verdict"]
@@ -174,7 +174,7 @@ def test_before_the_first_step_it_says_what_takes_so_long(tmp_path: Path) -> Non
 
 
 def test_a_folder_that_is_gone_says_so_without_an_error(tmp_path: Path) -> None:
-    found = data(tmp_path / "gone", is_over=True)["status"]
+    found = page_data(tmp_path / "gone", is_over=True)["status"]
     assert (found["state"], found["verdict"]) == ("stopped", "")
 
 
@@ -184,7 +184,7 @@ def test_the_first_step_hides_no_other(tmp_path: Path) -> None:
         times = {"input/wait_ms": 1.0, "step/time_ms": 5000.0 if step == 1 else 20.0 + step % 10}
         sink.write(Row("batches", 1e9 + step, step, times))
     sink.close()
-    longest = data(tmp_path, is_over=False)["columns"]["batches"]["step/time_ms/max"]
+    longest = page_data(tmp_path, is_over=False)["columns"]["batches"]["step/time_ms/max"]
     assert max(filter(None, longest[1:])) == 29
     assert longest[0] < 5000
 
