@@ -22,7 +22,7 @@ Runs = tuple[RecordedRun, RecordedRun]
 
 
 def render(runs: Runs, places: Sequence[str], comparison: Comparison) -> str:
-    """The page as one HTML text that loads nothing from anywhere; `places` are where the runs lie."""
+    """Return the page as HTML that loads nothing from anywhere. `places` are the folders of the runs."""
     drawn = [learning(runs), time_spent(runs), times(runs), busy(runs)]
     return page_of(
         "compare.html.j2",
@@ -39,19 +39,19 @@ def render(runs: Runs, places: Sequence[str], comparison: Comparison) -> str:
 
 
 def table(comparison: Comparison) -> Table:
-    """All figures of both runs."""
+    """Return all figures of both runs as a table."""
     head = ("figure", *NAMES, "B less A", f"{INTERVAL_PERCENT}% interval of that")
     return Table(head, [cells(row) for row in comparison.rows], comparison.note)
 
 
 def differing(comparison: Comparison) -> Table | None:
-    """Settings and other facts that differ; None where none does."""
+    """Return settings and other facts that differ as a table; None if none does."""
     rows = [(name, *map(text, values)) for name, values in comparison.differing.items()]
     return Table(("", *NAMES), rows) if rows else None
 
 
 def learning(runs: Runs) -> Figure:
-    """Loss and accuracy of both by epoch."""
+    """Draw loss and accuracy of both runs by epoch."""
     name, title = "learning", "Loss and accuracy"
     if not any("loss" in run.epochs for run in runs):
         return Figure(name, title, "No epoch was finished, so there is nothing to show.")
@@ -61,14 +61,14 @@ def learning(runs: Runs) -> Figure:
 
 def _lines(runs: Runs, metric: str) -> list[Line]:
     return [
-        (f"{name} {words}", run.epochs, column, color, dash, marker)
+        Line(f"{name} {words}", run.epochs, column, color, dash, marker)
         for name, run, (color, marker) in zip(NAMES, runs, _LOOKS, strict=True)
         for words, column, dash in (("training", metric, "solid"), ("validation", f"val_{metric}", "6 3"))
     ]
 
 
 def time_spent(runs: Runs) -> Figure:
-    """What a second of each training went on."""
+    """Draw how a second of each training was spent."""
     name, title = "spent", "Where the time went"
     seconds = {words: spent(run.batches, run.epochs) for words, run in zip(NAMES, runs, strict=True)}
     known = {words: each for words, each in seconds.items() if sum(each.values())}
@@ -80,7 +80,7 @@ def time_spent(runs: Runs) -> Figure:
 
 
 def times(runs: Runs) -> Figure:
-    """Distributions of the times of the steady steps and of their waits."""
+    """Draw the distributions of the times of the steady steps and of their data waits."""
     name, title = "times", "How long a batch takes"
     steady = [run.judged[parts(run.judged)[0]] if len(run.judged) else run.judged for run in runs]
     if min(map(len, steady)) < 2:
@@ -95,7 +95,7 @@ def times(runs: Runs) -> Figure:
 
 
 def _outlines(values: Sequence[Any], title: str) -> Any:
-    """Distributions over the same bins, the first one filled: outlines over each other can be told apart."""
+    """Draw distributions over the same bins, as outlines that can be told apart where they overlap."""
     plot = new_plot(title, "ms", height=260)
     _, edges = binned(np.concatenate(values))
     shown = []

@@ -1,4 +1,4 @@
-"""How a training is doing, in words and numbers: for those who look, and for those who listen."""
+"""How a training is doing, in sentences and numbers, which a screen reader can read aloud."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -10,18 +10,18 @@ from pipeline.monitor.diagnosis import percent, three_digits
 from pipeline.report.figures import learning_sentence, spent_sentence
 from pipeline.report.utilization import busiest, gpus
 from pipeline.runs.files import RunFiles, facts
-from pipeline.watch.tables import Windows
+from pipeline.watch.tables import Intervals
 from pipeline.watch.view import MAX_ENDS, View
 
 LATELY_S = 60.0
 SILENT_S = 45.0
-"""After so long without a sample something is wrong: they come five times a second, or with the mirror in 18 s."""
+"""Seconds without a sample after which something is wrong. A bucket has a new one at least every 18 s."""
 MAX_ROWS = 100
 Rows = list[list[str]]
 
 
 def status(files: RunFiles, view: View, is_over: bool, silent_s: Mapping[int, float]) -> dict[str, Any]:
-    """All that is said of a training beside its curves.
+    """Return all that a page shows of a training beside its curves.
 
     Args:
         files: Its JSON files.
@@ -54,14 +54,14 @@ def _last_step(view: View) -> int:
     return int(steps.iloc[-1]) if len(steps) else 0
 
 
-def last_sample(samples: Windows) -> float:
-    """When the newest sample was taken (Unix s); 0 if there is none yet."""
+def last_sample(samples: Intervals) -> float:
+    """Return the time of the newest sample (Unix s); 0 if there is none yet."""
     times = samples.means["time"]
     return float(times.iloc[-1]) if len(times) else 0.0
 
 
 def progress(files: RunFiles, step: int) -> float | None:
-    """The share of the steps that were taken; None where it is not known of how many."""
+    """Return the share of the steps that are done; None if their number is not known."""
     whole = files.epochs * files.steps_per_epoch
     if files.is_complete:
         return 1.0
@@ -69,9 +69,13 @@ def progress(files: RunFiles, step: int) -> float | None:
 
 
 def state_of(files: RunFiles, step: int, silent_s: float, is_over: bool) -> str:
-    """One of trained, stopped, starting, silent, evaluating and training.
+    """Return one of trained, stopped, starting, silent, evaluating and training.
 
-    `step` is the last one, 0 before the first; `silent_s` the seconds since the newest sample changed.
+    Args:
+        files: The JSON files of the training.
+        step: The last step; 0 before the first one.
+        silent_s: Seconds since the newest sample changed.
+        is_over: Whether Airflow has ended the run.
     """
     if files.is_complete:
         return "trained"
@@ -86,14 +90,14 @@ def state_of(files: RunFiles, step: int, silent_s: float, is_over: bool) -> str:
 
 def _state(files: RunFiles, view: View, step: int, is_over: bool, silent_s: float) -> dict[str, str]:
     state = state_of(files, step, silent_s, is_over)
-    died = f"in {_how_far(files, step)}" if step else "before its first step was complete"
+    ended = f"in {_position(files, step)}" if step else "before its first step was complete"
     words = {
         "trained": f"trained for {_epochs_in_words(len(view.epochs))}",
-        "stopped": f"the run ended {died}, without a model",
+        "stopped": f"the run ended {ended}, without a model",
         "starting": "loading TensorFlow, the model and the first batches",
         "silent": f"no sample for {duration(silent_s)}: a retry may be on its way",
         "evaluating": "all epochs are done; the best model is evaluated and exported",
-        "training": _how_far(files, step),
+        "training": _position(files, step),
     }
     return {"state": state, "words": words[state]}
 
@@ -102,7 +106,7 @@ def _epochs_in_words(count: int) -> str:
     return f"{count:,} epoch" + ("" if count == 1 else "s")
 
 
-def _how_far(files: RunFiles, step: int) -> str:
+def _position(files: RunFiles, step: int) -> str:
     if not files.steps_per_epoch:
         return f"step {step:,}"
     epoch = min((step - 1) // files.steps_per_epoch + 1, files.epochs)
@@ -110,16 +114,14 @@ def _how_far(files: RunFiles, step: int) -> str:
 
 
 def _verdict(files: RunFiles, is_over: bool, now: float) -> str:
-    """The verdict; `now` is by the clock of the training, as is the time of a verdict."""
+    """Return the verdict. `now` is by the clock of the training, as is the time of a verdict."""
     if sentence := files.result.get("verdict"):
         return str(sentence)
     if sentence := files.verdict.get("sentence"):
         seconds, ended = (float(files.verdict.get(name) or 0) for name in ("seconds", "time"))
         return f"The {duration(seconds)} that ended {duration(max(0.0, now - ended))} ago: {sentence}"
     return (
-        ""
-        if files.is_complete or is_over
-        else "What limits the training is said after its first 20 seconds, and each minute then."
+        "" if files.is_complete or is_over else "The bottleneck appears after 20 seconds and is updated every minute."
     )
 
 
@@ -142,7 +144,7 @@ def _tiles(files: RunFiles, view: View, step: int) -> Iterator[tuple[str, str]]:
 
 
 def _examples_per_s(files: RunFiles, batches: pandas.DataFrame, step_ms: float) -> float:
-    # Windows of earlier versions do not say how many examples a batch had. After an upgrade, a training has both kinds.
+    # Intervals of earlier versions lack the examples of a batch. After an upgrade, a training has both kinds.
     is_known = "input/examples" in batches and batches["input/examples"].notna().all()
     examples = _per_step(batches, "input/examples") if is_known else files.batch_size
     return 1000 * examples / step_ms if step_ms else 0.0
@@ -160,23 +162,23 @@ def _busy_tile(files: RunFiles, view: View) -> Iterator[tuple[str, str]]:
         yield words, f"{busiest(samples).mean():.0f}%"
 
 
-def _rows_judged(files: RunFiles, rows: Windows) -> pandas.DataFrame:
-    """The windows that the words are about: those of the verdict, of a training that is complete all of them."""
+def _rows_judged(files: RunFiles, rows: Intervals) -> pandas.DataFrame:
+    """Return the intervals that the verdict is about. Of a complete training, those are all of them."""
     if files.is_complete:
         return rows.means
     if not (files.verdict.get("time") and files.verdict.get("seconds")):
         return lately(rows)
     end = float(files.verdict["time"])
     times = rows.means["time"]
-    # The time of a window is its end. In a long training, a window may be wider than the interval of the verdict.
+    # The time of a row is the end of its interval, which may be longer than the interval of the verdict.
     return rows.means[(times > end - float(files.verdict["seconds"])) & (times.shift(fill_value=-np.inf) < end)]
 
 
 def _wait_and_step(files: RunFiles, rows: pandas.DataFrame) -> tuple[float, float]:
-    """Waiting for data in a step, and all of the step (ms).
+    """Return the data wait of a step and the time of a step (ms).
 
-    They are those of the verdict and of the report, which leave out the first steps: in a short training these take as
-    much time as many others, and two numbers for the same thing make one doubt both.
+    They are the numbers of the verdict and of the report, which leave out the first steps. In a short training these
+    take as much time as many others, and two numbers for the same thing would make a reader doubt both.
     """
     if files.steps_judged:
         step_ms = files.steps_judged["step_ms"]
@@ -186,19 +188,19 @@ def _wait_and_step(files: RunFiles, rows: pandas.DataFrame) -> tuple[float, floa
 
 
 def _per_step(batches: pandas.DataFrame, name: str) -> float:
-    """The mean over the steps: a window with a stall has few of them, and would weigh as much as the others."""
+    """Return the mean over the steps. An interval with a stall has few steps, so it must weigh less than others."""
     steps = batches["steps"]
     return float((batches[name] * steps).sum() / steps.sum()) if steps.sum() else 0.0
 
 
-def lately(rows: Windows) -> pandas.DataFrame:
-    """The means of the last minute that was measured."""
+def lately(rows: Intervals) -> pandas.DataFrame:
+    """Return the means of the last minute that was measured."""
     times = rows.means["time"]
     return rows.means[times > times.iloc[-1] - LATELY_S] if len(times) else rows.means
 
 
 def _left_s(files: RunFiles, view: View, step: int) -> float | None:
-    """Seconds until the last step, validations included; None if it has ended, or if its speed is not known yet."""
+    """Return the seconds until the last step, validations included; None if there is none, or its time is unknown."""
     rows = lately(view.batches)
     missing = files.epochs * files.steps_per_epoch - step
     if files.is_complete or missing <= 0 or len(rows) < 2:
@@ -212,7 +214,7 @@ def _left_s(files: RunFiles, view: View, step: int) -> float | None:
 
 
 def duration(seconds: float) -> str:
-    """48 s, 12 min, 3 h 20 min, 2 d 4 h."""
+    """Write a time as in 48 s, 12 min, 3 h 20 min, 2 d 4 h."""
     minutes = round(seconds / 60)
     if seconds < 90:
         return f"{seconds:.0f} s"
@@ -223,18 +225,18 @@ def duration(seconds: float) -> str:
 
 
 def _sentences(files: RunFiles, view: View) -> dict[str, str]:
-    """A sentence for each figure, by its name."""
-    found = {
+    """Return a sentence for each figure, by its name."""
+    sentences = {
         "waiting": _waiting_sentence(files, view),
         "machine": _machine_sentence(view),
         "servers": _servers_sentence(view),
     }
     if len(view.epochs) and "loss" in view.epochs:
-        found["learning"] = learning_sentence(view.epochs)
+        sentences["learning"] = learning_sentence(view.epochs)
     whole = {str(name): float(seconds.sum()) for name, seconds in view.spent.items()}
     if sum(whole.values()):
-        found["spent"] = spent_sentence(whole, len(view.spent))
-    return found
+        sentences["spent"] = spent_sentence(whole, len(view.spent))
+    return sentences
 
 
 def _waiting_sentence(files: RunFiles, view: View) -> str:
@@ -277,17 +279,17 @@ def _servers_sentence(view: View) -> str:
 
 
 def _tables(files: RunFiles, view: View, silent_s: Mapping[int, float]) -> dict[str, dict[str, Any]]:
-    """The numbers of each figure, for those who would rather read or listen, by its name."""
-    found = {"machine": _table(("", "mean", "highest", "last"), _machine_rows(view))}
+    """Return the numbers of each figure as a table, by its name."""
+    tables = {"machine": _table(("", "mean", "highest", "last"), _machine_rows(view))}
     if "step/time_ms" in view.batches.means and len(view.batches.means):
-        found["waiting"] = _table(("", "mean", "last"), _waiting_rows(files, view))
+        tables["waiting"] = _table(("", "mean", "last"), _waiting_rows(files, view))
     if len(view.spent):
-        found["spent"] = _spent_table(view.spent)
+        tables["spent"] = _spent_table(view.spent)
     if len(view.epochs):
-        found["learning"] = _table(("epoch", *_shown(view.epochs)), _epoch_rows(view.epochs))
+        tables["learning"] = _table(("epoch", *_shown(view.epochs)), _epoch_rows(view.epochs))
     if len(view.servers) > 1:
-        found["servers"] = _table(("", "busy", "last sample"), _server_rows(view, silent_s))
-    return found
+        tables["servers"] = _table(("", "busy", "last sample"), _server_rows(view, silent_s))
+    return tables
 
 
 def _table(head: tuple[str, ...], rows: Rows) -> dict[str, Any]:

@@ -244,8 +244,8 @@ def _content(
     from pipeline.watch.page_data import page_data, span_of
 
     copies: Copies = state.copies
-    folder = copies.at_hand(training)
-    span = copies.bring(training, span_of(folder, *closer)) if closer else None
+    folder = copies.local_folder(training)
+    span = copies.fetch_span(training, span_of(folder, *closer)) if closer else None
     content = page_data(folder, run.is_over, after, span, shown, state.heartbeats)
     _add_airflow_state(run, content["status"])
     content["status"]["name"] = STATE_NAMES[content["status"]["state"]]

@@ -72,7 +72,7 @@ def test_a_window_of_two_epochs_counts_in_both() -> None:
     pieces = _by_epoch(np.array([30, 50, 130, 120]), steps_per_epoch=40)  # 120: a new try that went back
     assert pieces.to_dict("list") == {
         "steps": [30, 10, 10, 30, 40, 10],
-        "window": [0, 1, 1, 2, 2, 2],
+        "interval": [0, 1, 1, 2, 2, 2],
         "epoch": [1, 1, 2, 2, 3, 4],
     }
     assert len(_by_epoch(np.empty(0), steps_per_epoch=40)) == 0
