@@ -1,4 +1,4 @@
-"""The page that tells a run: one HTML file that opens anywhere, drawn from the local record alone."""
+"""The report of a run: one HTML file that opens anywhere, drawn from the local record alone."""
 
 import json
 import tempfile
@@ -14,18 +14,21 @@ from pipeline.runs.files import PROMOTION, RESULT, RUN, read_or_empty
 from pipeline.storage import Place, move_whole, place_of, write_whole
 
 SAMPLES = 48
+"""Maximum number of sample images on a page."""
 REPORT = "report.html"
 RECORDED = (RUN, RESULT, "evaluation.json", PROMOTION, "record/", f"{SERVERS}/")
-"""What the report of a run is drawn from, in its folder: `servers/` has the records of the other training servers."""
+"""Files and folders of a run that its report reads. `servers/` has the records of the other training servers."""
 COMPARED = (RUN, "evaluation.json", "predictions.npz", "record/")
+"""Files and folders of a run that a comparison reads."""
 
 
 def report_run(run: Place) -> Place:
-    """Write the report of a run, with sample images of its data set; return where it is.
+    """Write the report of a run, with sample images of its dataset, and return its place.
 
-    Raises DatasetError where the folder holds no run, or its data set is not there any more.
+    Raises:
+        DatasetError: The folder holds no run, or the dataset of the run does not exist any more.
     """
-    with _at_hand(run, RECORDED) as folder:
+    with _local_folder(run, RECORDED) as folder:
         report = _report_run(folder)
         if isinstance(run, Path):
             return report
@@ -34,15 +37,17 @@ def report_run(run: Place) -> Place:
 
 
 def compare_runs(a: Place, b: Place, to: Path) -> dict[str, Any]:
-    """Write the page that lays two runs side by side; return the table, as JSON has it.
+    """Write the page that compares two runs, and return the comparison for JSON.
 
-    Raises DatasetError where a folder holds no run, and OSError where `to` cannot be written.
+    Raises:
+        DatasetError: A folder holds no run.
+        OSError: The page cannot be written.
     """
     from pipeline.report import compare_page
     from pipeline.report.compare import compared
     from pipeline.runs.recorded_run import load_answers, load_recorded_run
 
-    with _at_hand(a, COMPARED) as of_a, _at_hand(b, COMPARED) as of_b:
+    with _local_folder(a, COMPARED) as of_a, _local_folder(b, COMPARED) as of_b:
         runs = load_recorded_run(of_a), load_recorded_run(of_b)
         comparison = compared(*runs, (load_answers(of_a), load_answers(of_b)))
     with write_whole(to) as file:
@@ -51,10 +56,11 @@ def compare_runs(a: Place, b: Place, to: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def _at_hand(run: Place, names: tuple[str, ...]) -> Iterator[Path]:
-    """The folder of a run, or for the time being one with copies of these files of it.
+def _local_folder(run: Place, names: tuple[str, ...]) -> Iterator[Path]:
+    """Provide a local folder with these files of a run: its own folder, or a temporary copy.
 
-    Raises DatasetError where it holds no run.
+    Raises:
+        DatasetError: The folder holds no run.
     """
     with tempfile.TemporaryDirectory(prefix="tenfold-") as name:
         folder = run if isinstance(run, Path) else Path(name)
@@ -86,7 +92,7 @@ def write_card(
     duplicates: Sequence[Mapping[str, Any]],
     skipped: Sequence[Mapping[str, Any]] = (),
 ) -> None:
-    """Write the data set card into the folder of a data set that need not be committed, as `WriteCard` says."""
+    """Write the card of a dataset into its folder, which need not be committed. It implements `WriteCard`."""
     from pipeline.dataset.manifest import sample_images, to_json
     from pipeline.report import card
 
@@ -97,11 +103,17 @@ def write_card(
 def write_report(
     run_folder: Path, samples: Sequence[tuple[str, bytes]] = (), most_wrong: Sequence[tuple[str, bytes]] = ()
 ) -> Path:
-    """Write `run_folder/report.html` and return its path; the page before it stays until the new one is whole.
+    """Write `run_folder/report.html` and return its path. An older page stays until the new one is complete.
 
-    `samples` are (label, encoded image) to show, `most_wrong` (name, encoded image) of those that evaluation.json
-    lists as the most wrong, in its order. Whatever a run that was killed did not come to write is said on the page to
-    be missing. Raises OSError where the folder cannot be written.
+    The page says which files of a run are missing, for example because the run was killed.
+
+    Args:
+        run_folder: The folder of the run.
+        samples: (label, encoded image) of images to show.
+        most_wrong: (key, encoded image) of the images that `most_wrong` in evaluation.json lists, in its order.
+
+    Raises:
+        OSError: The folder cannot be written.
     """
     from pipeline.report.page import render
     from pipeline.runs.recorded_run import load_recorded_run
