@@ -91,7 +91,7 @@ def test_a_run_beside_itself_shows_no_difference(runs: tuple[Path, Path], tmp_pa
 
 @pytest.mark.parametrize(("over", "name"), [(1.5, "B"), (0.5, "A")])
 def test_either_may_be_the_faster_one(over: float, name: str):
-    slow, fast = (compare.Drawn(value, np.full(9, value)) for value in (100.0, 100.0 * over))
+    slow, fast = (compare.ResampledFigure(value, np.full(9, value)) for value in (100.0, 100.0 * over))
     assert compare.speed_words(slow, fast).startswith(f"{name} is {max(over, 1 / over):.3g} times as fast")
 
 
