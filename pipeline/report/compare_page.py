@@ -114,7 +114,7 @@ def _outlines(values: Sequence[Any], title: str) -> Any:
 
 
 def busy(runs: Runs) -> Figure:
-    """How busy the GPUs of each were over its own time, or the processor where there is none."""
+    """Draw how busy the GPUs of each run were over its own time, or the processor if there is no GPU."""
     name, title = "busy", "Utilization over time"
     lines = {
         words: (run.samples["time"].to_numpy() - run.samples["time"].iloc[0], busiest(run.samples))

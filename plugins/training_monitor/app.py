@@ -65,7 +65,7 @@ _read_runs = requires_access_dag(method="GET", access_entity=DagAccessEntity.RUN
 
 
 def may_see_runs(request: Request, user: Annotated[Any, Depends(get_user)]) -> None:
-    """Raises 403 without the right to see the runs of the DAG in the address, or any runs where it names none."""
+    """Raise 403 if the user may not see the runs of the DAG in the address, or any runs if it names no DAG."""
     # PostgreSQL takes no text with a zero byte, and Airflow's check would end in an error. No DAG has such an id.
     if "\0" in request.query_params.get("dag_id", ""):
         request = Request({**request.scope, "query_string": b""})

@@ -31,8 +31,8 @@ class Clock:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    told = {"settings": {"epochs": 8, "model": "small_cnn", "dataset_name": "shapes"}, "steps_per_epoch": 60}
-    (tmp_path / "run.json").write_text(json.dumps(told))
+    run_json = {"settings": {"epochs": 8, "model": "small_cnn", "dataset_name": "shapes"}, "steps_per_epoch": 60}
+    (tmp_path / "run.json").write_text(json.dumps(run_json))
     return tmp_path
 
 

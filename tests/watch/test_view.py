@@ -36,7 +36,7 @@ def describe(folder: Path, epochs: int) -> None:
     (folder / "run.json").write_text(json.dumps({**described, "steps_per_epoch": STEPS, "settings": settings}))
 
 
-def told(run: Path, is_over: bool = False, heartbeats: Heartbeats | None = None) -> dict[str, Any]:
+def status_of(run: Path, is_over: bool = False, heartbeats: Heartbeats | None = None) -> dict[str, Any]:
     return page_data(run, is_over, heartbeats=heartbeats)["status"]
 
 
@@ -141,7 +141,7 @@ def test_equal_curves_have_equal_frames_and_others_have_others(run: Path, tmp_pa
 )
 def test_the_state_of_a_training_of_years_ago(run: Path, epochs: int, is_over: bool, state: str, words: str) -> None:
     describe(run, epochs)
-    found = told(run, is_over)
+    found = status_of(run, is_over)
     assert found["state"] == state
     assert found["words"].startswith(words)
 
@@ -153,7 +153,7 @@ def test_the_state_of_a_training_of_years_ago(run: Path, epochs: int, is_over: b
 def test_the_state_of_one_that_goes_on(run: Path, epochs: int, state: str, words: str) -> None:
     describe(run, epochs)
     last = float(load_view(run, STEPS).samples.means["time"].iloc[-1])
-    found = told(run, heartbeats=Heartbeats(wall_clock=lambda: last + 1))
+    found = status_of(run, heartbeats=Heartbeats(wall_clock=lambda: last + 1))
     assert (found["state"], found["words"][: len(words)]) == (state, words)
     assert found["progress"] == pytest.approx(min(1, 360 / (epochs * STEPS)))
     tiles = dict(found["tiles"])
@@ -193,17 +193,17 @@ def test_the_verdict_is_the_last_one_and_at_the_end_that_of_the_whole(run: Path)
     verdict = {"sentence": "Compute-bound.", "seconds": 60.2, "time": time.time() - 3600}
     (run / "verdict.json").write_text(json.dumps(verdict))
     # An hour is shown in minutes, so that a slow test reads the same.
-    assert told(run)["verdict"] == "The 60 s that ended 60 min ago: Compute-bound."
+    assert status_of(run)["verdict"] == "The 60 s that ended 60 min ago: Compute-bound."
     (run / "result.json").write_text(json.dumps({"verdict": "Compute-bound, all of it."}))
-    assert told(run)["verdict"] == "Compute-bound, all of it."
-    assert (told(run)["state"], told(run)["progress"]) == ("trained", 1.0)
+    assert status_of(run)["verdict"] == "Compute-bound, all of it."
+    assert (status_of(run)["state"], status_of(run)["progress"]) == ("trained", 1.0)
 
 
 def test_a_training_that_is_complete_has_the_numbers_of_its_verdict(run: Path) -> None:
     (run / "result.json").write_text(json.dumps({"wait_fraction": 0.25, "step_ms": 40.0}))
-    tiles, tables = told(run)["tiles"], told(run)["tables"]
+    tiles, tables = status_of(run)["tiles"], status_of(run)["tables"]
     assert tiles[:3] == [("waiting for data", "25%"), ("a step", "40 ms"), ("examples a second", "800")]
-    assert "25% of the time was waiting for data (10 of 40 ms a step)" in told(run)["sentences"]["waiting"]
+    assert "25% of the time was waiting for data (10 of 40 ms a step)" in status_of(run)["sentences"]["waiting"]
     assert [row[1] for row in tables["waiting"]["rows"]] == ["10", "40"]
 
 
@@ -212,12 +212,12 @@ def test_verdict_and_numbers_are_of_the_same_interval(run: Path) -> None:
     end = float(samples["time"].iloc[-1]) - 5
     verdict = {"sentence": "So.", "time": end, "seconds": 4.0, "wait_fraction": 0.25, "step_ms": 40.0}
     (run / "verdict.json").write_text(json.dumps({**verdict, "examples_per_s": 321.0}))
-    tiles = told(run)["tiles"]
+    tiles = status_of(run)["tiles"]
     assert tiles[:3] == [("waiting for data", "25%"), ("a step", "40 ms"), ("examples a second", "321")]
     busy = samples[(samples["time"] > end - 4) & (samples["time"] <= end)]
     assert len(busy) < len(samples)
     assert dict(tiles)["GPU busy"] == f"{busiest(busy).mean():.0f}%"
-    assert "In the steps of the verdict, 25% of the time was waiting" in told(run)["sentences"]["waiting"]
+    assert "In the steps of the verdict, 25% of the time was waiting" in status_of(run)["sentences"]["waiting"]
 
 
 def test_windows_from_before_an_upgrade_lower_no_speed(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_windows_from_before_an_upgrade_lower_no_speed(tmp_path: Path) -> None:
 
 
 def test_numbers_for_those_who_listen(run: Path) -> None:
-    tables = told(run)["tables"]
+    tables = status_of(run)["tables"]
     assert tables["learning"]["rows"][0][0] == tables["spent"]["rows"][0][0] == "6"
     assert len(tables["spent"]["rows"]) == EPOCHS
     assert float(tables["waiting"]["rows"][0][1]) == pytest.approx(20, rel=0.15)
@@ -261,17 +261,17 @@ def test_there_are_numbers_if_windows_are_wider_than_the_interval_of_the_verdict
         sink.close()
     verdict = {"sentence": "So.", "time": 1e9 + 90 * 20 - 10, "seconds": 60.0, "wait_fraction": 0.25, "step_ms": 40.0}
     (tmp_path / "verdict.json").write_text(json.dumps(verdict))
-    tiles = dict(told(tmp_path)["tiles"])
+    tiles = dict(status_of(tmp_path)["tiles"])
     assert (tiles["waiting for data"], tiles["processor busy"]) == ("25%", "30%")
 
 
 def test_a_verdict_without_a_step_has_no_numbers_of_earlier_steps(run: Path) -> None:
     samples = load_view(run, STEPS).samples.means
     end = float(samples["time"].iloc[-1]) + 300
-    said = "No step has ended for 60 s: writing a checkpoint."
-    verdict = {"sentence": said, "time": end, "seconds": 60.0, "wait_fraction": 0.0, "step_ms": 0.0}
+    sentence = "No step has ended for 60 s: writing a checkpoint."
+    verdict = {"sentence": sentence, "time": end, "seconds": 60.0, "wait_fraction": 0.0, "step_ms": 0.0}
     (run / "verdict.json").write_text(json.dumps(verdict))
-    found = told(run)
-    assert found["verdict"].endswith(said)
+    found = status_of(run)
+    assert found["verdict"].endswith(sentence)
     assert {"waiting for data", "a step", "GPU busy"}.isdisjoint(dict(found["tiles"]))
     assert found["sentences"]["waiting"] == "No step ended in the interval of the verdict."
