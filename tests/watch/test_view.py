@@ -169,7 +169,7 @@ def test_before_the_first_step_it_says_what_takes_so_long(tmp_path: Path) -> Non
     found = page_data(tmp_path, is_over=False)
     assert found["status"]["state"] == "starting"
     assert found["status"]["title"] == "flowers: small_cnn"
-    assert "first 20 seconds" in found["status"]["verdict"]
+    assert "appears after 20 seconds" in found["status"]["verdict"]
     json.dumps(found["figures"], allow_nan=False)
 
 
