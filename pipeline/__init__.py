@@ -55,7 +55,7 @@ MOVED = {
     "pipeline.raw_reader": "pipeline.snapshot.raw_reader",
     "pipeline.report.evaluation": "pipeline.report.evaluation_section",
     "pipeline.report.parts": "pipeline.report.components",
-    "pipeline.report.run": "pipeline.runs.contents",
+    "pipeline.report.run": "pipeline.runs.recorded_run",
     "pipeline.results": "pipeline.sharding.results",
     "pipeline.samples": "pipeline.sources.samples",
     "pipeline.servers": "pipeline.rendezvous.servers",

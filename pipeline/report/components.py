@@ -11,16 +11,16 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from PIL import Image, ImageOps
 
-# Written by others, so opened with the decoders of what a record holds, and no others.
+# The images come from outside, so only the decoders of the formats in a record open them.
 _FORMATS = ("JPEG", "PNG")
 
 Shrink = Callable[[Image.Image, tuple[int, int]], Image.Image]
-"""From an image and (width, height) in pixels to a small one."""
+"""Returns a small image from an image and (width, height) in pixels."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of ready text under `head`; `note` stands below."""
+    """A table of text: rows below `head`, with a `note` below them."""
 
     head: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
@@ -28,7 +28,7 @@ class Table:
 
 
 def environment() -> Environment:
-    """Where the templates beside this file are found; every value is escaped and made visible."""
+    """Return the Jinja environment of the templates in this folder. It escapes every value and makes it visible."""
     return Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -39,9 +39,9 @@ def environment() -> Environment:
 
 
 def visible(value: Any) -> Any:
-    """Text without anything that no screen shows or that turns it around: a line end, half a character, U+202E.
+    r"""Return text with escapes for what a screen does not show, or what reverses text: `\n`, surrogates, U+202E.
 
-    Every value goes through here on its way into the page; what is markup already stays as it is.
+    Every value of a page passes through here. Markup stays as it is.
     """
     if not isinstance(value, str) or hasattr(value, "__html__") or value.isprintable():
         return value
@@ -49,7 +49,7 @@ def visible(value: Any) -> Any:
 
 
 def size(count: float) -> str:
-    """Bytes in the largest unit that keeps them over one, with three digits."""
+    """Write a number of bytes with three digits, in the largest unit that keeps it above one."""
     for unit in ("bytes", "kB", "MB", "GB", "TB"):
         if count < 999.5:
             return f"{count:.3g} {unit}"
@@ -58,7 +58,7 @@ def size(count: float) -> str:
 
 
 def fact_tables(groups: Mapping[str, Any]) -> list[tuple[str, Table]]:
-    """Tables of name and value by title; what is empty or unknown is left out."""
+    """Return (title, table of names and values) for each group that has content."""
     return [
         (title, Table(("name", "value"), [(str(name), text(value)) for name, value in group.items()]))
         for title, group in groups.items()
@@ -67,35 +67,36 @@ def fact_tables(groups: Mapping[str, Any]) -> list[tuple[str, Table]]:
 
 
 def text(value: object) -> str:
+    """Return a value as a table shows it: six digits of a float, JSON of a list or a mapping."""
     if isinstance(value, float):
         return f"{value:.6g}"
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def pictures(samples: Sequence[tuple[str, bytes]], side: int, shrink: Shrink) -> list[tuple[str, str]]:
-    """(label, data URI of a small JPEG) of every sample that can be decoded; `thumbnail` says how."""
-    made = ((label, thumbnail(encoded, side, shrink)) for label, encoded in samples)
-    return [(label, uri) for label, uri in made if uri]
+    """Return (label, data URI of a thumbnail) of every sample that can be decoded."""
+    thumbnails = ((label, thumbnail(encoded, side, shrink)) for label, encoded in samples)
+    return [(label, uri) for label, uri in thumbnails if uri]
 
 
 def thumbnail(encoded: bytes, side: int, shrink: Shrink) -> str | None:
-    """An image, upright and shrunk to `side` pixels both ways, as the data URI of a JPEG; None where it has no pixels.
+    """Return an image, upright and shrunk to `side` pixels, as the data URI of a JPEG; None if it cannot be decoded.
 
-    `shrink` says what becomes of one that is no square: `ImageOps.fit` cuts it, `whole` does not.
+    `shrink` decides about images that are no squares: `ImageOps.fit` crops them, `whole` does not.
     """
     try:
         with Image.open(io.BytesIO(encoded), formats=_FORMATS) as image:
             image.draft("RGB", (2 * side, 2 * side))
             small = shrink(ImageOps.exif_transpose(image).convert("RGB"), (side, side))
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError):
-        return None  # a page without one picture is better than no page
+        return None  # A page without one image is better than no page.
     buffer = io.BytesIO()
     small.save(buffer, "JPEG", quality=80)
     return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
-def whole(image: Image.Image, most: tuple[int, int]) -> Image.Image:
-    """The image within so many pixels, not cut and not enlarged."""
+def whole(image: Image.Image, max_size: tuple[int, int]) -> Image.Image:
+    """Return the whole image, shrunk to `max_size` (width, height) in pixels if it is larger."""
     small = image.copy()
-    small.thumbnail(most)
+    small.thumbnail(max_size)
     return small

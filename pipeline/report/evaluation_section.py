@@ -9,10 +9,13 @@ from pipeline.report.components import Table, thumbnail, whole
 from pipeline.report.drawing import Figure
 from pipeline.report.reliability import reliability, reliability_of_labels
 
-THUMBNAIL = 128  # pixels
-MAX_CLASSES = 30  # of a matrix that can still be read, and rows of the table of classes
+THUMBNAIL = 128
+"""Side of a thumbnail, in pixels."""
+MAX_CLASSES = 30
+"""Maximum number of classes of a matrix that can still be read, and of rows of the table of classes."""
 MAX_PAIRS = 20
-STRONGEST_TINT = 55  # percent: ink on more of it could not be read
+MAX_TINT = 55
+"""Strongest tint of a cell, in percent. Text on more of it could not be read."""
 _FIGURES = {
     "accuracy": "accuracy",
     "top5": "top-5 accuracy: the true class is among the five likeliest",
@@ -28,38 +31,41 @@ _FIGURES_OF_SEVERAL = {
 
 @dataclass(frozen=True)
 class Cell:
-    """Examples of a true class that were given a predicted one; `tint` is their share of the class, in percent."""
+    """The examples of a true class that the model took for a predicted class."""
 
     text: str
-    words: str
-    right: bool
+    description: str
+    is_correct: bool
     tint: float
+    """Strength of the tint, by the share of the true class, in percent."""
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """A row of cells for each true class; columns are predicted classes, both in the order of `names`."""
+    """The confusion matrix. Rows are true classes, columns are predicted classes, both in the order of `names`."""
 
     names: Sequence[str]
     rows: Sequence[Sequence[Cell]]
 
 
 @dataclass(frozen=True)
-class Wrong:
-    """An example as a small picture, its label or labels, and what the model said of it."""
+class WrongExample:
+    """An example that the model was wrong about."""
 
     uri: str
+    """The image as a data URI."""
     label: str
-    said: str
-    words: str
-    """Both in one, where there is no picture."""
+    """Its label or labels."""
+    prediction: str
+    description: str
+    """Label and prediction in one text, for readers who do not see the image."""
     key: str
-    """Its name in the source."""
+    """The key of the image."""
 
 
 @dataclass(frozen=True)
 class View:
-    """What the section shows. Of `matrix` and `pairs`, many classes have the second."""
+    """What the section shows. If there are many classes, it has `pairs` instead of a `matrix`."""
 
     sentence: str
     figures: Table
@@ -68,14 +74,14 @@ class View:
     classes: Table
     classes_title: str
     reliability: Figure
-    most_wrong: Sequence[Wrong]
+    most_wrong: Sequence[WrongExample]
     most_wrong_words: str
 
 
 def view(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> View | None:
-    """The section of `evaluation.json`, None where a run has none.
+    """Return the section of the content of `evaluation.json`; None if it is empty.
 
-    `images` are those of its `most_wrong`: names in the source and files.
+    `images` are the keys and files of the images that `most_wrong` lists.
     """
     if not evaluation:
         return None
@@ -102,7 +108,7 @@ def _of_several(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes
     return View(
         sentence=sentence(evaluation),
         figures=figure_table(evaluation["figures"], _FIGURES_OF_SEVERAL),
-        matrix=None,  # an image is not taken for one class instead of another
+        matrix=None,  # With several labels, an image is not taken for one class instead of another.
         pairs=None,
         classes=label_table(evaluation["classes"]),
         classes_title="Average precision of each label, the lowest first; precision and recall of what is over 50%",
@@ -114,26 +120,27 @@ def _of_several(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes
 
 
 def sentence(evaluation: Mapping[str, Any]) -> str:
-    """On what the figures rest."""
-    made = evaluation["intervals"]
+    """Say on how many examples the figures rest, and what an interval is."""
+    intervals = evaluation["intervals"]
     return (
-        f"The best model on the {evaluation['examples']:,} validation examples. An interval holds {made['percent']}% "
-        f"of what {made['resamples']:,} samples of as many examples, drawn from them with replacement, give."
+        f"The best model on the {evaluation['examples']:,} validation examples. An interval holds "
+        f"{intervals['percent']}% of what {intervals['resamples']:,} samples of as many examples, drawn from them with "
+        "replacement, give."
     )
 
 
-def figure_table(found: Mapping[str, Mapping[str, float]], names: Mapping[str, str]) -> Table:
-    """Each figure with its interval; `names` are their words, in the order of the table."""
+def figure_table(figures: Mapping[str, Mapping[str, float]], names: Mapping[str, str]) -> Table:
+    """Return a table of the figures with their intervals. `names` has the rows of the table: key and text."""
     rows = [
-        (words, f"{found[name]['value']:.1%}", f"{found[name]['low']:.1%} to {found[name]['high']:.1%}")
-        for name, words in names.items()
-        if name in found
+        (text, f"{figure['value']:.1%}", f"{figure['low']:.1%} to {figure['high']:.1%}")
+        for name, text in names.items()
+        if (figure := figures.get(name))
     ]
     return Table(("figure", "value", "interval"), rows)
 
 
 def matrix(evaluation: Mapping[str, Any]) -> Matrix:
-    """All pairs of true and predicted class."""
+    """Return the confusion matrix of all classes."""
     names = [row["name"] for row in evaluation["classes"]]
     counts = {(label, predicted): count for label, predicted, count in evaluation["confusions"]}
     ids = range(len(names))
@@ -143,13 +150,14 @@ def matrix(evaluation: Mapping[str, Any]) -> Matrix:
 
 
 def _cell(names: Sequence[str], label: int, predicted: int, count: int, total: int) -> Cell:
-    right = label == predicted
-    words = f"{names[label]}, {'recognized' if right else f'taken for {names[predicted]}'}: {count:,} of {total:,}"
-    return Cell(f"{count:,}" if count else "", words, right, STRONGEST_TINT * count / total)
+    is_correct = label == predicted
+    outcome = "recognized" if is_correct else f"taken for {names[predicted]}"
+    description = f"{names[label]}, {outcome}: {count:,} of {total:,}"
+    return Cell(f"{count:,}" if count else "", description, is_correct, tint=MAX_TINT * count / total)
 
 
 def confused_pairs(evaluation: Mapping[str, Any]) -> Table:
-    """The pairs of classes that were confused most often."""
+    """Return the pairs of classes that the model confused most often."""
     classes = evaluation["classes"]
     wrong = [(count, label, predicted) for label, predicted, count in evaluation["confusions"] if label != predicted]
     shown = sorted(wrong, key=lambda row: (-row[0], *row[1:]))[:MAX_PAIRS]
@@ -161,7 +169,7 @@ def confused_pairs(evaluation: Mapping[str, Any]) -> Table:
 
 
 def class_table(classes: Sequence[Mapping[str, Any]]) -> Table:
-    """Precision and recall of each class with examples, that of the lowest recall first."""
+    """Return precision and recall of each class that has examples, the lowest recall first."""
     known = sorted((row for row in classes if row["count"]), key=lambda row: row["recall"])
     rows = [
         (row["name"], f"{row['count']:,}", _share(row["precision"]), _share(row["recall"]))
@@ -172,7 +180,7 @@ def class_table(classes: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def label_table(classes: Sequence[Mapping[str, Any]]) -> Table:
-    """Each label with examples, that of the lowest average precision first."""
+    """Return the figures of each label that has examples, the lowest average precision first."""
     known = sorted((row for row in classes if row["count"]), key=lambda row: row["average_precision"])
     rows = [
         (
@@ -189,30 +197,32 @@ def _share(value: float | None) -> str:
     return "never predicted" if value is None else f"{value:.1%}"
 
 
-def _left_out(found: Sequence[Any], shown: Sequence[Any], what: str) -> str:
-    hidden = len(found) - len(shown)
+def _left_out(rows: Sequence[Any], shown: Sequence[Any], what: str) -> str:
+    hidden = len(rows) - len(shown)
     return f"{hidden:,} more {what} are in evaluation.json." if hidden else ""
 
 
-def most_wrong(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> list[Wrong]:
-    """The examples that the model was surest of a wrong class of; one that cannot be decoded is left out."""
+def most_wrong(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> list[WrongExample]:
+    """Return the examples whose wrong class the model was surest of, without images that cannot be decoded."""
     names = [row["name"] for row in evaluation["classes"]]
 
-    def shown(row: Mapping[str, Any], uri: str, key: str) -> Wrong:
+    def shown(row: Mapping[str, Any], uri: str, key: str) -> WrongExample:
         label, predicted = names[row["label"]], names[row["predicted"]]
-        return Wrong(uri, label, f"{percent(row['probability'])} {predicted}", f"{label}, taken for {predicted}", key)
+        return WrongExample(
+            uri, label, f"{percent(row['probability'])} {predicted}", f"{label}, taken for {predicted}", key
+        )
 
     return _pictured(evaluation, images, shown)
 
 
-def most_wrong_labels(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> list[Wrong]:
-    """The same by the label that the model was most wrong about."""
+def most_wrong_labels(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> list[WrongExample]:
+    """Return the examples with the surest wrong labels, without images that cannot be decoded."""
     names = [row["name"] for row in evaluation["classes"]]
 
-    def shown(row: Mapping[str, Any], uri: str, key: str) -> Wrong:
+    def shown(row: Mapping[str, Any], uri: str, key: str) -> WrongExample:
         labels = ", ".join(names[label] for label in row["labels"])
-        said = f"{percent(row['probability'])} {names[row['label']]}"
-        return Wrong(uri, labels, said, f"{labels}; the model said {said}", key)
+        prediction = f"{percent(row['probability'])} {names[row['label']]}"
+        return WrongExample(uri, labels, prediction, f"{labels}; the model said {prediction}", key)
 
     return _pictured(evaluation, images, shown)
 
@@ -220,8 +230,8 @@ def most_wrong_labels(evaluation: Mapping[str, Any], images: Sequence[tuple[str,
 def _pictured(
     evaluation: Mapping[str, Any],
     images: Sequence[tuple[str, bytes]],
-    shown: Callable[[Mapping[str, Any], str, str], Wrong],
-) -> list[Wrong]:
+    shown: Callable[[Mapping[str, Any], str, str], WrongExample],
+) -> list[WrongExample]:
     return [
         shown(row, uri, key)
         for row, (key, encoded) in zip(evaluation["most_wrong"], images, strict=False)

@@ -10,14 +10,14 @@ from pipeline.report.drawing import BLUE, GRAY, PURPLE, VERMILION, Figure, add_l
 
 
 def reliability(evaluation: Mapping[str, Any]) -> Figure:
-    """How often the model was right by how sure it was, and how many examples it was so sure of."""
+    """Draw how often the model was right, and the share of the examples, by its confidence."""
     columns = _reliability_columns(evaluation)
     plots = [_accuracy_by_confidence(columns, "Accuracy"), _share_by_confidence(columns, "Examples")]
     return Figure("reliability", "Reliability", _reliability_sentence(evaluation, columns), tuple(plots))
 
 
 def reliability_of_labels(evaluation: Mapping[str, Any]) -> Figure:
-    """How often a label was there by the probability that it was given, and how many had such a probability."""
+    """Draw how often a label was there, and the share of the answers, by its probability."""
     columns = _reliability_columns(evaluation)
     plots = [_accuracy_by_confidence(columns, "Labels that were there"), _share_by_confidence(columns, "Answers")]
     return Figure("reliability", "Reliability", _labels_sentence(evaluation, columns), tuple(plots))
@@ -55,8 +55,8 @@ def _by_confidence(columns: Mapping[str, Any], title: str, top: str, color: str)
     )
     plot.x_range = Range1d(0, 1)
     plot.xaxis.formatter = NumeralTickFormatter(format="0%")
-    told = ("confidence", "@confidence{0.0%}"), ("accuracy", "@accuracy{0.0%}"), ("examples", "@count{0,0}")
-    plot.add_tools(HoverTool(renderers=[bars], tooltips=list(told)))
+    tooltips = ("confidence", "@confidence{0.0%}"), ("accuracy", "@accuracy{0.0%}"), ("examples", "@count{0,0}")
+    plot.add_tools(HoverTool(renderers=[bars], tooltips=list(tooltips)))
     return plot
 
 
@@ -72,12 +72,14 @@ def _reliability_sentence(evaluation: Mapping[str, Any], columns: Mapping[str, A
 
 
 def _labels_sentence(evaluation: Mapping[str, Any], columns: Mapping[str, Any]) -> str:
-    said, there = (float(np.average(columns[name], weights=columns["count"])) for name in ("confidence", "accuracy"))
+    predicted, actual = (
+        float(np.average(columns[name], weights=columns["count"])) for name in ("confidence", "accuracy")
+    )
     error = evaluation["figures"]["calibration_error"]["value"]
-    often = "more often than they are there" if said > there else "less often than they are there"
+    often = "more often than they are there" if predicted > actual else "less often than they are there"
     return (
-        f"The model gave a label of an image a probability of {said:.1%} on average, and {there:.1%} of them were "
-        f"there: on the whole it expects labels {often}. Where a bar ends below the dashed line, labels of such a "
+        f"The model gave a label of an image a probability of {predicted:.1%} on average, and {actual:.1%} of them "
+        f"were there: on the whole it expects labels {often}. Where a bar ends below the dashed line, labels of such a "
         f"probability were there less often than it said, and above it more often; the expected calibration error, "
         f"{error:.1%}, is the mean distance from it."
     )

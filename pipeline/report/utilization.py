@@ -26,11 +26,13 @@ from pipeline.report.drawing import (
     time_unit,
 )
 
-MAX_POINTS = 1500  # a curve; no screen shows more
+MAX_POINTS = 1500
+"""Maximum number of points of a curve. No screen shows more."""
 MAX_BOUNDARIES = 60
 MAX_LINES = 15
 WHOLE = 100.0
-LATE_MS, SLOW_MS = 20.0, 10.0  # of a sample: a tenth and a twentieth of the time until the next, at 5 a second
+LATE_MS, SLOW_MS = 20.0, 10.0
+"""A tenth and a twentieth of the time between two samples, at 5 samples a second."""
 WHY_LATE = (
     "More work than the machine has cores delays the sampler, and in a training, of which it is a thread, so does "
     "Python code in the input, such as a generator or a py_function."
@@ -51,17 +53,16 @@ class Curve:
 
 @dataclass(frozen=True)
 class Panel:
-    """Curves of one unit, of which `per_unit` make one on the axis.
-
-    The axis ends at `top`, or where the curves do. A panel is left out where none of its columns was recorded, or
-    none of them ever reached `least`: it would tell nothing.
-    """
+    """Curves of one unit. A panel is left out if none of its columns was recorded."""
 
     title: str
     curves: tuple[Curve, ...]
     least: float = 0.0
+    """The panel is left out if no curve reaches this value, because it would show nothing."""
     top: float | None = None
+    """End of the axis; None if it ends where the curves do."""
     per_unit: float = 1.0
+    """The recorded values are divided by this number."""
 
 
 PANELS = (
@@ -131,7 +132,7 @@ PANELS = (
 
 
 class _Time:
-    """The axis of time that panels share: from `start`, in unix seconds, for so many seconds."""
+    """The time axis that panels share, from `start` (Unix s)."""
 
     def __init__(self, start: float, seconds: float, epochs: pandas.DataFrame) -> None:
         self.start = start
@@ -142,7 +143,7 @@ class _Time:
         self._pointer = CrosshairTool(dimensions="height", overlay=Span(dimension="height", line_color=GRAY))
 
     def panel(self, title: str, top: float | None, height: int) -> Any:
-        """An empty panel with the ends of the epochs; a pointer over it shows in all of them."""
+        """Return an empty panel with the ends of the epochs. A pointer over it shows in all panels."""
         plot = new_plot(title, "", height, along="width")
         plot.x_range = self._range
         plot.add_tools(self._pointer)
@@ -157,10 +158,11 @@ class _Time:
 
     @property
     def shows_ends(self) -> bool:
+        """Whether panels mark the ends of the epochs. Many marks would hide the curves."""
         return 0 < len(self._ends) <= MAX_BOUNDARIES
 
     def draw(self, plot: Any, curve: Curve, seconds: series.Array, values: series.Array) -> Any:
-        """Draw values, raw behind smoothed; return the line."""
+        """Draw values, smoothed in front of raw. Return the line."""
         raw, smooth = _raw_and_smooth(seconds, values, self.span)
         plot.line(raw[0] / self.per_unit, raw[1], color=curve.color, line_alpha=0.28, line_width=1)
         return plot.line(
@@ -169,7 +171,7 @@ class _Time:
         )  # fmt: skip
 
     def finish(self, panels: Sequence[Any]) -> tuple[Any, ...]:
-        """One axis of time serves them all: the last one's."""
+        """Show the time axis of the last panel only, because all panels share it."""
         for panel in panels[:-1]:
             panel.xaxis.major_label_text_font_size = "0px"
         panels[-1].xaxis.axis_label = f"time from the first sample ({self.unit})"
@@ -177,7 +179,7 @@ class _Time:
 
 
 def utilization(samples: pandas.DataFrame, epochs: pandas.DataFrame) -> Figure:
-    """All that was sampled of this machine and tells something."""
+    """Draw all samples of this machine that have something to show."""
     name, title = "utilization", "Utilization over time"
     if len(samples) < 2 or "sys/cpu_pct" not in samples:
         return Figure(name, title, "No samples were recorded, so there is nothing to show.")
@@ -191,7 +193,7 @@ def utilization(samples: pandas.DataFrame, epochs: pandas.DataFrame) -> Figure:
 
 
 def telling(panel: Panel, samples: pandas.DataFrame) -> list[Curve]:
-    """The curves of a panel that were recorded; none where they all are flat."""
+    """Return the recorded curves of a panel; none if no curve reaches the least value of the panel."""
     recorded = [curve for curve in panel.curves if curve.column in samples and samples[curve.column].notna().any()]
     return recorded if any(samples[curve.column].max() >= panel.least for curve in recorded) else []
 
@@ -217,13 +219,13 @@ def _finish_panel(plot: Any, lines: Sequence[Any]) -> None:
 def _raw_and_smooth(
     seconds: series.Array, values: series.Array, span: float
 ) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
-    """Both thinned; the smoothing is over a two-hundredth of the run, at least half a second."""
+    """Return raw and smoothed values, thinned. The smoothing is over a 200th of the run, at least half a second."""
     period = float(np.median(np.diff(seconds))) or 0.2
     sigma = max(0.5, span / 200) / period
-    found = list(series.pieces(seconds, values, gap=max(5.0, 10 * period)))
-    shares = [max(4, MAX_POINTS * len(x) // max(1, len(seconds))) for x, _ in found]
-    raw = [series.thinned(x, y, share) for (x, y), share in zip(found, shares, strict=True)]
-    smooth = [series.thinned(x, series.smoothed(y, sigma), share) for (x, y), share in zip(found, shares, strict=True)]
+    parts = list(series.pieces(seconds, values, gap=max(5.0, 10 * period)))
+    shares = [max(4, MAX_POINTS * len(x) // max(1, len(seconds))) for x, _ in parts]
+    raw = [series.thinned(x, y, share) for (x, y), share in zip(parts, shares, strict=True)]
+    smooth = [series.thinned(x, series.smoothed(y, sigma), share) for (x, y), share in zip(parts, shares, strict=True)]
     return series.joined(raw), series.joined(smooth)
 
 
@@ -244,7 +246,7 @@ def _sentence(samples: pandas.DataFrame, together: pandas.DataFrame, shows_ends:
 
 
 def held_words(together: pandas.DataFrame) -> str:
-    """What held processor and GPUs back, and how often, in a sentence; empty where nothing did."""
+    """Say what held processor and GPUs back, and how often; return an empty text if nothing did."""
     panel = next(panel for panel in PANELS if panel.title.startswith("Held back"))
     shares = {curve.words: together[curve.column].mean() / 100 for curve in telling(panel, together)}
     words = "; ".join(f"{words}, {percent(share)} of the time" for words, share in shares.items() if share)
@@ -252,7 +254,7 @@ def held_words(together: pandas.DataFrame) -> str:
 
 
 def sampler_words(samples: pandas.DataFrame) -> str:
-    """That the sampler was late, slow or left samples out, in a sentence; empty where it was on time."""
+    """Say if the sampler was late, slow or left samples out; return an empty text if it was on time."""
     late, took = _late_ms(samples), _median(samples, "monitor/sample_ms")
     lost = int(grown(samples["monitor/dropped"].to_numpy())) if "monitor/dropped" in samples else 0
     words = [f"one sample in twenty was more than {late:.0f} ms late"] if late > LATE_MS else []
@@ -274,14 +276,14 @@ def _median(samples: pandas.DataFrame, name: str) -> float:
 
 
 def grown(counter: series.Array) -> float:
-    """How far a counter went in all: each process starts it from 0."""
+    """Return the total of a counter, which each process starts from 0."""
     counter = counter[np.isfinite(counter)]
     steps = np.diff(counter, prepend=0.0)
     return float(np.where(steps < 0, counter, steps).sum())
 
 
 def servers(samples_of: Mapping[int, pandas.DataFrame], epochs: pandas.DataFrame) -> Figure:
-    """A line for each training server, by its number: how busy its GPUs were, or its processor where it has none."""
+    """Draw how busy the GPUs of each training server were, or its processor if it has no GPU."""
     name, title = "servers", "All training servers"
     known = {number: samples for number, samples in samples_of.items() if _is_drawable(samples)}
     busy = {f"server {number}": (samples["time"].to_numpy(), busy_pct(samples)) for number, samples in known.items()}
@@ -305,7 +307,7 @@ def _is_drawable(samples: pandas.DataFrame) -> bool:
 
 
 def busy_panel(title: str, lines: Mapping[str, tuple[series.Array, series.Array]], epochs: pandas.DataFrame) -> Any:
-    """One panel with a line for each name, of unix seconds and percent."""
+    """Draw one panel with a line for each name, of Unix seconds and percent."""
     start = min(seconds[0] for seconds, _ in lines.values())
     time = _Time(start, max(seconds[-1] for seconds, _ in lines.values()) - start, epochs)
     plot = time.panel(title, WHOLE, height=260)
@@ -318,5 +320,5 @@ def busy_panel(title: str, lines: Mapping[str, tuple[series.Array, series.Array]
 
 
 def look_of_line(number: int) -> tuple[str, str]:
-    """Color and dash of a line: fifteen that differ."""
+    """Return color and dash of a line. There are 15 different ones."""
     return _COLORS[number % len(_COLORS)], _DASHES[number // len(_COLORS) % len(_DASHES)]

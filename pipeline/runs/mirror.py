@@ -19,6 +19,7 @@ from typing import NamedTuple
 from pipeline import storage
 from pipeline.errors import ConflictError, TenfoldError, TrainingError
 from pipeline.rendezvous.servers import CLUSTER, SERVERS
+from pipeline.runs.files import BEST, FAILURE, RESULT, RUN
 from pipeline.storage import CHUNK_BYTES, BucketPath, ObjectStat, Place, crc32c_of, temporary_beside
 from pipeline.storage.local import sync_tree
 from pipeline.system.parallel import ordered_map
@@ -27,8 +28,8 @@ EVERY_S = 10.0
 IDLE_SHARE = 9
 """Times the last mirroring took, to wait at least: a model is large."""
 OWNER = "mirror.json"
-_LOCAL = ("lock", "failure.json", OWNER)
-_LAST = ("run.json", "best.json", "result.json")
+_LOCAL = ("lock", FAILURE, OWNER)
+_LAST = (RUN, BEST, RESULT)
 """Files that name others, or say that all is there: brought after them, as they read before."""
 _OF_OTHERS = (f"{SERVERS}/", f"{CLUSTER}/")
 """What the other servers mirror, and what all of them read and write in the bucket."""

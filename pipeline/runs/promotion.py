@@ -27,12 +27,12 @@ from pipeline.evaluation.estimates import Estimate
 from pipeline.evaluation.metrics import Answers, difference, load_predictions
 from pipeline.runs import champion
 from pipeline.runs.champion import Entry, Pointer, pointer_of
+from pipeline.runs.files import PROMOTION, RUN, read_required
 from pipeline.runs.run import ABOUT, exported_model, load_result, take_failure
 from pipeline.storage import Place, place_of
 from pipeline.system.process import environment_of_tensorflow
 from pipeline.workspace import workspace_of
 
-PROMOTION = "promotion.json"
 _log = logging.getLogger(__name__)
 
 
@@ -102,7 +102,7 @@ def load_candidate(run: Place) -> Candidate:
     export, result = exported_model(place), load_result(place)
     if result is None:
         raise SourceError(f"{place} holds no complete training: there is no result.json")
-    run_json = storage.read_json(place / "run.json")
+    run_json = read_required(place / RUN)
     is_simulated = bool(run_json["settings"].get("simulated_step_ms"))  # Trainings of earlier releases lack it.
     return Candidate(
         run=place,

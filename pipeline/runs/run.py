@@ -44,14 +44,13 @@ from pipeline.monitor import last_row, read
 from pipeline.monitor.archives import archives
 from pipeline.monitor.verdict import Verdict, diagnose_run, numbers
 from pipeline.rendezvous.servers import SERVERS, Server
+from pipeline.runs.files import BEST, FAILURE, MICRO_BATCHES, RESULT, RUN, read_optional, read_required
 from pipeline.storage import Place, crc32c_of
 from pipeline.workspace import place_hash, run_folder
 
 EXIT_PREEMPTED = 75  # EX_TEMPFAIL of sysexits.h
 LOCK_WAIT_S = 60.0
 EXPORT, ABOUT = "export", "about.json"
-VERDICT = "verdict.json"
-_AT_ONCE = "micro_batches.json"
 _log = logging.getLogger(__name__)
 
 
@@ -161,9 +160,9 @@ def training_in(place: Place) -> Place:
 
     In a bucket the place has to be that of the training.
     """
-    if not isinstance(place, Path) or (place / "run.json").exists():
+    if not isinstance(place, Path) or (place / RUN).exists():
         return place
-    found = sorted(path.parent for path in place.glob("*/run.json"))
+    found = sorted(path.parent for path in place.glob(f"*/{RUN}"))
     if len(found) > 1:
         names = ", ".join(path.name for path in found)
         raise DatasetError(f"{place} holds {len(found)} trainings: name one of them ({names})")
@@ -175,7 +174,7 @@ def training_in(place: Place) -> Place:
 def save_run(run: Run) -> None:
     """Write `run.json`."""
     content = {**asdict(run), "folder": str(run.folder), "settings": run.settings.model_dump()}
-    _write(run.folder / "run.json", content)
+    _write(run.folder / RUN, content)
 
 
 def load_run(folder: Path) -> Run:
@@ -184,7 +183,7 @@ def load_run(folder: Path) -> Run:
     Raises DatasetError where none does.
     """
     try:
-        content = storage.read_json(folder / "run.json")
+        content = read_required(folder / RUN)
     except FileNotFoundError as error:
         raise DatasetError(f"{folder} holds no run: there is no run.json") from error
     return Run(**{**content, "folder": folder, "settings": settings_from(content["settings"])})
@@ -224,7 +223,7 @@ def forget_bests(run: Run, epochs_done: int) -> None:
 
 
 def _save_bests(run: Run, bests: Sequence[Best]) -> None:
-    _write(run.folder / "best.json", [asdict(best) for best in bests])
+    _write(run.folder / BEST, [asdict(best) for best in bests])
     _remove_models(run, but={best.model for best in bests})
 
 
@@ -237,11 +236,11 @@ def load_best(run: Run) -> Best | None:
 def _bests(run: Run) -> list[Best]:
     """Each better than those before it."""
     try:
-        return [Best(**content) for content in storage.read_json(run.folder / "best.json")]
+        return [Best(**content) for content in read_required(run.folder / BEST)]
     except FileNotFoundError:
         return []
     except (ValueError, TypeError) as error:
-        _log.warning("%s is damaged (%s): the best epochs so far are not known", run.folder / "best.json", error)
+        _log.warning("%s is damaged (%s): the best epochs so far are not known", run.folder / BEST, error)
         return []
 
 
@@ -301,7 +300,7 @@ def save_result(run: Run, comet: str, advised: Callable[[Verdict], str]) -> None
         **numbers(verdict),
         "epochs": len(read(run.folder / "record", "epochs")),
     }
-    _write(run.folder / "result.json", result)
+    _write(run.folder / RESULT, result)
 
 
 def _remove_models(run: Run, but: Collection[str]) -> None:
@@ -318,10 +317,7 @@ def _archives(run: Run, last: str) -> str:
 
 def load_result(folder: Place) -> dict[str, Any] | None:
     """The result of a complete training, else None."""
-    try:
-        result: dict[str, Any] = storage.read_json(folder / "result.json")
-    except FileNotFoundError:
-        return None
+    result: dict[str, Any] | None = read_optional(folder / RESULT)
     return result
 
 
@@ -332,7 +328,7 @@ def result_of(run: Run) -> dict[str, Any] | None:
 
 def save_failure(folder: Path, error: TenfoldError, attempt: str = "") -> None:
     """Say, for whoever started the process, why it failed."""
-    _write(folder / "failure.json", {**words_of(error), "attempt": attempt})
+    _write(folder / FAILURE, {**words_of(error), "attempt": attempt})
 
 
 def take_failure(folder: Path, attempt: str = "") -> TenfoldError | None:
@@ -340,12 +336,9 @@ def take_failure(folder: Path, attempt: str = "") -> TenfoldError | None:
 
     The failure of another attempt stays, because the process that started that attempt may not have read it yet.
     """
-    path = folder / "failure.json"
-    try:
-        content = storage.read_json(path)
-    except FileNotFoundError:
-        return None
-    if content.get("attempt", "") != attempt:
+    path = folder / FAILURE
+    content = read_optional(path)
+    if content is None or content.get("attempt", "") != attempt:
         return None
     path.unlink(missing_ok=True)
     return error_of(content["kind"], content["message"])
@@ -353,15 +346,13 @@ def take_failure(folder: Path, attempt: str = "") -> TenfoldError | None:
 
 def save_at_once(folder: Path, examples: int) -> None:
     """Have the next tries take no more than so many examples at once on each device."""
-    _write(folder / _AT_ONCE, {"examples": examples})
+    _write(folder / MICRO_BATCHES, {"examples": examples})
 
 
 def load_at_once(folder: Path) -> int | None:
     """What `save_at_once` wrote, if a try ran out of memory."""
-    try:
-        return int(storage.read_json(folder / _AT_ONCE)["examples"])
-    except FileNotFoundError:
-        return None
+    content = read_optional(folder / MICRO_BATCHES)
+    return None if content is None else int(content["examples"])
 
 
 @contextmanager
@@ -388,7 +379,7 @@ def training_words(places: Mapping[str, Any], run_id: str) -> str:
 
     `places` are the settings `workspace` and `local_folder`, where they differ from the defaults.
     """
-    folders = local_run_folder(settings_from(places), run_id).glob("*/run.json")
+    folders = local_run_folder(settings_from(places), run_id).glob(f"*/{RUN}")
     newest = max(folders, key=lambda path: path.stat().st_mtime, default=None)
     row = last_row(newest.parent / "record", "epochs") if newest else None
     if newest is None or row is None:

@@ -13,6 +13,7 @@ from pipeline.dataset.manifest import COMMIT, images_at, load, sample_images
 from pipeline.evaluation.metrics import EVALUATION
 from pipeline.monitor import CometOptions
 from pipeline.monitor.comet import Session, error_text, finish_within
+from pipeline.runs.files import read_required
 from pipeline.runs.run import Run, load_result
 from pipeline.storage import crc32c_of, place_of
 
@@ -73,13 +74,13 @@ def _log_words(experiment: Any, run: Run) -> None:
 
 
 def _log_figures(experiment: Any, run: Run) -> None:
-    for name, figure in storage.read_json(run.folder / EVALUATION)["figures"].items():
+    for name, figure in read_required(run.folder / EVALUATION)["figures"].items():
         experiment.log_metric(f"evaluation/{name}", figure["value"])
         experiment.log_other(f"evaluation/{name}_interval", f"{figure['low']:.4f} to {figure['high']:.4f}")
 
 
 def _log_confusions(experiment: Any, run: Run) -> None:
-    evaluation = storage.read_json(run.folder / EVALUATION)
+    evaluation = read_required(run.folder / EVALUATION)
     names = [row["name"] for row in evaluation["classes"]]
     if "confusions" not in evaluation or len(names) > MAX_CLASSES:  # several labels an image; evaluation.json has them
         return
@@ -104,7 +105,7 @@ def confusion_matrix(confusions: Sequence[tuple[int, int, int]], classes: int) -
 def _log_images(experiment: Any, run: Run) -> None:
     folder = place_of(run.dataset)
     dataset = load(folder)
-    wrong = [row["position"] for row in storage.read_json(run.folder / EVALUATION)["most_wrong"][:MAX_IMAGES]]
+    wrong = [row["position"] for row in read_required(run.folder / EVALUATION)["most_wrong"][:MAX_IMAGES]]
     shown = {
         "sample": sample_images(folder, dataset, MAX_IMAGES),
         "most wrong": images_at(folder, dataset, "validation", wrong),

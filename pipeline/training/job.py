@@ -25,7 +25,8 @@ from pipeline.monitor.overview import OVERVIEW, OverviewSink
 from pipeline.monitor.record import rows
 from pipeline.monitor.verdict import Verdict
 from pipeline.rendezvous import Gang
-from pipeline.runs.run import VERDICT, Run, save_result
+from pipeline.runs.files import VERDICT
+from pipeline.runs.run import Run, save_result
 from pipeline.storage import place_of
 from pipeline.system.malloc import keep_large_blocks
 from pipeline.system.progress import progress

@@ -1,6 +1,6 @@
-"""The figures of a training that goes on: frames whose sources the page fills, and fills again as it goes on.
+"""The figures of a running training: frames whose sources the page fills, and refills while the training runs.
 
-A source is found by its name, which is that of its columns in pipeline/watch/view.py.
+The name of a source is the name of its columns in pipeline/watch/view.py.
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,54 +22,54 @@ from bokeh.models import (
 
 from pipeline.monitor.aggregation import HIGHEST
 from pipeline.report.drawing import BLUE, GRAY, GREEN, VERMILION, Figure, add_legend, document_json, new_plot
-from pipeline.report.figures import epoch_bars, learning_plots
+from pipeline.report.figures import epoch_bars, learning_lines, learning_plots
 from pipeline.report.utilization import MAX_LINES, PANELS, WHOLE, Curve, look_of_line
 from pipeline.watch.view import Drawable
 
 _ANYTHING = (0.0, 1.0)
-"""In every column until the page fills it: Bokeh warns of axes without data."""
+"""The content of every column until the page fills it. Bokeh warns about axes without data."""
 TIME = "time"
-"""Name of the axis of each panel over time; the page keeps them alike."""
+"""Name of the time axis of each panel. The page moves and zooms all axes with this name together."""
 
 
 @lru_cache(maxsize=32)
 def frames(drawable: Drawable) -> Sequence[dict[str, Any]]:
-    """The figures of what is drawable, for JSON: each with its name, title and documents, which have plots.
+    """Return the figures for JSON: each with its name, its title, and its documents of plots.
 
-    What the sources hold comes from `columns` of a view. So all trainings alike have the same frames, which take Bokeh
-    half a second to make.
+    The sources are empty: `columns` of a view has their content. So trainings with the same figures share these
+    frames, which take Bokeh half a second.
     """
     return [{"name": each.name, "title": each.title, "documents": [*_documents(each)]} for each in figures(drawable)]
 
 
-def _documents(drawn: Figure) -> Iterator[dict[str, Any]]:
-    """Each plot is one, or those are that share an axis, with the ids of their places on the page.
+def _documents(figure: Figure) -> Iterator[dict[str, Any]]:
+    """Yield a document for each plot, or for plots that share an axis, with the ids of their places on the page.
 
-    So that the page can draw one after the other: of all at once nothing is to be seen for seconds.
+    The page draws one document after another. If it drew all at once, nothing would be visible for seconds.
     """
-    places = [(f"{drawn.name}-{number}", plot) for number, plot in enumerate(drawn.items)]
+    places = [(f"{figure.name}-{number}", plot) for number, plot in enumerate(figure.items)]
     for _, together in groupby(places, key=lambda each: each[1].x_range.id):
         names, plots = zip(*together, strict=True)
         yield {"places": names, "json": document_json(plots)}
 
 
 def figures(drawable: Drawable) -> list[Figure]:
-    """All figures; their sentences tell of numbers, and come with those."""
-    drawn = [_waiting(drawable), _learning(drawable), _spent(drawable), _machine(drawable), _servers(drawable)]
-    return [figure for figure in drawn if figure.items]
+    """Return all figures. Their sentences depend on the numbers, so the status of the training has them."""
+    candidates = [_waiting(drawable), _learning(drawable), _spent(drawable), _machine(drawable), _servers(drawable)]
+    return [figure for figure in candidates if figure.items]
 
 
 def _panel(title: str, top: float | None, height: int = 190) -> Any:
-    """A plot over the time since the first sample; the page moves and zooms all of these together.
+    """Return a plot over the time since the first sample.
 
-    The page says how far their axes go: found by Bokeh, it takes all curves of all panels each time that one is drawn.
+    The page sets the range of its axes. Bokeh would go through all curves of all panels each time that it draws one.
     """
     plot = new_plot(title, "", height, along="width")
     plot.x_range = Range1d(name=TIME)
-    # A drag looks closer at what was measured. A fourth button would hide the third: the panel is too low.
-    closer = BoxZoomTool(dimensions="width")
-    plot.toolbar.tools = [closer, PanTool(dimensions="width"), ResetTool()]
-    plot.toolbar.active_drag = closer
+    # Dragging zooms in. The panel is too low for a fourth button.
+    zoom = BoxZoomTool(dimensions="width")
+    plot.toolbar.tools = [zoom, PanTool(dimensions="width"), ResetTool()]
+    plot.toolbar.active_drag = zoom
     plot.xaxis.formatter, plot.xaxis.ticker = TimedeltaTickFormatter(), TimedeltaTicker(desired_num_ticks=4)
     if top == WHOLE:
         plot.y_range = Range1d(0, 1.03 * top)
@@ -82,12 +82,12 @@ def _panel(title: str, top: float | None, height: int = 190) -> Any:
 
 
 def _from_zero() -> Range1d:
-    """The page says how high it goes: as high as that of the other training, where two lie beside each other."""
+    """Return a range from 0. The page sets its end, which is the same for two trainings that are shown side by side."""
     return Range1d(tags=["from zero"])
 
 
-def _draw(plot: Any, source: ColumnDataSource, curves: Sequence[Curve]) -> None:
-    """Each curve behind its highest values, with words above and under the pointer."""
+def _draw_curves(plot: Any, source: ColumnDataSource, curves: Sequence[Curve]) -> None:
+    """Draw each curve and its faint highest values, with a legend and a tooltip."""
     lines = []
     for curve in curves:
         if curve.column + HIGHEST in source.data:
@@ -98,10 +98,10 @@ def _draw(plot: Any, source: ColumnDataSource, curves: Sequence[Curve]) -> None:
                 name=curve.words,
             )
         )  # fmt: skip
-    _tell(plot, lines)
+    _add_legend_and_tooltip(plot, lines)
 
 
-def _tell(plot: Any, lines: Sequence[Any]) -> None:
+def _add_legend_and_tooltip(plot: Any, lines: Sequence[Any]) -> None:
     add_legend(plot, [(line.name, [line]) for line in lines])
     plot.add_tools(HoverTool(renderers=list(lines), tooltips=[("$name", "$y{0.0}")], mode="mouse", visible=False))
 
@@ -128,20 +128,16 @@ def _waiting(drawable: Drawable) -> Figure:
         ("Examples a second", Curve("examples", "rate", GREEN), [], None),
     )
     plots = []
-    for title, curve, further, top in panels:
+    for title, curve, more_columns, top in panels:
         plots.append(_panel(title, top))
-        _draw(plots[-1], _source("batches", [curve.column, *further]), [curve])
+        _draw_curves(plots[-1], _source("batches", [curve.column, *more_columns]), [curve])
     return Figure("waiting", "Does the accelerator wait?", "", tuple(plots), stacked=True)
 
 
 def _learning(drawable: Drawable) -> Figure:
-    anything = pandas.DataFrame(dict.fromkeys(("step", *drawable.learning), _ANYTHING))
-    looks = {"": ("training", BLUE, "solid", "circle"), "val_": ("validation", VERMILION, "6 3", "diamond")}
-    lines = {
-        metric: [(look[0], anything, before + metric, *look[1:]) for before, look in looks.items()]
-        for metric in ("loss", "accuracy")
-    }
-    plots = learning_plots(lines["loss"], lines["accuracy"]) if drawable.learning else ()
+    empty = pandas.DataFrame(dict.fromkeys(("step", *drawable.learning), _ANYTHING))
+    lines = learning_lines(empty, "loss"), learning_lines(empty, "accuracy")
+    plots = learning_plots(*lines) if drawable.learning else ()
     return Figure("learning", "Loss and accuracy", "", plots)
 
 
@@ -155,15 +151,13 @@ def _spent(drawable: Drawable) -> Figure:
 
 
 def _machine(drawable: Drawable) -> Figure:
-    known = {panel.title: panel for panel in PANELS}
-    drawn = [
-        (known[title], [curve for curve in known[title].curves if curve.column in columns])
-        for title, columns in drawable.panels
-    ]
+    panels = {panel.title: panel for panel in PANELS}
     plots = []
-    for panel, curves in drawn:
+    for title, columns in drawable.panels:
+        panel = panels[title]
+        curves = [curve for curve in panel.curves if curve.column in columns]
         plots.append(_panel(panel.title, panel.top))
-        _draw(plots[-1], _source("samples", _with_highest([curve.column for curve in curves])), curves)
+        _draw_curves(plots[-1], _source("samples", _with_highest([curve.column for curve in curves])), curves)
     return Figure("machine", "What the machine did", "", tuple(plots), stacked=True)
 
 
@@ -175,7 +169,7 @@ def _servers(drawable: Drawable) -> Figure:
     for number in drawable.servers[:MAX_LINES]:
         color, dash = look_of_line(number)
         name = f"server {number}"
-        source = _source(f"busy {number}", ["busy"])  # no other model may have its name
+        source = _source(f"busy {number}", ["busy"])  # No other model may have this name.
         lines.append(plot.line(TIME, "busy", source=source, color=color, line_width=2, line_dash=dash, name=name))
-    _tell(plot, lines)
+    _add_legend_and_tooltip(plot, lines)
     return Figure("servers", "All training servers", "", (plot,), stacked=True)

@@ -1,6 +1,6 @@
-"""The rows of a record, few enough to be drawn: windows of the overview, and closer ones where somebody looks closer.
+"""The rows of a record, few enough to be drawn: intervals of the overview, and narrower ones where a page zooms in.
 
-Two tables of one shape: the means of each window, and the highest values in it.
+There are two tables of one shape: the means of each interval, and the highest values in it.
 """
 
 import math
@@ -22,72 +22,74 @@ from pipeline.report.utilization import PANELS
 
 P = TypeVar("P")
 MAX_ROWS = 2000
-"""In a span that is looked at closely; no screen shows more."""
-MAX_WINDOWS = 1500
-"""Of a training as a whole: a few for each pixel of a panel."""
+"""Maximum number of rows of a span that a page zooms into. No screen shows more."""
+MAX_INTERVALS = 1500
+"""Maximum number of intervals of a whole training. It is a few for each pixel of a panel."""
 MAX_KEPT = 128
-"""Segments; those of overviews take 0.3 MB each, and one that somebody looks closely at 1.2 MB."""
+"""Segments in memory. A segment of an overview takes 0.3 MB, and one of a record 1.2 MB."""
 TAIL_S = 1.0
-"""Width of the windows of the latest rows, of which the overview has none yet."""
-NARROWEST_S = 2.0
-"""As those of the overview are at first."""
+"""Width of the intervals of the latest rows, which the overview does not have yet."""
+MIN_WIDTH_S = 2.0
+"""Width of the first intervals of the overview, in seconds."""
 _DRAWN = {curve.column for panel in PANELS for curve in panel.curves}
 _SAMPLED = ("sys/", "proc/", "cgroup/", "pressure/", "gpu/", "monitor/", "servers/")
 KINDS_OVER_TIME = ("samples", "batches")
 
 
 class Span(NamedTuple):
-    """Start and end of an interval, in Unix seconds. It is shown from the record if it is close, else the overview."""
+    """Start and end of the part of a training that a page zooms into, in Unix seconds."""
 
     start: float
     end: float
     is_close: bool = True
+    """Whether it is short enough to be shown from the record. Otherwise it is shown from the overview."""
 
 
-class Windows(NamedTuple):
-    """`means` and `highest` have columns time (unix s), step and the metrics; a row a window, oldest first.
+class Intervals(NamedTuple):
+    """Aggregated rows of a record: one row for each interval, oldest first.
 
-    Up to the time `settled` they stay as they are; later ones are made anew each time that they are asked for.
+    Both tables have the columns time (Unix s, the end of the interval), step, and the metrics.
     """
 
     means: pandas.DataFrame
     highest: pandas.DataFrame
     settled: float = 0.0
+    """Rows up to this time (Unix s) stay as they are. Later rows are computed again at each request."""
 
 
-def windows(folder: Path, kind: str, span: Span | None = None) -> Windows:
-    """Return the windows of a record in the folder of a training server, within `span` as closely as it says.
+def intervals(folder: Path, kind: str, span: Span | None = None) -> Intervals:
+    """Return the intervals of a record in the folder of a training server, narrower within `span`.
 
-    Of batches the means also have `steps`: how many each window has.
+    The means of `kind` batches have a column `steps`: the number of steps in each interval.
     """
     overview = _overview(folder / OVERVIEW, kind)
     since = float(overview["time"].iloc[-1]) if len(overview) else 0.0
     evened = _evened(overview, kind)
-    latest = Windows(*aggregate_table(_latest(folder / "record", kind, since), TAIL_S))
+    latest = Intervals(*aggregate_table(_latest(folder / "record", kind, since), TAIL_S))
     parts = [evened, latest]
     if span:
         if span.is_close:
             closer = [_closely(_between(folder / "record", kind, span), span)]
         else:
-            closer = [_within(part, span) for part in (Windows(*split_maxima(overview)), latest)]
+            closer = [_within(part, span) for part in (Intervals(*split_maxima(overview)), latest)]
         parts = [_cut(part, span, after=False) for part in parts] + closer + [_cut(p, span, after=True) for p in parts]
     means = pandas.concat([part.means for part in parts], ignore_index=True)
     if kind == "batches":
         means["steps"] = _steps(means)
-    return Windows(means, pandas.concat([part.highest for part in parts], ignore_index=True), evened.settled)
+    return Intervals(means, pandas.concat([part.highest for part in parts], ignore_index=True), evened.settled)
 
 
-def step_windows(folder: Path) -> pandas.DataFrame:
-    """Return the means of all windows of batches, as narrow as they are stored, and the `steps` of each."""
+def step_intervals(folder: Path) -> pandas.DataFrame:
+    """Return the means of all intervals of batches, as narrow as they are stored, and the `steps` of each."""
     overview = _overview(folder / OVERVIEW, "batches")
     since = float(overview["time"].iloc[-1]) if len(overview) else 0.0
-    latest = Windows(*aggregate_table(_latest(folder / "record", "batches", since), TAIL_S))
+    latest = Intervals(*aggregate_table(_latest(folder / "record", "batches", since), TAIL_S))
     means = pandas.concat([split_maxima(overview)[0], latest.means], ignore_index=True)
     return means.assign(steps=_steps(means))
 
 
 def epochs(folder: Path) -> pandas.DataFrame:
-    """The epochs that were finished, as `read` gives them."""
+    """Return the completed epochs, as `read` does."""
     return _overview(folder / OVERVIEW, "epochs")
 
 
@@ -102,19 +104,19 @@ def _overview(folder: Path, kind: str) -> pandas.DataFrame:
 def _parsed(path: Path) -> pandas.DataFrame:
     try:
         closed = path.with_name(f"{path.name}.gz").stat()
-    except FileNotFoundError:  # it grows still
+    except FileNotFoundError:  # The segment still grows.
         return _read(path)
     return _closed(path, closed.st_mtime_ns)
 
 
 @lru_cache(maxsize=MAX_KEPT)
 def _closed(path: Path, _mtime_ns: int) -> pandas.DataFrame:
-    """A segment that never changes again, read once for all who look at it."""
+    """Return a segment that never changes again, which is read once for all pages."""
     return _read(path)
 
 
 def _read(path: Path) -> pandas.DataFrame:
-    """Without the samples that no figure shows. A copy: one block is worked on faster than many."""
+    """Read a segment without the columns that no figure shows. The copy is one block of memory, which is faster."""
     return read_segment(path, _is_drawn).copy()
 
 
@@ -123,47 +125,48 @@ def _is_drawn(column: str) -> bool:
     return name in _DRAWN or not name.startswith(_SAMPLED) or is_combined(name)
 
 
-def _evened(overview: pandas.DataFrame, kind: str) -> Windows:
-    """The overview in windows as wide as each other: it begins with narrow ones, more than are seen beside the rest."""
+def _evened(overview: pandas.DataFrame, kind: str) -> Intervals:
+    """Return the overview in intervals of the same width. Stored intervals are narrow at the start of a training."""
     if not len(overview):
-        return Windows(overview, overview)
+        return Intervals(overview, overview)
     first, last = (float(overview["time"].iloc[row]) for row in (0, -1))
     width = even_width(last - first)
-    if width <= NARROWEST_S:
-        return Windows(*split_maxima(overview), last)
+    if width <= MIN_WIDTH_S:
+        return Intervals(*split_maxima(overview), last)
     weights = _steps(overview) if kind == "batches" else np.ones(len(overview))
-    return Windows(*widen(overview, width, weights), last // width * width)
+    return Intervals(*widen(overview, width, weights), last // width * width)
 
 
-def _steps(windows: pandas.DataFrame) -> Array:
-    """How many steps each has; none where a new try went back, until the overview knows of it."""
-    return np.maximum(np.diff(windows["step"].to_numpy(dtype=float), prepend=0.0), 0.0)
+def _steps(intervals: pandas.DataFrame) -> Array:
+    """Return the number of steps in each interval; 0 where a retry went back, until the overview has been updated."""
+    return np.maximum(np.diff(intervals["step"].to_numpy(dtype=float), prepend=0.0), 0.0)
 
 
 def even_width(seconds: float) -> float:
-    """Of the windows of so many seconds: doubled now and then, so that a window stays as it is while they grow."""
-    return NARROWEST_S * 2.0 ** max(0, math.ceil(math.log2(max(1.0, seconds) / NARROWEST_S / MAX_WINDOWS)))
+    """Return the width of the intervals of a training of so many seconds. It doubles, so that most intervals stay."""
+    return MIN_WIDTH_S * 2.0 ** max(0, math.ceil(math.log2(max(1.0, seconds) / MIN_WIDTH_S / MAX_INTERVALS)))
 
 
-def _closely(rows: pandas.DataFrame, span: Span) -> Windows:
+def _closely(rows: pandas.DataFrame, span: Span) -> Intervals:
     if len(rows) <= MAX_ROWS:
-        return Windows(rows, rows)
-    return Windows(*aggregate_table(rows, (span.end - span.start) / MAX_ROWS))
+        return Intervals(rows, rows)
+    return Intervals(*aggregate_table(rows, (span.end - span.start) / MAX_ROWS))
 
 
-def _cut(part: Windows, span: Span, after: bool) -> Windows:
+def _cut(part: Intervals, span: Span, after: bool) -> Intervals:
+    """Return the intervals before a span, or `after` it."""
     time = part.means["time"]
-    kept = time > span.end if after else time < span.start
-    return Windows(part.means[kept], part.highest[kept])
+    is_outside = time > span.end if after else time < span.start
+    return Intervals(part.means[is_outside], part.highest[is_outside])
 
 
-def _within(part: Windows, span: Span) -> Windows:
-    kept = part.means["time"].between(span.start, span.end)
-    return Windows(part.means[kept], part.highest[kept])
+def _within(part: Intervals, span: Span) -> Intervals:
+    is_inside = part.means["time"].between(span.start, span.end)
+    return Intervals(part.means[is_inside], part.highest[is_inside])
 
 
 def _latest(folder: Path, kind: str, since: float) -> pandas.DataFrame:
-    """The rows that came after a moment."""
+    """Return the rows after a time, in Unix seconds."""
     tables: list[pandas.DataFrame] = []
     for path in reversed(segments(folder, kind)):
         tables.insert(0, _parsed(path))
@@ -173,16 +176,16 @@ def _latest(folder: Path, kind: str, since: float) -> pandas.DataFrame:
 
 
 def _between(folder: Path, kind: str, span: Span) -> pandas.DataFrame:
-    """The rows of a span. Of a long record a few segments are read, found by the times at which they begin."""
+    """Return the rows of a span. Only the segments that have some are read, which their start times tell."""
     return _joined([_parsed(path) for path in of_span(segments(folder, kind), span, first_time)], kind, span)
 
 
 def of_span(paths: Sequence[P], span: Span, first_time: Callable[[P], float | None]) -> Sequence[P]:
-    """Those of the segments of a record, oldest first, that have rows of a span; few are looked into."""
+    """Return the segments of a record, oldest first, that have rows of a span. Few of them are opened."""
 
     def begin(path: P) -> float:
-        found = first_time(path)
-        return math.inf if found is None else found
+        time = first_time(path)
+        return math.inf if time is None else time
 
     first = bisect_right(paths, span.start, key=begin) - 1
     return paths[max(0, first) : bisect_right(paths, span.end, key=begin)]
@@ -197,9 +200,9 @@ def _joined(tables: list[pandas.DataFrame], kind: str, span: Span) -> pandas.Dat
 
 
 def gaps(times: Array, widest: float = 5.0) -> list[int]:
-    """The rows after which nothing was measured for a while, as when a training stood still between two tries.
+    """Return the rows after which nothing was measured for a while, as between two tries of a training.
 
-    Windows grow wider with time; one that is four times as wide as that before it is no window.
+    Intervals grow wider with time. One that is four times as wide as the one before it is a gap.
     """
     steps = np.diff(times)
     usual = np.append(steps[:1], steps[:-1])

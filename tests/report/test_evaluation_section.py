@@ -44,9 +44,9 @@ def test_the_page_says_it_in_numbers(tmp_path: Path):
 def test_cells_of_the_matrix_are_tinted_by_their_share_of_the_class():
     matrix = section.matrix(evaluation_of(predictions(ROWS), ["a", "b"], seed=0))
     assert [[cell.text for cell in row] for row in matrix.rows] == [["2", "1"], ["1", "1"]]
-    assert [[cell.right for cell in row] for row in matrix.rows] == [[True, False], [False, True]]
+    assert [[cell.is_correct for cell in row] for row in matrix.rows] == [[True, False], [False, True]]
     assert matrix.rows[0][0].tint == pytest.approx(2 * matrix.rows[0][1].tint)
-    assert matrix.rows[0][1].words == "a, taken for b: 1 of 3"
+    assert matrix.rows[0][1].description == "a, taken for b: 1 of 3"
 
 
 @pytest.mark.parametrize("classes", [1, 2, MAX_CLASSES, MAX_CLASSES + 1, 1000])

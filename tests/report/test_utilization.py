@@ -1,4 +1,4 @@
-"""What the machines did: which panels tell something, and what is said of the sampler and of other servers."""
+"""What the machines did: which panels tell something, and what is sentence of the sampler and of other servers."""
 
 import numpy as np
 import pandas
@@ -92,9 +92,9 @@ def test_power_is_said_against_its_limit():
     ],
 )
 def test_a_sampler_that_was_held_up_is_said(columns: dict[str, float | list[float]], words: str):
-    said = shown.sampler_words(samples(**columns))
-    assert said == (words and words + shown.WHY_LATE)
-    assert (said in shown.utilization(samples(**columns), NO_EPOCHS).notes) == bool(said)
+    sentence = shown.sampler_words(samples(**columns))
+    assert sentence == (words and words + shown.WHY_LATE)
+    assert (sentence in shown.utilization(samples(**columns), NO_EPOCHS).notes) == bool(sentence)
 
 
 def test_each_server_has_a_line_and_the_least_busy_is_named():

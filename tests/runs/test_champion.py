@@ -16,8 +16,8 @@ from pipeline.config import settings_from
 from pipeline.errors import ConflictError, DatasetError, PromotionError, SourceError
 from pipeline.evaluation.metrics import Predictions, save_predictions
 from pipeline.runs.champion import Entry, pointer_of, promoted_model, roll_back, standing
-from pipeline.runs.contents import load
 from pipeline.runs.promotion import compared, gate, promote_by_hand
+from pipeline.runs.recorded_run import load_recorded_run
 from pipeline.storage import Place
 from tests.fake_gcs import FakeGcs
 
@@ -314,4 +314,4 @@ def test_the_report_tells_of_it(tmp_path: Path):
     (tmp_path / "promotion.json").write_text(json.dumps({"verdict": "promoted: by <hand>"}))
     from pipeline.report.page import render
 
-    assert "Champion gate: promoted: by &lt;hand&gt;." in render(load(tmp_path), [], [])
+    assert "Champion gate: promoted: by &lt;hand&gt;." in render(load_recorded_run(tmp_path), [], [])

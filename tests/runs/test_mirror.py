@@ -13,8 +13,8 @@ from pipeline.monitor import Row, read
 from pipeline.monitor.record import RecordSink
 from pipeline.report import RECORDED
 from pipeline.runs import mirror
-from pipeline.runs.contents import load
 from pipeline.runs.mirror import Mirror, claim, fetch, mirrored
+from pipeline.runs.recorded_run import load_recorded_run
 from pipeline.storage import BucketPath
 from pipeline.storage import gcs as google
 from tests.fake_gcs import FakeGcs
@@ -362,7 +362,7 @@ def test_the_records_of_all_servers_are_fetched_where_they_are_asked_for(gcs: Fa
         Mirror(own, PLACE / name).sync()
     Mirror(folder, PLACE).sync()
     fetch(tmp_path / "there", PLACE, RECORDED)
-    told = load(tmp_path / "there")
+    told = load_recorded_run(tmp_path / "there")
     assert {index: table["step"].tolist() for index, table in told.servers.items()} == {
         index: [*range(index, 8)] for index in range(3)
     }
