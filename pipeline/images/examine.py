@@ -11,8 +11,7 @@ are known to be undamaged.
 
 import io
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -22,6 +21,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 from pipeline.images import appearance, coding, jpeg_decoder, prepare
 from pipeline.images.coding import Coding
 from pipeline.images.header import JPEG_END, Header, before_scan, read_header, without_profile
+from pipeline.images.pillow_internals import icc_profile, tiff_tags, without_pixel_limit
 from pipeline.images.prepare import Crop, Form, ProfileUse
 from pipeline.images.profiles import UNREADABLE
 from pipeline.images.rejection import Rejection
@@ -107,7 +107,7 @@ def examine(encoded: bytes, rules: Rules, boxes: Sequence[Box] = ()) -> UsableIm
                 return _kept(header, encoded, view.boxes)
         with (
             warnings.catch_warnings(action="ignore"),
-            _our_pixel_limit(),
+            without_pixel_limit(),
             Image.open(io.BytesIO(_for_pillow(encoded, header)), formats=READABLE) as image,
         ):
             return _examined(image, header, encoded, rules, boxes)
@@ -123,17 +123,6 @@ def examine(encoded: bytes, rules: Rules, boxes: Sequence[Box] = ()) -> UsableIm
 
 def _for_pillow(encoded: bytes, header: Header | None) -> bytes:
     return without_profile(encoded) if header is not None and header.profile else encoded
-
-
-@contextmanager
-def _our_pixel_limit() -> Iterator[None]:
-    """Lift Pillow's limit of 179 megapixels, which would overrule `max_megapixels`. Other code keeps the limit."""
-    before = Image.MAX_IMAGE_PIXELS
-    Image.MAX_IMAGE_PIXELS = None
-    try:
-        yield
-    finally:
-        Image.MAX_IMAGE_PIXELS = before
 
 
 class Examiner:
@@ -213,7 +202,7 @@ def _examined(
     if image.width * image.height > rules.max_pixels:
         size, limit = f"{image.width} x {image.height} pixels", f"{rules.max_pixels / 1e6:g} megapixels"
         raise _Unusable(f"{size} are more than {limit}", "shrink it, or raise max_megapixels")
-    if _SIGNED in getattr(image, "tag_v2", {}).get(_SAMPLE_FORMAT, ()):
+    if _SIGNED in tiff_tags(image).get(_SAMPLE_FORMAT, ()):
         raise _Unusable("signed samples have no known range", "save it with 8 or 16 unsigned bits")
     if image.mode in ("F", "I"):
         raise _Unusable(f"32 bits a pixel (mode {image.mode}) have no known range", "save it with 8 or 16 bits")
@@ -280,12 +269,12 @@ def _kept(header: Header, encoded: bytes, boxes: tuple[Box, ...] = ()) -> Usable
 
 
 def _coding(image: Image.Image, header: Header | None, encoded: bytes) -> Coding:
-    profile = header.profile if header is not None and header.profile else image.info.get("icc_profile", b"")
+    profile = header.profile if header is not None and header.profile else icc_profile(image)
     is_lossless = coding.is_lossless(_name(image.format), encoded)
     return Coding(
         is_lossless=is_lossless,
         has_full_chroma=is_lossless or coding.has_full_chroma(image),
-        profile=profile if isinstance(profile, bytes) else UNREADABLE,  # Pillow gives None if a part is missing
+        profile=UNREADABLE if profile is None else profile,
     )
 
 

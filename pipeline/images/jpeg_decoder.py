@@ -1,4 +1,4 @@
-"""A strict JPEG decoder, which rejects a file if libjpeg gives a warning.
+"""A strict JPEG decoder, which rejects a file if libjpeg gives a warning. The only module that uses simplejpeg.
 
 libjpeg tolerates damage. It gives a warning and fills the rest of the image with gray, and Pillow drops the warning. So
 files that lost 4 KiB, or that end in zeros, pass with wrong pixels. simplejpeg uses the same library, and raises an
@@ -35,9 +35,12 @@ _WITHOUT_CAUSE = {
         rb"\1" b"\x00\x3f\x00",
     ),
 }
-"""Beginnings of warnings that do not concern the pixels, each with a function that removes their cause from a file."""
+"""Beginnings of warnings that do not concern the pixels, each with a function that removes their cause from a file.
+
+Texts of simplejpeg 1.9.0, and of the libjpeg-turbo in it. `tests/images/test_jpeg_decoder.py` fails if one changes.
+"""
 _UNSUPPORTED = ("Could not determine subsampling", "Unsupported")
-"""Parts of the errors for files that simplejpeg cannot decode. Pillow may be able to decode them."""
+"""Parts of the errors of simplejpeg 1.9.0 for files that it cannot decode. Pillow may be able to decode them."""
 
 
 class Damaged(Exception):

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 from PIL import Image
 
 from pipeline.images import profiles
+from pipeline.images.pillow_internals import tiff_tags
 from pipeline.sources import Box
 
 JPEG_QUALITY = 95
@@ -141,7 +142,7 @@ def _highest_8_bits(image: Image.Image) -> Image.Image:
     import numpy as np
 
     # Pillow does not scale the 12 bits of a TIFF. It does not invert a TIFF with more than 8 bits in which 0 is white.
-    tags = getattr(image, "tag_v2", {})
+    tags = tiff_tags(image)
     most = 2 ** tags.get(_BITS_PER_SAMPLE, (16,))[0] - 1
     levels = ((np.arange(most + 1) * 255 + most // 2) // most).astype(np.uint8)
     if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO:

@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from pipeline.images.examine import Rules, UsableImage, examine
+from pipeline.images.pillow_internals import component_sampling
 from pipeline.sources import Box
 from tests.conftest import jpeg
 from tests.images.drawn import encoded, picture, rejection, scene, turned, usable
@@ -48,8 +49,8 @@ def test_lossless_images_keep_every_level(image: bytes, rules: Rules):
 def subsampling(image: UsableImage) -> tuple[int, int]:
     """Of the color of a JPEG: how many pixels across and down share a sample."""
     with Image.open(io.BytesIO(image.encoded)) as opened:
-        (_, across, down, _), (_, *others, _), _ = opened.layer
-    return across // others[0], down // others[1]
+        (across, down), (color_across, color_down), _ = component_sampling(opened)
+    return across // color_across, down // color_down
 
 
 @pytest.mark.parametrize(
