@@ -8,13 +8,10 @@ from pipeline.config import Settings, settings_from
 from pipeline.errors import GateError
 from pipeline.sharding.approval import answers, approve, questions
 from pipeline.sharding.gate import asked_later
-from pipeline.sharding.plan_files import load_plan, make_plan
-from pipeline.sharding.publish import copy_range
-from pipeline.sharding.write import write_range
-from pipeline.snapshot.extract import take_snapshot
-from pipeline.storage import Place, place_of
+from pipeline.sharding.plan_files import load_plan
+from pipeline.storage import Place
 from tests.conftest import MakeImages, jpeg
-from tests.published import commit, publish
+from tests.published import commit, planned, publish, write_and_copy
 
 ASKING = {"dataset_name": "images", "on_drift": "ask"}
 
@@ -34,12 +31,10 @@ def redraw(source: Path, size: tuple[int, int]) -> None:
 
 
 def write(settings: Settings) -> Place:
-    """Return the plan of these settings, of which all shards are written and published."""
-    path = make_plan(settings, take_snapshot(settings), asked_later)
-    for each in map(place_of, load_plan(path).ranges):
-        write_range(each, lambda *_: None)
-        copy_range(each, lambda *_: None)
-    return path
+    """Write and publish all shards of a dataset that is not committed yet. Return its plan."""
+    plan_path, ranges = planned(settings, asked_later)
+    write_and_copy(ranges)
+    return plan_path
 
 
 def publish_another(settings: Settings) -> str:
