@@ -58,12 +58,12 @@ def luminance(encoded: bytes, side: int) -> Image.Image | None:
     try:
         gray = simplejpeg.decode_jpeg(encoded, "GRAY", min_height=side, min_width=side)
     except ValueError as error:
-        words = str(error)
-        if any(part in words for part in _UNSUPPORTED):
+        message = str(error)
+        if any(part in message for part in _UNSUPPORTED):
             return None
-        repaired = _without_cause(encoded, words)
+        repaired = _without_cause(encoded, message)
         if repaired == encoded:
-            raise Damaged(words.removeprefix("Corrupt JPEG data: ")) from error
+            raise Damaged(message.removeprefix("Corrupt JPEG data: ")) from error
         luminance(repaired, side)
         return None  # The gray of the original file may differ.
     height, width, _ = gray.shape
@@ -72,7 +72,7 @@ def luminance(encoded: bytes, side: int) -> Image.Image | None:
 
 def _without_cause(encoded: bytes, warning: str) -> bytes:
     """Return a JPEG without the cause of this warning; unchanged if the warning reports damage."""
-    for beginning, take_out in _WITHOUT_CAUSE.items():
+    for beginning, remove_cause in _WITHOUT_CAUSE.items():
         if warning.startswith(beginning):
-            return take_out(encoded)
+            return remove_cause(encoded)
     return encoded

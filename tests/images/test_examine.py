@@ -77,7 +77,7 @@ def test_odd_images_become_8_bit_rgb_that_tensorflow_decodes(image: bytes, form:
     import tensorflow as tf
 
     odd = usable(image, rules)
-    assert (odd.format, odd.height, odd.width, odd.found) == (form, 8, 12, found)
+    assert (odd.format, odd.height, odd.width, odd.source_format) == (form, 8, 12, found)
     assert odd.encoded != image
     assert decoded(odd).shape == (8, 12, 3)
     assert tf.io.decode_image(odd.encoded, expand_animations=False).shape == (8, 12, 3)
@@ -87,7 +87,7 @@ def test_odd_images_become_8_bit_rgb_that_tensorflow_decodes(image: bytes, form:
 def test_the_second_image_of_an_mpo_is_left_alone(rules: Rules):
     image = animated("MPO")
     found = usable(image, rules)
-    assert (found.encoded, found.format, found.found) == (image, "JPEG", "JPEG")
+    assert (found.encoded, found.format, found.source_format) == (image, "JPEG", "JPEG")
 
 
 @both_checks
