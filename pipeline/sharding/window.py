@@ -1,4 +1,4 @@
-"""The newest partitions of a data set name as one data set, of which no shard is copied.
+"""A window: the newest partitions of a dataset name as one dataset, without copying a shard.
 
 A window is a folder `windows/<id>/` beside the versions, with a `dataset.json`, the lists that it names and a card. Its
 shards are named from there on, `../../<version>/train-00003-of-00010.tfrecord`, so that whatever joins folder and name
@@ -75,7 +75,7 @@ def dataset_of(
     folder = name_folder(settings)
     if not partitions:
         raise DatasetError(f"no partition of {settings.dataset_name!r} is published in {folder}: build one first")
-    versions = _distinct(folder, partitions)
+    versions = _distinct_versions(folder, partitions)
     if len(versions) == 1:
         return folder / versions[0].version
     window = folder / "windows" / _fingerprint(versions)[:ID_LENGTH]
@@ -87,8 +87,8 @@ def dataset_of(
     return window
 
 
-def _distinct(folder: Place, partitions: Mapping[str, str]) -> list[Dataset]:
-    """The data sets of the partitions, each once, ordered by version: the bytes of a window follow from its id."""
+def _distinct_versions(folder: Place, partitions: Mapping[str, str]) -> list[Dataset]:
+    """Return the distinct datasets of the partitions by version: the id of a window decides the bytes of its files."""
     named = sorted({version: partition for partition, version in partitions.items()}.items())
     return list(ordered_map(partial(_load, folder), named, ASKERS))
 
@@ -109,7 +109,10 @@ def _fingerprint(versions: Sequence[Dataset]) -> str:
 
 
 def _require_alike(versions: Sequence[Dataset], partitions: Mapping[str, str]) -> None:
-    """Compare all with the one that has the most labels: the labels of any other are the first of these."""
+    """Raise DatasetError if two versions differ in what must be equal.
+
+    All are compared with the version that has the most labels, because those of any other must be its first ones.
+    """
     longest = _longest(versions)
     for each in versions:
         if difference := _difference(each, longest):
@@ -125,8 +128,8 @@ def _longest(versions: Sequence[Dataset]) -> Dataset:
 
 
 def _difference(one: Dataset, other: Dataset) -> str:
-    """What keeps two versions from being one data set; empty where nothing does."""
-    # Where one has fewer labels they are the first of the other's: ids of a name never move.
+    """Return why two versions cannot be one dataset; empty if they can."""
+    # If one version has fewer labels, they are the first ones of the other: ids of a dataset name never change.
     pairs = zip(_decisive(one), _decisive(other), strict=False)
     differences = (f"{what} is {a!r} in the first and {b!r} in the second" for (what, a), (_, b) in pairs if a != b)
     return next(differences, "")
@@ -173,9 +176,9 @@ def _write(
     quality = _facts(folder, versions, partitions, settings)
     for notice in notices(quality):
         _log.warning(notice)
-    found = findings(quality, settings)
-    decide(found, ask)
-    quality["findings"] = [finding.sentence for finding in found]
+    all_findings = findings(quality, settings)
+    decide(all_findings, ask)
+    quality["findings"] = [finding.sentence for finding in all_findings]
     lists = {name: b"".join((folder / each.version / name).read_bytes() for each in versions) for name in LISTS}
     dataset = replace(_joined(versions, lists, str(folder), partitions), quality=quality)
     if isinstance(window, Path):
@@ -203,8 +206,8 @@ def _facts(folder: Place, versions: Sequence[Dataset], partitions: Mapping[str, 
         part = int(np.searchsorted(ends, index, side="right"))
         number, split = parts[part]
         dataset, position = versions[number], index - int(ends[part]) + counts[part]
-        [(filename, _)] = images_at(folder / dataset.version, dataset, split, [position])
-        return f"{_partition(dataset, partitions)}: {filename}"
+        [(key, _)] = images_at(folder / dataset.version, dataset, split, [position])
+        return f"{_partition(dataset, partitions)}: {key}"
 
     return shared_facts(examples, name)
 

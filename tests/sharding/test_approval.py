@@ -7,7 +7,7 @@ import pytest
 from pipeline.config import Settings, settings_from
 from pipeline.errors import GateError
 from pipeline.sharding.approval import answers, approve, questions
-from pipeline.sharding.gate import asked_later
+from pipeline.sharding.gate import ask_later
 from pipeline.sharding.plan_files import load_plan
 from pipeline.storage import Place
 from tests.conftest import MakeImages, jpeg
@@ -32,7 +32,7 @@ def redraw(source: Path, size: tuple[int, int]) -> None:
 
 def write(settings: Settings) -> Place:
     """Write and publish all shards of a dataset that is not committed yet. Return its plan."""
-    plan_path, ranges = planned(settings, asked_later)
+    plan_path, ranges = planned(settings, ask_later)
     write_and_copy(ranges)
     return plan_path
 

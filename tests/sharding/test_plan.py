@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from pipeline.sharding import plan
-from pipeline.sharding.ranges import ShardSpec, range_words
+from pipeline.sharding.ranges import ShardSpec, describe_range
 from pipeline.snapshot.snapshot import content_hash, hash_text
 
 
@@ -63,7 +63,7 @@ def test_ranges_never_exceed_airflows_map_limit(shards: int, per_task: int, size
 @pytest.mark.parametrize("ending", [".tfrecord", ".tfrecord.gz"])
 def test_ranges_in_words(start: int, end: int, words: str, ending: str):
     specs = plan.shard_specs({"train": 100, "validation": 30}, {"train": 10, "validation": 3}, ending)
-    assert range_words(specs[start:end]) == words
+    assert describe_range(specs[start:end]) == words
 
 
 @pytest.mark.parametrize(
