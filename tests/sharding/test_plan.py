@@ -3,7 +3,7 @@ import pytest
 
 from pipeline.sharding import plan
 from pipeline.sharding.ranges import ShardSpec, describe_range
-from pipeline.snapshot.snapshot import content_hash, hash_text
+from pipeline.snapshot.snapshot import hash_text, size_and_crc32c
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_fewer_images_than_shards(images: int, shards: int, words: str):
 def test_hashes_are_pinned():
     """The split and the order of every published data set hang on these numbers."""
     assert hash_text("cats/000.jpg") == 8008755064667147167
-    assert content_hash(4711, 0x8A9136AA) == 4711 << 32 | 0x8A9136AA
+    assert size_and_crc32c(4711, 0x8A9136AA) == 4711 << 32 | 0x8A9136AA
     hashes = np.array([1, 2, 2**64 - 1], np.uint64)
     assert plan.salted(hashes, "order", 0).tolist() == [8808932717680844683, 11795949676296621916, 17195899584938286578]
 
