@@ -58,11 +58,11 @@ def test_an_approval_that_another_commit_voids_is_no_answer_of_a_person(settings
     other = publish_another(settings)
     with pytest.raises(GateError) as caught:
         commit(plan, settings, answers(plan))
-    said = str(caught.value)
-    assert "stopped by the answer" not in said
-    assert f"the images differ from those of version {other}" in said  # the new question
-    assert asked in said  # what a person approved
-    assert "trigger this DAG again with the same settings" in said
+    message = str(caught.value)
+    assert "stopped by the answer" not in message
+    assert f"the images differ from those of version {other}" in message  # the new question
+    assert asked in message  # what a person approved
+    assert "trigger this DAG again with the same settings" in message
     # The next run asks the question as it is now.
     approve(plan, questions(plan, settings))
     assert commit(plan, settings, answers(plan)).version == load_plan(plan).version

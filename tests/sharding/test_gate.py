@@ -119,7 +119,7 @@ def test_names_of_others_are_quoted():
 
 
 @pytest.mark.parametrize(
-    ("quality", "told"),
+    ("quality", "sentences"),
     [
         ({}, []),
         ({"duplicates": {"images": 0, "groups": 0}, "near_duplicates": None, "misnamed": 0, "classes_new": []}, []),
@@ -158,8 +158,8 @@ def test_names_of_others_are_quoted():
         ),
     ],
 )
-def test_what_is_told_without_a_threshold(quality: dict[str, Any], told: list[str]):
-    assert notices(quality) == told
+def test_facts_without_a_threshold_are_notices(quality: dict[str, Any], sentences: list[str]):
+    assert notices(quality) == sentences
 
 
 def test_what_may_continue_is_logged_and_stops_nothing(caplog: pytest.LogCaptureFixture):

@@ -105,13 +105,13 @@ def test_another_purpose_or_seed_gives_other_hashes(purpose: str, seed: int):
     assert abs(np.corrcoef(first.astype(float), second.astype(float))[0, 1]) < 0.1
 
 
-def splits_of(given: list[int], fractions: list[float], fraction: float) -> list[int]:
+def splits_of(stated: list[int], fractions: list[float], fraction: float) -> list[int]:
     hashes = np.array([int(value * 2**63) * 2 for value in fractions], np.uint64)
-    return plan.assign_splits(np.array(given, np.int8), hashes, fraction).tolist()
+    return plan.assign_splits(np.array(stated, np.int8), hashes, fraction).tolist()
 
 
 @pytest.mark.parametrize(
-    ("given", "fractions", "fraction", "expected"),
+    ("stated", "fractions", "fraction", "expected"),
     [
         ([-1, -1, -1, -1], [0.1, 0.3, 0.9, 0.19], 0.2, [1, 0, 0, 1]),
         ([-1, -1, -1], [0.6, 0.3, 0.9], 0.2, [0, 1, 0]),  # one is held back at least
@@ -120,8 +120,8 @@ def splits_of(given: list[int], fractions: list[float], fraction: float) -> list
         ([0, 0, 2], [0.1, 0.5, 0.1], 0.2, [1, 0, 2]),  # train/ and test/ alone: held back from train/
     ],
 )
-def test_splits(given: list[int], fractions: list[float], fraction: float, expected: list[int]):
-    assert splits_of(given, fractions, fraction) == expected
+def test_splits(stated: list[int], fractions: list[float], fraction: float, expected: list[int]):
+    assert splits_of(stated, fractions, fraction) == expected
 
 
 def test_more_images_move_none_to_the_other_side():

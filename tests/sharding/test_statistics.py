@@ -9,10 +9,10 @@ IMAGES = [(240, 320, 60_000, 100.0), (500, 333, 90_000, 30.5), (2000, 3000, 5_00
 
 
 def tally(images: list[tuple[int, int, int, float | None]]) -> Statistics:
-    made = Statistics()
+    statistics = Statistics()
     for image in images:
-        made.add(*image)
-    return made
+        statistics.add(*image)
+    return statistics
 
 
 @pytest.mark.parametrize(
