@@ -1,4 +1,4 @@
-"""The data side as a whole: source -> published data set, with the faults that it must survive."""
+"""Whole builds, from the source to the published dataset, and the faults that they must survive."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Source, workspace and published place on a disk or in a bucket, in any mix: the same data set."""
+"""Source, workspace and published datasets on a disk or in a bucket: any combination gives the same dataset."""
 
 import hashlib
 import json

@@ -61,7 +61,7 @@ def near_groups(hashes: NDArray[np.uint64], distance: int = NEAR_DISTANCE) -> li
     The default was measured with `imagehash.phash` on 600 photographs of flowers: 4 finds every copy that was halved,
     shrunk to 128 pixels or to a square, or saved with JPEG quality 50 or 20 (3,000 of 3,000), and 96% of those made a
     fifth brighter. The five pairs that it finds among the photographs are the same picture each. The first pair of
-    different pictures lies at 10, and two shots of one scene at 8. A copy that lost a twentieth at each side is
+    different pictures is at 10, and two shots of one scene at 8. A copy that lost a twentieth at each side is
     usually missed.
 
     Raises ValueError for a distance that is not within 0 to 10: at 10 different pictures begin to look alike.

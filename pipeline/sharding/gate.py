@@ -189,7 +189,7 @@ def _drift(quality: Mapping[str, Any], threshold: float) -> str:
     numbers = ", ".join(f"{name} by {drift[name]:.2f}" for name in over)
     return (
         f"the images differ from those of version {against} in {numbers}, more than max_drift={threshold:g}: "
-        "look at the data set cards of both, and go on if the change is meant"
+        "look at the dataset cards of both, and go on if the change is meant"
     )
 
 

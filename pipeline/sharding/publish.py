@@ -158,7 +158,7 @@ def _commit(plan: Plan, plan_path: Place, settings: Settings, write_card: WriteC
     save(folder, dataset, {**lists, **metadata})
     _claim_labels(plan)  # Again, because this process may have been suspended for hours before it wrote `dataset.json`.
     storage.sweep(folder)
-    _log.info("data set %s: %s, %d rejected", folder, _counts_text(dataset), dataset.rejected["count"])
+    _log.info("dataset %s: %s, %d rejected", folder, _counts_text(dataset), dataset.rejected["count"])
     _log.info("what it holds, on one page: %s", folder / CARD)
 
 

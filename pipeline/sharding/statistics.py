@@ -38,7 +38,7 @@ class Statistics:
         self._waiting: list[tuple[int, int, int, float | None]] = []
 
     def add(self, height: int, width: int, size: int, brightness: float | None) -> None:
-        """Count one image: its sides in pixels, its size in bytes, the mean of its 8-bit pixels where it is known."""
+        """Count one image: its sides in pixels, its size in bytes, and the mean of its 8-bit pixels, if known."""
         # Counted many at a time: one by one costs as much as reading a small image.
         self._waiting.append((height, width, size, brightness))
         if len(self._waiting) == CHUNK:
@@ -55,7 +55,7 @@ class Statistics:
             self.counts[name] = [one + more for one, more in zip(self.counts[name], counts, strict=True)]
 
     def to_json(self) -> dict[str, Any]:
-        """Counts by bin with their edges, and the least, most, sum and mean of the sides (None where there is none)."""
+        """Return counts by bin with their edges, and minimum, maximum, sum and mean of the sides (None if empty)."""
         self._count()
         return {
             "images": self.images,

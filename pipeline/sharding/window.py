@@ -56,9 +56,9 @@ _log = logging.getLogger(__name__)
 
 
 def newest_dataset(settings: Settings, write_card: WriteCard, ask: Ask | None = None) -> Place:
-    """The folder of the data set to train on: the newest `settings.window` partitions together.
+    """Return the folder of the dataset to train on: the newest `settings.window` partitions together.
 
-    Raises what `dataset_of` does.
+    Raises the same errors as `dataset_of`.
     """
     return dataset_of(settings, newest_partitions(settings, settings.window), write_card, ask)
 
@@ -66,11 +66,11 @@ def newest_dataset(settings: Settings, write_card: WriteCard, ask: Ask | None = 
 def dataset_of(
     settings: Settings, partitions: Mapping[str, str], write_card: WriteCard, ask: Ask | None = None
 ) -> Place:
-    """The folder of the data set that some partitions are together: that of a version, or of a window of several.
+    """Return the folder of the dataset of some partitions: that of a version, or of a window of several versions.
 
-    `partitions` are versions by partition. Raises DatasetError where there is none, a version is gone or incomplete,
-    or two of them cannot be one data set; GateError if a window has more leaks than `settings` allow. `ask` asks a
-    person if `settings` say so.
+    `partitions` are versions by partition. Raises DatasetError if there is none, if a version is missing or
+    incomplete, or if two of them cannot be one dataset. Raises GateError if a window has more leaks than `settings`
+    allow. `ask` asks a person if `settings` say so.
     """
     folder = name_folder(settings)
     if not partitions:
@@ -118,7 +118,7 @@ def _require_alike(versions: Sequence[Dataset], partitions: Mapping[str, str]) -
         if difference := _difference(each, longest):
             one, other = (_named(dataset, partitions) for dataset in (each, longest))
             raise DatasetError(
-                f"{one} and {other} cannot be trained on as one data set: {difference}; build one of them again with "
+                f"{one} and {other} cannot be trained on as one dataset: {difference}; build one of them again with "
                 "the settings of the other, or set window=1"
             )
 

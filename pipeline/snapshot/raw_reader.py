@@ -114,7 +114,7 @@ def _fetch(place: BucketPath, row: RawImage) -> bytes:
     except FileNotFoundError as error:
         raise SourceError(
             f"{place} changed or vanished after it was listed (generation {row.generation}): run again, for a new "
-            "version of the data set"
+            "version of the dataset"
         ) from error
     if not _matches(content, row):
         raise SourceError(f"{place} does not hold what the bucket listed (size or CRC32C): run again")

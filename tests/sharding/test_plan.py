@@ -90,7 +90,7 @@ def test_fewer_images_than_shards(images: int, shards: int, words: str):
 
 
 def test_hashes_are_pinned():
-    """The split and the order of every published data set hang on these numbers."""
+    """The split and the order of every published dataset depend on these numbers."""
     assert hash_text("cats/000.jpg") == 8008755064667147167
     assert size_and_crc32c(4711, 0x8A9136AA) == 4711 << 32 | 0x8A9136AA
     hashes = np.array([1, 2, 2**64 - 1], np.uint64)

@@ -100,7 +100,7 @@ def test_bins_that_both_leave_empty_change_nothing():
 
 
 def qualities(images: int, draws: int, brighter: float = 0) -> list[tuple[dict, dict]]:
-    """Pairs of data sets drawn from one population that is like the flowers, the second of them perhaps brighter."""
+    """Pairs of datasets drawn from one population that is like the flowers, the second of them perhaps brighter."""
     rng = np.random.default_rng(0)
 
     def quality(brightness: float) -> dict:
