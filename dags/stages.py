@@ -59,10 +59,10 @@ def plan(settings: dict[str, Any], snapshot: str) -> list[str]:
     *A failure* is the data gate (validation images in training too, classes out of balance): mend the source, or
     change the threshold that the message names.
     """
-    from pipeline.sharding.gate import asked_later
+    from pipeline.sharding.gate import ask_later
     from pipeline.sharding.plan_files import load_plan, make_plan
 
-    path = make_plan(settings_from(settings), place_of(snapshot), asked_later)
+    path = make_plan(settings_from(settings), place_of(snapshot), ask_later)
     # Under a key of its own: Airflow maps over the returned value only.
     get_current_context()["ti"].xcom_push(key="plan", value=str(path))
     return load_plan(path).ranges
@@ -217,7 +217,7 @@ class ApproveOperator(HITLOperator):
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> None:
         """Store the approval. Raises GateError if the answer is no, nobody answered, or there are new questions."""
-        from pipeline.sharding.approval import approve, unasked
+        from pipeline.sharding.approval import approve, new_question_error
 
         # Nothing is kept of a question that an older release asked, before an upgrade.
         asked: list[str] = context["ti"].xcom_pull(task_ids=self.task_id, key=_ASKED) or self._questions()
@@ -230,7 +230,7 @@ class ApproveOperator(HITLOperator):
         approve(place_of(self.plan_file), asked)
         if questions := self._questions():
             # This task cannot ask them: Airflow 3.3.2 would show the text of its first question again.
-            raise unasked(questions, asked)
+            raise new_question_error(questions, asked)
 
     @property
     def _settings(self) -> Settings:
@@ -410,9 +410,9 @@ def _mapped(work: Any, plan_files: Any) -> Any:
 
 def _name_after_range(plan_file: str) -> None:
     """Let Airflow's list show a mapped task by the shards that it works on."""
-    from pipeline.sharding.ranges import load_range, range_words
+    from pipeline.sharding.ranges import describe_range, load_range
 
-    get_current_context()["shards"] = range_words(load_range(place_of(plan_file)).shards)
+    get_current_context()["shards"] = describe_range(load_range(place_of(plan_file)).shards)
 
 
 _APPROVE_DOC = """

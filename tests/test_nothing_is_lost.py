@@ -25,7 +25,7 @@ from pipeline.snapshot.snapshot import load_columns, load_snapshot
 from pipeline.sources import Found, Listed, Skipped, folder
 from pipeline.system import os_errors
 from tests.conftest import MakeImages, jpeg
-from tests.test_build import changed
+from tests.published import changed
 
 ROOT = Path(__file__).parents[1]
 

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 from PIL import Image
 
+from pipeline.images.pillow_internals import component_sampling
+
 JPEG_MAGIC, _TIFF_MAGICS = b"\xff\xd8\xff", (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _LOSSLESS, _JPEG_LS, _SCAN = (0xC3, 0xC7, 0xCB, 0xCF), 0xF7, 0xDA
 _NOT_FRAMES = (0xC4, 0xC8, 0xCC)  # tables, reserved and arithmetic conditioning, which lie between the codes of frames
@@ -57,10 +59,10 @@ def has_full_chroma(image: Image.Image) -> bool:
     """
     if image.format == "WEBP":
         return False
-    layers = getattr(image, "layer", ())  # of a JPEG: number, samples across and down, table
-    across, down = (max((layer[axis] for layer in layers), default=1) for axis in (1, 2))
-    halved = [layer for layer in layers if layer[1] < across and layer[2] < down]
-    return len(layers) != 1 and not halved
+    components = component_sampling(image)
+    max_across, max_down = (max((factors[axis] for factors in components), default=1) for axis in (0, 1))
+    is_halved = any(across < max_across and down < max_down for across, down in components)
+    return len(components) != 1 and not is_halved
 
 
 def why_unreadable(encoded: bytes) -> tuple[str, str] | None:

@@ -1,4 +1,4 @@
-"""Is this image usable, and what does the record hold of it?
+"""Examine one image: decide whether it is usable, and which bytes go into its record.
 
 Training must never meet a foreign byte: any InvalidArgumentError in a `map` ends the epoch, and TensorFlow ignores
 EXIF rotation and color profiles, and cannot decode several formats at all. A JPEG or PNG that is 8-bit RGB or gray, in
@@ -11,8 +11,7 @@ are known to be undamaged.
 
 import io
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, NamedTuple
@@ -22,6 +21,7 @@ from PIL import ExifTags, Image, UnidentifiedImageError
 from pipeline.images import appearance, coding, jpeg_decoder, prepare
 from pipeline.images.coding import Coding
 from pipeline.images.header import JPEG_END, Header, before_scan, read_header, without_profile
+from pipeline.images.pillow_internals import icc_profile, tiff_tags, without_pixel_limit
 from pipeline.images.prepare import Crop, Form, ProfileUse
 from pipeline.images.profiles import UNREADABLE
 from pipeline.images.rejection import Rejection
@@ -30,7 +30,7 @@ from pipeline.sources import Box
 from pipeline.sources.suffixes import READ_SUFFIXES
 
 READABLE = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "AVIF")
-REMEMBERED = 4096  # headers, of 2 kB at most
+MAX_REMEMBERED = 4096  # headers of at most 2 kB
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -40,14 +40,14 @@ _UPRIGHT = {
     7: Image.Transpose.TRANSVERSE,
     8: Image.Transpose.ROTATE_90,
 }
-"""What turns an image upright, by its EXIF orientation."""
+"""The operation that turns an image upright, by its EXIF orientation."""
 _ON_ITS_SIDE = (5, 6, 7, 8)
 _SAMPLE_FORMAT, _SIGNED = 339, 2  # a tag of a TIFF, and a value of it
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What is asked of an image, and what becomes of it; the fields of the same names in `Settings` explain them."""
+    """How images are checked and prepared. The fields of the same names in `Settings` explain them."""
 
     check: Literal["strict", "header"] = "strict"
     max_pixels: int = 50_000_000
@@ -62,55 +62,55 @@ class UsableImage(NamedTuple):
     """An upright 8-bit image in sRGB or gray, as JPEG, PNG or RGB pixels. `height` and `width` are in pixels."""
 
     encoded: bytes
-    """For RAW height x width x 3 bytes, row by row."""
+    """Bytes of the record. For RAW: height x width x 3 bytes, row by row."""
     format: Form
     height: int
     width: int
     boxes: tuple[Box, ...]
     """As fractions (0 to 1) of the width and height."""
-    found: str
-    """The format that the file had."""
+    source_format: str
+    """The format of the source file."""
     brightness: float | None
-    """Mean luminance, 0 to 255; None where no pixel was decoded."""
+    """Mean luminance, 0 to 255; None if no pixel was decoded."""
     perceptual_hash: int | None
-    """64 bits; None where none was asked for."""
+    """64 bits; None if the rules do not ask for it."""
     profile: ProfileUse = ""
 
 
 class _View(NamedTuple):
-    """What of the upright image goes into the record, and at which size; sizes are (width, height) in pixels."""
+    """The crop of the upright image that goes into the record, and its size there, as (width, height) in pixels."""
 
     crop: Crop
     size: tuple[int, int]
     boxes: tuple[Box, ...]
-    """As fractions of the crop."""
+    """Boxes as fractions (0 to 1) of the crop."""
 
 
 class _Unusable(Exception):
-    """The reason and the advice of a Rejection."""
+    """The image cannot be used. The arguments are the reason and the advice of its Rejection."""
 
 
 def examine(encoded: bytes, rules: Rules, boxes: Sequence[Box] = ()) -> UsableImage | Rejection:
     """Return what the record should hold of an image, or why it holds nothing.
 
-    `boxes` are in pixels of the upright image. With `crop_to_box` the first of them is what is left of the image.
-    What is shrunk or cropped becomes a JPEG of quality 95, even a PNG: small files are the point of it.
+    `boxes` are in pixels of the upright image. With `crop_to_box`, the image is cropped to the first box. An image that
+    is shrunk or cropped becomes a JPEG of quality 95, even if it was a PNG, because the purpose is small files.
     `max_pixels` is checked on the header, before memory is taken for the pixels.
     """
     if not encoded:
         return Rejection("the file is empty")
     try:
         header = read_header(encoded)
-        if header is not None and _is_settled(header, rules):
+        if header is not None and _is_decided_by_header(header, rules):
             view = _view(header.width, header.height, rules, boxes)
             if _keeps_bytes(header, encoded, rules, view):
-                return _kept(header, encoded, view.boxes)
+                return _unchanged(header, encoded, view.boxes)
         with (
             warnings.catch_warnings(action="ignore"),
-            _our_pixel_limit(),
+            without_pixel_limit(),
             Image.open(io.BytesIO(_for_pillow(encoded, header)), formats=READABLE) as image,
         ):
-            return _examined(image, header, encoded, rules, boxes)
+            return _examine_pixels(image, header, encoded, rules, boxes)
     except _Unusable as error:
         return Rejection(*error.args)
     except UnidentifiedImageError:
@@ -125,23 +125,12 @@ def _for_pillow(encoded: bytes, header: Header | None) -> bytes:
     return without_profile(encoded) if header is not None and header.profile else encoded
 
 
-@contextmanager
-def _our_pixel_limit() -> Iterator[None]:
-    """Lift Pillow's limit of 179 megapixels, which would overrule `max_megapixels`. Other code keeps the limit."""
-    before = Image.MAX_IMAGE_PIXELS
-    Image.MAX_IMAGE_PIXELS = None
-    try:
-        yield
-    finally:
-        Image.MAX_IMAGE_PIXELS = before
-
-
 class Examiner:
-    """`examine` by one set of rules, which remembers what headers settle: in 1 us instead of 4."""
+    """`examine` with one set of rules. For a header that it remembers, it takes 1 us instead of 4."""
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        self._settled = lru_cache(REMEMBERED)(self._settled_size)
+        self._size_of_header = lru_cache(MAX_REMEMBERED)(self._size_by_header)
         self._last: tuple[bytes, tuple[int, int] | None] = (b"", None)
 
     def examine(self, encoded: bytes, boxes: Sequence[Box] = ()) -> UsableImage | Rejection:
@@ -156,35 +145,35 @@ class Examiner:
         head, size = self._last  # small images mostly have one size, and looking for the scan takes longer than this
         if not size or not encoded.startswith(head):
             head = before_scan(encoded)
-            size = self._settled(head)
+            size = self._size_of_header(head)
             self._last = head, size
         return size
 
-    def _settled_size(self, head: bytes) -> tuple[int, int] | None:
-        """Height and width, where the header of a JPEG alone decides that its bytes are kept."""
+    def _size_by_header(self, head: bytes) -> tuple[int, int] | None:
+        """Return height and width if the header of a JPEG alone decides that its bytes are kept, else None."""
         header = read_header(head)
-        if header is None or self._rules.prepare != "keep" or not _is_settled(header, self._rules):
+        if header is None or self._rules.prepare != "keep" or not _is_decided_by_header(header, self._rules):
             return None
         return header.height, header.width
 
 
-def is_misnamed(key: str, found: str) -> bool:
-    """Whether the suffix of a file's name says another format than its content; a suffix that says none is right."""
-    return _differs(key.rpartition(".")[2], found)
+def is_misnamed(key: str, source_format: str) -> bool:
+    """Whether the suffix of a key belongs to another format than its content. A suffix of no format is right."""
+    return _is_of_another_format(key.rpartition(".")[2], source_format)
 
 
 @lru_cache(256)
-def _differs(suffix: str, found: str) -> bool:
-    return READ_SUFFIXES.get(f".{suffix.lower()}", _name(found)) != _name(found)
+def _is_of_another_format(suffix: str, source_format: str) -> bool:
+    return READ_SUFFIXES.get(f".{suffix.lower()}", _name(source_format)) != _name(source_format)
 
 
 def _name(form: str | None) -> str:
-    # Phones write MPO: a JPEG with another one behind it, which every decoder leaves alone.
+    # Phones write MPO: a JPEG followed by another one, which every decoder ignores.
     return "JPEG" if form == "MPO" else str(form)
 
 
-def _is_settled(header: Header, rules: Rules) -> bool:
-    """Whether the header tells all that is asked, so that no pixel need be decoded."""
+def _is_decided_by_header(header: Header, rules: Rules) -> bool:
+    """Whether the header is sufficient, so that no pixel must be decoded."""
     return (
         rules.check == "header"
         and not rules.perceptual_hash
@@ -195,25 +184,25 @@ def _is_settled(header: Header, rules: Rules) -> bool:
 
 
 def _keeps_bytes(header: Header, encoded: bytes, rules: Rules, view: _View) -> bool:
-    """Whether an upright image goes into the record as it is."""
-    same = view.size == (header.width, header.height) and rules.prepare != "raw"
-    return same and header.is_plain and _is_sound(header, encoded, rules)
+    """Whether an upright image goes into the record unchanged."""
+    keeps_pixels = view.size == (header.width, header.height) and rules.prepare != "raw"
+    return keeps_pixels and header.is_plain and _is_sound(header, encoded, rules)
 
 
 def _is_sound(header: Header, encoded: bytes, rules: Rules) -> bool:
     if header.format == "PNG":
         return rules.check == "header" or is_whole_png(encoded)
-    # The walk through the scans would take ten times as long as all else that the header check does.
+    # Walking through the scans would take ten times as long as the rest of the header check.
     return (rules.check == "header" and encoded.endswith(JPEG_END)) or is_whole_jpeg(encoded)
 
 
-def _examined(
+def _examine_pixels(
     image: Image.Image, header: Header | None, encoded: bytes, rules: Rules, boxes: Sequence[Box]
 ) -> UsableImage:
     if image.width * image.height > rules.max_pixels:
         size, limit = f"{image.width} x {image.height} pixels", f"{rules.max_pixels / 1e6:g} megapixels"
         raise _Unusable(f"{size} are more than {limit}", "shrink it, or raise max_megapixels")
-    if _SIGNED in getattr(image, "tag_v2", {}).get(_SAMPLE_FORMAT, ()):
+    if _SIGNED in tiff_tags(image).get(_SAMPLE_FORMAT, ()):
         raise _Unusable("signed samples have no known range", "save it with 8 or 16 unsigned bits")
     if image.mode in ("F", "I"):
         raise _Unusable(f"32 bits a pixel (mode {image.mode}) have no known range", "save it with 8 or 16 bits")
@@ -224,13 +213,13 @@ def _examined(
     turn = _UPRIGHT.get(orientation)
     if turn is None and header is not None and _keeps_bytes(header, encoded, rules, view):
         gray = appearance.luminance(checked) if checked else appearance.decode(image, rules.perceptual_hash)
-        return _kept(header, encoded, view.boxes)._replace(
+        return _unchanged(header, encoded, view.boxes)._replace(
             brightness=appearance.brightness(gray),
             perceptual_hash=appearance.perceptual_hash(gray) if rules.perceptual_hash else None,
         )
     if rules.check == "strict" and image.format == "PNG" and not has_sound_pixels(encoded):
         raise _Unusable("damaged PNG: a checksum of its pixels is wrong")
-    return _anew(image, _coding(image, header, encoded), turn, view, rules)
+    return _encode_again(image, _coding(image, header, encoded), turn, view, rules)
 
 
 def _strictly_decoded(image: Image.Image, encoded: bytes, rules: Rules) -> Image.Image | None:
@@ -249,7 +238,7 @@ def _strictly_decoded(image: Image.Image, encoded: bytes, rules: Rules) -> Image
 def _orientation(image: Image.Image, header: Header | None) -> int:
     """Return the EXIF orientation that is still to be applied."""
     if header is not None and not header.may_be_turned:
-        return 1  # the whole of EXIF takes Pillow longer to read than a tiny image to decode
+        return 1  # Pillow takes longer to read EXIF than to decode a tiny image.
     if image.format == "TIFF":
         image.load()  # Pillow turns a TIFF while it decodes it, and its size is certain only then
         return 1
@@ -274,29 +263,31 @@ def _view(width: int, height: int, rules: Rules, boxes: Sequence[Box]) -> _View:
     return _View(crop, size, placed)
 
 
-def _kept(header: Header, encoded: bytes, boxes: tuple[Box, ...] = ()) -> UsableImage:
-    """An image whose bytes stay, before a pixel of it was looked at."""
+def _unchanged(header: Header, encoded: bytes, boxes: tuple[Box, ...] = ()) -> UsableImage:
+    """Return an image that keeps its bytes, without the figures for which pixels must be decoded."""
     return UsableImage(encoded, header.format, header.height, header.width, boxes, header.format, None, None)
 
 
 def _coding(image: Image.Image, header: Header | None, encoded: bytes) -> Coding:
-    profile = header.profile if header is not None and header.profile else image.info.get("icc_profile", b"")
+    profile = header.profile if header is not None and header.profile else icc_profile(image)
     is_lossless = coding.is_lossless(_name(image.format), encoded)
     return Coding(
         is_lossless=is_lossless,
         has_full_chroma=is_lossless or coding.has_full_chroma(image),
-        profile=profile if isinstance(profile, bytes) else UNREADABLE,  # Pillow gives None if a part is missing
+        profile=UNREADABLE if profile is None else profile,
     )
 
 
-def _anew(image: Image.Image, source: Coding, turn: Image.Transpose | None, view: _View, rules: Rules) -> UsableImage:
-    """The pixels of the view, encoded once."""
+def _encode_again(
+    image: Image.Image, source: Coding, turn: Image.Transpose | None, view: _View, rules: Rules
+) -> UsableImage:
+    """Encode the pixels of the view."""
     scale = prepare.draft(image, min(view.size) / min(view.crop.size))
     in_srgb = prepare.to_srgb(image, source.profile)
     upright = in_srgb.pixels if turn is None else in_srgb.pixels.transpose(turn)
-    pixels = prepare.cut(upright, view.crop, scale, view.size)
-    lossy = not source.is_lossless or pixels.size != upright.size
-    form: Form = "RAW" if rules.prepare == "raw" else "JPEG" if lossy else "PNG"
+    pixels = prepare.crop_and_resize(upright, view.crop, scale, view.size)
+    is_lossy = not source.is_lossless or pixels.size != upright.size
+    form: Form = "RAW" if rules.prepare == "raw" else "JPEG" if is_lossy else "PNG"
     gray = appearance.luminance(pixels)
     return UsableImage(
         encoded=prepare.encode(pixels, form, source.has_full_chroma and view.size == view.crop.size),
@@ -304,7 +295,7 @@ def _anew(image: Image.Image, source: Coding, turn: Image.Transpose | None, view
         height=pixels.height,
         width=pixels.width,
         boxes=view.boxes,
-        found=_name(image.format),
+        source_format=_name(image.format),
         brightness=appearance.brightness(gray),
         perceptual_hash=appearance.perceptual_hash(gray) if rules.perceptual_hash else None,
         profile=in_srgb.profile,

@@ -1,7 +1,7 @@
-"""What a JPEG or PNG says of itself before its pixels, read without decoding one.
+"""Read the header of a JPEG or PNG, without decoding a pixel.
 
-A few microseconds an image: with `check: header` this is all that stands between reading a file and writing its
-record. Sources: ITU T.81 annex B and the JFIF and Adobe markers for JPEG, RFC 2083 for PNG, CIPA DC-008 for EXIF.
+It takes a few microseconds per image. With `check: header`, nothing else is checked between reading a file and writing
+its record. Sources: ITU T.81 annex B and the JFIF and Adobe markers for JPEG, RFC 2083 for PNG, CIPA DC-008 for EXIF.
 """
 
 import struct
@@ -18,7 +18,7 @@ KNOWN = frozenset({0xC0, 0xC1, 0xC2, 0xC4, SCAN, 0xDB, 0xDD, 0xFE, *range(0xE0, 
 # How a scan of three components begins, the first of them by its usual number, and how many bytes its head has. Looked
 # for with its length: the two bytes of the mark alone are found only half as fast.
 _SCAN_START, _SCAN_BYTES = bytes((FILL, SCAN, 0, 12, 3, 1)), 14
-_SHORT = 2048  # a longer header holds something of the one image alone
+_SHORT = 2048  # A longer header contains something of this image alone.
 # A profile after the JFIF segment that is longer than _SHORT: code of the segment, and the first byte of its length.
 # Many photographs have one, and the search for their scan takes a quarter of the time of the whole header check.
 _AFTER_JFIF, _LONG_PROFILE, _AFTER_PROFILE = slice(21, 23), b"\xe2\x08", b"\xe3"
@@ -38,7 +38,7 @@ _chunk = struct.Struct(">I4s").unpack_from
 
 
 class Header(NamedTuple):
-    """Of an image whose header is whole. `height` and `width` are in pixels, as stored."""
+    """The header of an image, if it is complete. `height` and `width` are in pixels, as stored."""
 
     format: Literal["JPEG", "PNG"]
     height: int
@@ -46,21 +46,21 @@ class Header(NamedTuple):
     is_plain: bool
     """Whether it is 8-bit RGB or gray in sRGB without transparency, which all decoders read in the same way."""
     may_be_turned: bool
-    """Whether its metadata may ask for turning; False is certain."""
+    """Whether its metadata may contain an orientation. False is certain."""
     profile: bytes = b""
     """The ICC profile. Empty if there is none, or if a PNG is in sRGB. UNREADABLE if it is broken."""
 
 
 def read_header(encoded: bytes) -> Header | None:
-    """The header of a JPEG or PNG; None for another format, and where a part of it is cut off or unknown.
+    """Return the header of a JPEG or PNG; None for another format, or if a part of it is missing or unknown.
 
-    Of a JPEG the segments up to the first scan are walked, of a PNG all chunks by their lengths.
+    Of a JPEG, this reads the segments before the first scan; of a PNG, the lengths of all chunks.
     """
     try:
         if encoded.startswith(JPEG_MAGIC):
             return _read_jpeg(encoded)
         return _read_png(encoded) if encoded.startswith(PNG_MAGIC) else None
-    except (struct.error, IndexError):  # it ends in the middle of a field
+    except (struct.error, IndexError):  # The file ends in the middle of a field.
         return None
 
 
@@ -84,10 +84,10 @@ def without_profile(encoded: bytes) -> bytes:
 
 
 def before_scan(encoded: bytes) -> bytes:
-    """A JPEG up to the pixels of its first scan, if that is short; of anything else its first bytes.
+    """Return a JPEG up to the pixels of its first scan, if that is short; of any other file, its first bytes.
 
-    `read_header` finds the same in it as in the file, or nothing. Files of one size and program share it, so that what
-    it says can be remembered: walking it costs as much as reading a small file.
+    `read_header` returns the same for these bytes as for the file, or None. Files of one size and program share these
+    bytes, so the header can be remembered: reading it takes as long as reading a small file.
     """
     if _LONG_PROFILE <= encoded[_AFTER_JFIF] < _AFTER_PROFILE:
         return encoded[:_SCAN_BYTES]
@@ -119,7 +119,7 @@ def _read_jpeg(encoded: bytes) -> Header | None:
                 profile_parts.append(encoded[offset + 16 : offset + 2 + length])
         elif code == _ADOBE:
             odd_colors |= encoded.startswith(b"Adobe", offset + 4) and encoded[offset + 15] > 1
-        offset += 2 + length  # a length below 2 leads to what is no marker
+        offset += 2 + length  # After a length below 2, there is no marker.
     if not frame or offset + 2 + length > len(encoded):
         return None
     bits, height, width, components = _frame(encoded, frame)
@@ -136,7 +136,7 @@ def _read_jpeg(encoded: bytes) -> Header | None:
 
 @lru_cache(64)
 def _divides(sampling: bytes) -> bool:
-    """Whether each component has a whole fraction of the most samples, across and down: decoders refuse others."""
+    """Whether the sampling of each component divides the largest one, across and down. Decoders refuse others."""
     across, down = [byte >> 4 for byte in sampling], [byte & 15 for byte in sampling]
     return all(0 < samples <= 4 and max(axis) % samples == 0 for axis in (across, down) for samples in axis)
 
@@ -148,7 +148,7 @@ def _asks_to_turn(segment: bytes) -> bool:
 
 
 def _exif_may_turn(tiff: bytes) -> bool:
-    """Whether the first directory has an orientation other than upright; also where there is no telling."""
+    """Whether the first directory has an orientation other than upright. True if that is unknown."""
     upright = _UPRIGHT.get(tiff[:2])
     if upright is None:
         return True

@@ -1,4 +1,4 @@
-"""A strict JPEG decoder, which rejects a file if libjpeg gives a warning.
+"""A strict JPEG decoder, which rejects a file if libjpeg gives a warning. The only module that uses simplejpeg.
 
 libjpeg tolerates damage. It gives a warning and fills the rest of the image with gray, and Pillow drops the warning. So
 files that lost 4 KiB, or that end in zeros, pass with wrong pixels. simplejpeg uses the same library, and raises an
@@ -35,9 +35,12 @@ _WITHOUT_CAUSE = {
         rb"\1" b"\x00\x3f\x00",
     ),
 }
-"""Beginnings of warnings that do not concern the pixels, each with a function that removes their cause from a file."""
+"""Beginnings of warnings that do not concern the pixels, each with a function that removes their cause from a file.
+
+Texts of simplejpeg 1.9.0, and of the libjpeg-turbo in it. `tests/images/test_jpeg_decoder.py` fails if one changes.
+"""
 _UNSUPPORTED = ("Could not determine subsampling", "Unsupported")
-"""Parts of the errors for files that simplejpeg cannot decode. Pillow may be able to decode them."""
+"""Parts of the errors of simplejpeg 1.9.0 for files that it cannot decode. Pillow may be able to decode them."""
 
 
 class Damaged(Exception):
@@ -55,12 +58,12 @@ def luminance(encoded: bytes, side: int) -> Image.Image | None:
     try:
         gray = simplejpeg.decode_jpeg(encoded, "GRAY", min_height=side, min_width=side)
     except ValueError as error:
-        words = str(error)
-        if any(part in words for part in _UNSUPPORTED):
+        message = str(error)
+        if any(part in message for part in _UNSUPPORTED):
             return None
-        repaired = _without_cause(encoded, words)
+        repaired = _without_cause(encoded, message)
         if repaired == encoded:
-            raise Damaged(words.removeprefix("Corrupt JPEG data: ")) from error
+            raise Damaged(message.removeprefix("Corrupt JPEG data: ")) from error
         luminance(repaired, side)
         return None  # The gray of the original file may differ.
     height, width, _ = gray.shape
@@ -69,7 +72,7 @@ def luminance(encoded: bytes, side: int) -> Image.Image | None:
 
 def _without_cause(encoded: bytes, warning: str) -> bytes:
     """Return a JPEG without the cause of this warning; unchanged if the warning reports damage."""
-    for beginning, take_out in _WITHOUT_CAUSE.items():
+    for beginning, remove_cause in _WITHOUT_CAUSE.items():
         if warning.startswith(beginning):
-            return take_out(encoded)
+            return remove_cause(encoded)
     return encoded

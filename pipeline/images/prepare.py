@@ -1,4 +1,4 @@
-"""Pixels on their way into the record: 8-bit RGB, upright, cut to the box, shrunk, encoded once."""
+"""Prepare pixels for the record: convert to 8-bit RGB in sRGB, crop to the box, shrink, and encode once."""
 
 import io
 import math
@@ -9,10 +9,12 @@ from typing import Literal, NamedTuple
 from PIL import Image
 
 from pipeline.images import profiles
+from pipeline.images.pillow_internals import tiff_tags
 from pipeline.sources import Box
 
 JPEG_QUALITY = 95
-# Antialiased where it shrinks; 43 to 49 dB from LANCZOS on photographs, a fifth faster with decoding and encoding.
+# Antialiased when it shrinks. The result is 43 to 49 dB from LANCZOS on photographs, and decoding, resizing and
+# encoding together are a fifth faster.
 _RESAMPLING = Image.Resampling.BICUBIC
 # Shrinking by halves first is cheap. At twice the size the rest hides it: 45 dB or more from the full resolution,
 # where JPEG of quality 95 itself is 33 to 38 dB from its original.
@@ -24,7 +26,7 @@ _PROFILE_MODES: dict[str, tuple[str, ...]] = {"CMYK": ("CMYK",), "LAB": ()}
 _BITS_PER_SAMPLE, _PHOTOMETRIC, _WHITE_IS_ZERO = 258, 262, 0
 
 Form = Literal["JPEG", "PNG", "RAW"]
-"""What a record can hold."""
+"""Forms of an image in a record."""
 
 
 ProfileUse = Literal["", "converted", "ignored"]
@@ -40,7 +42,7 @@ class InSrgb:
 
 
 class Crop(NamedTuple):
-    """A rectangle in whole pixels of the upright image; `right` and `bottom` lie just outside."""
+    """A rectangle in whole pixels of the upright image; `right` and `bottom` are exclusive."""
 
     left: int
     top: int
@@ -54,7 +56,7 @@ class Crop(NamedTuple):
 
 
 def clipped(box: Box, crop: Crop) -> Box | None:
-    """The part of a box that lies in `crop`; None where there is none, and for a box without area."""
+    """Return the part of a box that is in `crop`; None if there is none, or if the box has no area."""
     inside = box._replace(
         xmin=max(box.xmin, crop.left),
         ymin=max(box.ymin, crop.top),
@@ -65,7 +67,7 @@ def clipped(box: Box, crop: Crop) -> Box | None:
 
 
 def around(box: Box, whole: Crop) -> Crop:
-    """The whole pixels of an image that a box touches."""
+    """Return the crop of all pixels of an image that a box touches."""
     return Crop(
         math.floor(max(box.xmin, whole.left)),
         math.floor(max(box.ymin, whole.top)),
@@ -75,7 +77,7 @@ def around(box: Box, whole: Crop) -> Crop:
 
 
 def as_fractions(boxes: Iterable[Box], crop: Crop) -> tuple[Box, ...]:
-    """Boxes clipped to `crop`, as fractions (0 to 1) of it; one that lies outside is dropped."""
+    """Return the boxes clipped to `crop`, as fractions (0 to 1) of it, without those outside."""
     width, height = crop.size
     return tuple(
         Box(
@@ -91,16 +93,16 @@ def as_fractions(boxes: Iterable[Box], crop: Crop) -> tuple[Box, ...]:
 
 
 def shrunk(width: int, height: int, shorter_side: int) -> tuple[int, int]:
-    """Width and height with the shorter side of the given pixels; as they are where it is no longer than that."""
+    """Return width and height for a shorter side of `shorter_side` pixels; unchanged if it is not longer than that."""
     scale = shorter_side / min(width, height)
     return (max(1, round(width * scale)), max(1, round(height * scale))) if scale < 1 else (width, height)
 
 
 def draft(image: Image.Image, scale: float) -> float:
-    """Let a JPEG decode at a half, a quarter or an eighth, no smaller than `scale` needs.
+    """Let a JPEG be decoded at a half, a quarter or an eighth of its size, but not smaller than `scale` needs.
 
-    Returns the size that the decoded image will have, as a fraction of the full one. Nothing of the file is skipped
-    by it: only the inverse transform gets cheaper, so damage is found all the same.
+    Returns the size of the decoded image as a fraction of the full size. The whole file is read all the same, so damage
+    is found: only the inverse transform becomes cheaper.
     """
     size = (math.ceil(image.width * scale * _GAP), math.ceil(image.height * scale * _GAP))
     full_width = image.width
@@ -141,9 +143,9 @@ def _highest_8_bits(image: Image.Image) -> Image.Image:
     import numpy as np
 
     # Pillow does not scale the 12 bits of a TIFF. It does not invert a TIFF with more than 8 bits in which 0 is white.
-    tags = getattr(image, "tag_v2", {})
-    most = 2 ** tags.get(_BITS_PER_SAMPLE, (16,))[0] - 1
-    levels = ((np.arange(most + 1) * 255 + most // 2) // most).astype(np.uint8)
+    tags = tiff_tags(image)
+    max_level = 2 ** tags.get(_BITS_PER_SAMPLE, (16,))[0] - 1
+    levels = ((np.arange(max_level + 1) * 255 + max_level // 2) // max_level).astype(np.uint8)
     if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO:
         levels = 255 - levels
     if "transparency" in image.info:
@@ -151,8 +153,8 @@ def _highest_8_bits(image: Image.Image) -> Image.Image:
     return Image.fromarray(levels[np.asarray(image)])
 
 
-def cut(image: Image.Image, crop: Crop, scale: float, size: tuple[int, int]) -> Image.Image:
-    """What `crop` holds, as an image of `size`; `scale` is what decoding already left of the full resolution."""
+def crop_and_resize(image: Image.Image, crop: Crop, scale: float, size: tuple[int, int]) -> Image.Image:
+    """Return the crop as an image of `size`. The image was decoded at `scale` of its full resolution."""
     if size == crop.size:
         return image.crop(crop) if size != image.size else image
     left, top, right, bottom = (edge * scale for edge in crop)
@@ -161,7 +163,7 @@ def cut(image: Image.Image, crop: Crop, scale: float, size: tuple[int, int]) -> 
 
 
 def encode(image: Image.Image, form: Form, has_full_chroma: bool) -> bytes:
-    """The file of an 8-bit RGB image as JPEG or PNG, or for RAW its pixels: height x width x 3 bytes.
+    """Return an 8-bit RGB image as a JPEG or PNG file, or for RAW its pixels: height x width x 3 bytes.
 
     A JPEG stores color at full resolution, or at half the resolution in both directions. No metadata of the source file
     is kept, because it may be broken, and because LittleCMS writes the time into the profiles that it makes.

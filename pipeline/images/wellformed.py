@@ -1,8 +1,8 @@
-"""Is a JPEG or PNG whole, segment by segment?
+"""Check the structure of a JPEG or PNG, segment by segment.
 
-Pillow decodes leniently: it forgives a missing end, a wrong checksum inside a PNG, a foreign segment. TensorFlow does
-not, and one such file ends every epoch. So only a file whose structure is sound keeps its bytes; the pixels of any
-other are encoded anew. Sources: ITU T.81 annex B for JPEG, RFC 2083 for PNG.
+Pillow is lenient: it accepts a missing end, a wrong checksum inside a PNG, and a foreign segment. TensorFlow is not,
+and one such file ends every epoch. So only a file whose structure is sound keeps its bytes. The pixels of any other
+file are encoded again. Sources: ITU T.81 annex B for JPEG, RFC 2083 for PNG.
 """
 
 import re
@@ -83,17 +83,17 @@ def has_sound_pixels(encoded: bytes) -> bool:
     return True
 
 
-def _inflated_size(parts: list[bytes], most: int) -> int:
-    """Bytes that the parts of one zlib stream inflate to, a piece at a time; -1 if it does not end well.
+def _inflated_size(parts: list[bytes], max_size: int) -> int:
+    """Return the size of the inflated parts of one zlib stream, a piece at a time; -1 if the stream is not sound.
 
-    Stops after `most` bytes, because half a megabyte may inflate to hundreds of megabytes.
+    Stops after `max_size` bytes, because half a megabyte may inflate to hundreds of megabytes.
     """
     inflate, size = zlib.decompressobj(), 0
     try:
         for part in parts:
             while part:
                 size += len(inflate.decompress(part, _CHUNK))
-                if size > most:
+                if size > max_size:
                     return -1
                 part = inflate.unconsumed_tail
         size += len(inflate.flush())
@@ -103,7 +103,7 @@ def _inflated_size(parts: list[bytes], most: int) -> int:
 
 
 def _pixel_bytes(encoded: bytes) -> int:
-    """Bytes of the pixels by the header: three (gray: one) a pixel, and one for the filter of each row of each pass."""
+    """Return the size of the pixels by the header: 3 bytes (gray: 1) per pixel, and 1 per row of each pass."""
     width, height, _, color = struct.unpack_from(">IIBB", encoded, 16)
     interlaced = encoded[28] == 1
     channels = 1 if color == 0 else 3

@@ -1,4 +1,4 @@
-"""What a person is asked, and what they agreed to, where the stages run as tasks that have no terminal."""
+"""Questions of the data gate and the answers of a person, if the stages run as tasks without a terminal."""
 
 import json
 from collections.abc import Iterable
@@ -15,20 +15,22 @@ _APPROVED = "approved.json"
 
 
 def questions(plan_path: Place, settings: Settings) -> list[str]:
-    """What a person is to be asked before the data set of a plan is published; nothing that was approved before.
+    """Return what to ask a person before the dataset of a plan is published, without what was approved before.
 
-    Raises GateError where the run is stopped anyway, DatasetError where a shard was not written.
+    Raises GateError if the run must stop anyway, DatasetError if a shard was not written.
     """
     if "ask" not in actions(settings):
         return []
-    found = findings(quality_of(load_plan(plan_path)), settings)
-    decide([finding for finding in found if finding.action == "fail"], None)
+    all_findings = findings(quality_of(load_plan(plan_path)), settings)
+    decide([finding for finding in all_findings if finding.action == "fail"], None)
     approved = _approved(plan_path)
-    return [finding.sentence for finding in found if finding.action == "ask" and finding.sentence not in approved]
+    return [
+        finding.sentence for finding in all_findings if finding.action == "ask" and finding.sentence not in approved
+    ]
 
 
 def approve(plan_path: Place, sentences: Iterable[str]) -> None:
-    """Keep what a person agreed to: neither a task that is cleared nor a later run of the same images asks again."""
+    """Save what a person approved, so that neither a cleared task nor a later run of the same images asks again."""
     with storage.write_whole(plan_path.parent / _APPROVED) as file:
         file.write(json.dumps(sorted(_approved(plan_path).union(sentences)), indent=1).encode())
 
@@ -39,13 +41,13 @@ def answers(plan_path: Place) -> Ask:
     def answer(sentence: str) -> bool:
         approved = _approved(plan_path)
         if sentence not in approved:
-            raise unasked([sentence], approved)
+            raise new_question_error([sentence], approved)
         return True
 
     return answer
 
 
-def unasked(sentences: Iterable[str], approved: Iterable[str]) -> GateError:
+def new_question_error(sentences: Iterable[str], approved: Iterable[str]) -> GateError:
     """Return the error for new questions, which arise if the images are now compared with another version."""
     before = "; ".join(sorted(approved))
     return GateError(

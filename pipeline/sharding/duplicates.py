@@ -1,4 +1,4 @@
-"""Which images are the same picture, and which of those lie on both sides of the split?
+"""Find images that are the same picture, and those of them that are on both sides of the split.
 
 Equal images are found without reading any: size and CRC32C are known from the snapshot, and only the few that agree in
 both are read again, for a hash of 128 bits. Images that look alike are found by the Hamming distance of a perceptual
@@ -39,11 +39,9 @@ def candidates(sizes: NDArray[np.int64], crcs: NDArray[np.uint32]) -> list[Group
 
 
 def confirm(groups: Iterable[Group], read: Callable[[int], bytes], size_of: Callable[[int], int]) -> list[Group]:
-    """What is left of `groups` when images stay together by the xxHash (XXH3, 128 bits) of what `read` returns.
+    """Divide groups by content: images stay together if `read` returns bytes with the same xxHash (XXH3, 128 bits).
 
-    `size_of` returns the number of these bytes.
-
-    Several threads call `read`; what it raises ends the search.
+    `size_of` returns the number of these bytes. Several threads call `read`. An error that it raises ends the search.
     """
     import xxhash
 
@@ -55,7 +53,7 @@ def confirm(groups: Iterable[Group], read: Callable[[int], bytes], size_of: Call
 
 
 def near_groups(hashes: NDArray[np.uint64], distance: int = NEAR_DISTANCE) -> list[Group]:
-    """Groups of images whose perceptual hashes are linked by steps of at most `distance` bits.
+    """Return groups of images whose perceptual hashes are linked by steps of at most `distance` bits.
 
     Two such hashes agree in two of any `distance + 2` bands of their bits, so only those that do are compared.
     A million take seconds.
@@ -63,7 +61,7 @@ def near_groups(hashes: NDArray[np.uint64], distance: int = NEAR_DISTANCE) -> li
     The default was measured with `imagehash.phash` on 600 photographs of flowers: 4 finds every copy that was halved,
     shrunk to 128 pixels or to a square, or saved with JPEG quality 50 or 20 (3,000 of 3,000), and 96% of those made a
     fifth brighter. The five pairs that it finds among the photographs are the same picture each. The first pair of
-    different pictures lies at 10, and two shots of one scene at 8. A copy that lost a twentieth at each side is
+    different pictures is at 10, and two shots of one scene at 8. A copy that lost a twentieth at each side is
     usually missed.
 
     Raises ValueError for a distance that is not within 0 to 10: at 10 different pictures begin to look alike.
@@ -79,33 +77,36 @@ def near_groups(hashes: NDArray[np.uint64], distance: int = NEAR_DISTANCE) -> li
 
 
 def leaks(groups: Iterable[Group], splits: NDArray[np.int8]) -> list[Group]:
-    """The groups that hold an image for training (split 0) and one for something else."""
+    """Return the groups that have an image in training (split 0) and one in another split."""
     return [group for group in groups if (splits[group] == _TRAIN).any() and (splits[group] != _TRAIN).any()]
 
 
 def leaked_images(groups: Iterable[Group], splits: NDArray[np.int8]) -> Group:
-    """Indexes of the validation and test images that are in training too, ascending."""
-    found = [group[splits[group] != _TRAIN] for group in leaks(groups, splits)]
-    return np.sort(np.concatenate(found)) if found else np.empty(0, np.intp)
+    """Return the indexes of the validation and test images that are in training too, ascending."""
+    leaked = [group[splits[group] != _TRAIN] for group in leaks(groups, splits)]
+    return np.sort(np.concatenate(leaked)) if leaked else np.empty(0, np.intp)
 
 
 def duplicate_facts(groups: Sequence[Group]) -> dict[str, int]:
-    """How many images are in a group, and how many groups there are: as `dataset.json` keeps it."""
+    """Return the number of images in groups, and the number of groups, in the form of `dataset.json`."""
     return {"images": sum(map(len, groups)), "groups": len(groups)}
 
 
-def leak_facts(groups: Iterable[Group], splits: NDArray[np.int8], name: Callable[[int], str]) -> dict[str, Any]:
-    """How many validation and test images are in training too, and pairs of names: as `dataset.json` keeps it."""
-    found = leaks(groups, splits)
+def leak_facts(groups: Iterable[Group], splits: NDArray[np.int8], key_of: Callable[[int], str]) -> dict[str, Any]:
+    """Return the number of validation and test images that are in training too, and some pairs of keys.
+
+    The result has the form of `dataset.json`. `key_of` returns the key of the image at an index.
+    """
+    leaking = leaks(groups, splits)
     return {
-        "images": len(leaked_images(found, splits)),
+        "images": len(leaked_images(leaking, splits)),
         "of": int((splits != _TRAIN).sum()),
-        "names": [[name(index) for index in _pair(group, splits)] for group in found[:MAX_NAMES]],
+        "names": [[key_of(index) for index in _pair(group, splits)] for group in leaking[:MAX_NAMES]],
     }
 
 
 def _pair(group: Group, splits: NDArray[np.int8]) -> tuple[int, int]:
-    """The first image of a leak that is for training, and the first that is not."""
+    """Return the first image of a leak that is in training, and the first that is not."""
     training = splits[group] == _TRAIN
     return int(group[training][0]), int(group[~training][0])
 
@@ -119,7 +120,7 @@ def _groups(order: Group, same: NDArray[np.bool_]) -> list[Group]:
 
 
 def _split(group: Group, hashes: Iterator[Hashable]) -> list[Group]:
-    """A group by the next hashes, one an image, without what is alone."""
+    """Divide a group by the next hashes, one for each image. Images without an equal one are left out."""
     parts: dict[Hashable, list[int]] = {}
     for index in group:
         parts.setdefault(next(hashes), []).append(int(index))

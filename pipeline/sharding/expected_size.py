@@ -1,4 +1,4 @@
-"""How much disk the shards will take, told before one is written."""
+"""Estimate the size of the shards before one is written."""
 
 import logging
 import shutil
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 def expected_bytes(snapshot: Snapshot, order: NDArray[np.intp], rules: Rules) -> int:
-    """Bytes of all shards together: those of the images, or of a prepared sample of them times their number.
+    """Return the expected size of all shards: that of the images, or that of a prepared sample times their number.
 
     `order` holds the numbers of the images in random order.
     """
@@ -32,8 +32,8 @@ def expected_bytes(snapshot: Snapshot, order: NDArray[np.intp], rules: Rules) ->
     return sum(usable) * snapshot.listed // max(len(usable), 1)
 
 
-def say_size(total: int, snapshot: Snapshot, folder: Place, prepare: str) -> None:
-    """Say what the shards will take, and warn where the disk of `folder` has less."""
+def log_size(total: int, snapshot: Snapshot, folder: Place, prepare: str) -> None:
+    """Log the expected size of the shards, and warn if the disk of `folder` has less space."""
     if prepare != "keep":
         _log.info(
             "prepare=%s: about %.1f MB of shards, of %.1f MB of images", prepare, total / 1e6, snapshot.bytes / 1e6
@@ -47,7 +47,7 @@ def say_size(total: int, snapshot: Snapshot, folder: Place, prepare: str) -> Non
 
 
 def _prepared_bytes(reader: RawReader, row: RawImage, rules: Rules) -> int:
-    """0 for an image that cannot be used."""
+    """Return the size of an image in its record, 0 if it cannot be used."""
     if why_unread(row, reader.origin):
         return 0
     try:

@@ -1,8 +1,7 @@
-"""The data gate: what is over its threshold, in one sentence each, and whether the run goes on.
+"""The data gate: find what exceeds a threshold, say it in one sentence each, and decide whether the run continues.
 
-What is known of the images is one mapping, `quality` in `dataset.json`. It fills as the work goes on, so that the gate
-can be asked once when planning, before anything is written, and once before the commit: parts that are not known yet
-are passed over.
+All facts about the images are in one mapping, `quality` in `dataset.json`. It grows during a build. The gate runs once
+after planning, before anything is written, and once before the commit. Facts that are not known yet are skipped.
 """
 
 import logging
@@ -26,7 +25,7 @@ Ask = Callable[[str], bool]
 
 @dataclass(frozen=True)
 class Finding:
-    """What is over its threshold, in a sentence, and what the settings say is to happen then."""
+    """A fact that exceeds its threshold, as a sentence, and the action that the settings ask for."""
 
     kind: Kind
     sentence: str
@@ -34,7 +33,7 @@ class Finding:
 
 
 def actions(settings: Settings) -> set[Action]:
-    """What may happen above one threshold or another."""
+    """Return the actions that the settings choose for all thresholds."""
     return {
         settings.on_rejected,
         settings.on_leak,
@@ -45,8 +44,8 @@ def actions(settings: Settings) -> set[Action]:
 
 
 def findings(quality: Mapping[str, Any], settings: Settings) -> list[Finding]:
-    """All that is over its threshold in `settings`, as far as it is known."""
-    found: tuple[tuple[Kind, str, Action], ...] = (
+    """Return all known facts that exceed their threshold in `settings`."""
+    checks: tuple[tuple[Kind, str, Action], ...] = (
         ("rejected", _rejected(quality, settings.max_rejected_fraction), settings.on_rejected),
         ("leak", _leaked(quality, settings.max_leaked_fraction), settings.on_leak),
         (
@@ -57,12 +56,12 @@ def findings(quality: Mapping[str, Any], settings: Settings) -> list[Finding]:
         ("imbalance", _imbalance(quality, settings.max_imbalance), settings.on_imbalance),
         ("drift", _drift(quality, settings.max_drift), settings.on_drift),
     )
-    return [Finding(kind, sentence, action) for kind, sentence, action in found if sentence]
+    return [Finding(kind, sentence, action) for kind, sentence, action in checks if sentence]
 
 
 def notices(quality: Mapping[str, Any]) -> list[str]:
-    """What is told of the images without a threshold, a sentence each."""
-    told = (
+    """Return facts about the images that have no threshold, one sentence each."""
+    sentences = (
         _duplicates(quality.get("duplicates"), "equal to another one"),
         _duplicates(quality.get("near_duplicates"), "hardly to be told from another one"),
         _shared(quality.get("shared")),
@@ -79,16 +78,16 @@ def notices(quality: Mapping[str, Any]) -> list[str]:
         ),
         _classes(quality.get("classes_without_validation"), "without validation images: no score will tell of them"),
     )
-    return [sentence for sentence in told if sentence]
+    return [sentence for sentence in sentences if sentence]
 
 
 def decide(found: Sequence[Finding], ask: Ask | None) -> None:
-    """Log each finding, and go on or not: as its action says, or as whoever `ask` reaches answers.
+    """Log each finding, and continue or stop as its action says. `ask` asks a person, and returns their answer.
 
-    Raises GateError with all sentences that stop the run, and the settings that would let it go on.
+    Raises GateError with all sentences that stop the run, and the settings that would let it continue.
     """
     for finding in found:
-        if finding.action == "continue":  # the others are in the error, or in the question
+        if finding.action == "continue":  # The others are in the error or in the question.
             _log.warning("%s", finding.sentence)
     if failing := [finding for finding in found if finding.action == "fail"]:
         raise GateError(_stopped(failing))
@@ -101,18 +100,18 @@ def decide(found: Sequence[Finding], ask: Ask | None) -> None:
 
 
 def ask_terminal() -> Ask | None:
-    """Something that asks whoever sits at the terminal; None where nobody does."""
+    """Return a function that asks the person at the terminal; None if there is no terminal."""
     return _ask if sys.stdin.isatty() and sys.stderr.isatty() else None
 
 
-def asked_later(sentence: str) -> bool:
-    """Goes on for now: where work is spread over tasks, a person is asked once, before anything is published."""
+def ask_later(sentence: str) -> bool:
+    """Continue for now. In a DAG, a person is asked once, by a task before anything is published."""
     _log.warning("%s: a person is asked about it once the shards are written", sentence)
     return True
 
 
 def _ask(sentence: str) -> bool:
-    """On stderr, since the last line of stdout is for programs. Only yes means yes: not an empty line, nor its end."""
+    """Ask on stderr, because the last line of stdout is for programs. An empty line or no line means no."""
     sys.stderr.write(f"{sentence}\nGo on? [y/N] ")
     sys.stderr.flush()
     return sys.stdin.readline().strip().lower() in ("y", "yes")
@@ -123,31 +122,32 @@ def _stopped(found: Sequence[Finding]) -> str:
     return f"{'; '.join(finding.sentence for finding in found)}; set {settings} to go on"
 
 
-def _rejected(quality: Mapping[str, Any], most: float) -> str:
+def _rejected(quality: Mapping[str, Any], threshold: float) -> str:
     rejected, listed = quality.get("rejected", 0), quality.get("listed", 0)
-    if not listed or rejected <= most * listed:
+    if not listed or rejected <= threshold * listed:
         return ""
     return (
-        f"{_share(rejected, listed)} images were rejected, more than max_rejected_fraction={most:g}: "
+        f"{_share(rejected, listed)} images were rejected, more than max_rejected_fraction={threshold:g}: "
         "rejected.jsonl says why and what could be done with each"
     )
 
 
-def _leaked(quality: Mapping[str, Any], most: float) -> str:
+def _leaked(quality: Mapping[str, Any], threshold: float) -> str:
     leaks = quality.get("leaks") or {}
     leaked, of = leaks.get("images", 0), leaks.get("of", 0)
-    if leaked <= most * of:
+    if leaked <= threshold * of:
         return ""
     return (
-        f"{_share(leaked, of)} validation and test images are in training too, more than max_leaked_fraction={most:g}"
-        f"{_such_as(leaks.get('names', []))}: remove them from one side, or the score flatters the model"
+        f"{_share(leaked, of)} validation and test images are in training too, more than "
+        f"max_leaked_fraction={threshold:g}{_such_as(leaks.get('names', []))}: remove them from one side, or the score "
+        "flatters the model"
     )
 
 
-def _contradictions(quality: Mapping[str, Any], most: float) -> str:
+def _contradictions(quality: Mapping[str, Any], threshold: float) -> str:
     found = quality.get("contradictions") or {}
     contradictory, of = found.get("images", 0), found.get("of", 0)
-    if contradictory <= most * of:
+    if contradictory <= threshold * of:
         return ""
     pairs = [
         f"{one!r} ({_joined(one_labels)}) and {other!r} ({_joined(other_labels)})"
@@ -157,7 +157,7 @@ def _contradictions(quality: Mapping[str, Any], most: float) -> str:
     ]
     return (
         f"{_share(contradictory, of)} images are equal to one with different labels, more than "
-        f"max_contradictory_fraction={most:g}, such as {', '.join(pairs)}: keep one label, or remove the images"
+        f"max_contradictory_fraction={threshold:g}, such as {', '.join(pairs)}: keep one label, or remove the images"
     )
 
 
@@ -165,31 +165,31 @@ def _joined(labels: Sequence[str]) -> str:
     return "|".join(map(repr, labels))
 
 
-def _imbalance(quality: Mapping[str, Any], most: float) -> str:
+def _imbalance(quality: Mapping[str, Any], threshold: float) -> str:
     gone = set(quality.get("classes_gone") or ())
     counts = {label: count for label, count in (quality.get("classes") or {}).items() if label not in gone}
     if not counts:
         return ""
     smallest, largest = min(counts, key=lambda label: counts[label]), max(counts, key=lambda label: counts[label])
-    if counts[largest] <= most * counts[smallest]:
+    if counts[largest] <= threshold * counts[smallest]:
         return ""
     times = f"{counts[largest] / counts[smallest]:.3g} times" if counts[smallest] else "against"
     return (
         f"class {largest!r} has {counts[largest]} training images, {times} the {counts[smallest]} of {smallest!r}, "
-        f"more than max_imbalance={most:g}: add images to the small classes, or leave them out"
+        f"more than max_imbalance={threshold:g}: add images to the small classes, or leave them out"
     )
 
 
-def _drift(quality: Mapping[str, Any], most: float) -> str:
+def _drift(quality: Mapping[str, Any], threshold: float) -> str:
     drift = dict(quality.get("drift") or {})
     against = drift.pop("against", None)
-    over = sorted((name for name, index in drift.items() if index > most), key=lambda name: -drift[name])
+    over = sorted((name for name, index in drift.items() if index > threshold), key=lambda name: -drift[name])
     if not over:
         return ""
     numbers = ", ".join(f"{name} by {drift[name]:.2f}" for name in over)
     return (
-        f"the images differ from those of version {against} in {numbers}, more than max_drift={most:g}: "
-        "look at the data set cards of both, and go on if the change is meant"
+        f"the images differ from those of version {against} in {numbers}, more than max_drift={threshold:g}: "
+        "look at the dataset cards of both, and go on if the change is meant"
     )
 
 
@@ -263,7 +263,7 @@ def _unused(labels: Sequence[str] | None) -> str:
 
 
 def _such_as(pairs: Sequence[Sequence[str]]) -> str:
-    """Up to three pairs of names, quoted as Python does: a name may hold anything."""
+    """Return up to three pairs of keys as text, quoted as in Python, because a key may contain any character."""
     shown = ", ".join(f"{other!r} (as {train!r})" for train, other in pairs[:MAX_EXAMPLES])
     return f", such as {shown}" if shown else ""
 

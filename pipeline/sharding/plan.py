@@ -1,9 +1,9 @@
-"""The plan, as pure functions: which image goes to which split, into which shard, at which place.
+"""Decide the split, the shard and the position of each image, with pure functions.
 
-Order comes from a salted hash of the image's key, its split from one of its group, never from a random generator or the
-order of a listing: the same images give the same shards anywhere, and neither more images nor more classes move one to
-the other side. The rejected alternative, shuffling in the reader, mixes shards sorted by class badly even with a buffer
-of 8,192.
+The order is that of a salted hash of the key, and the split that of a salted hash of the group. Neither depends on a
+random generator or on the order of a listing. So the same images give the same shards everywhere, and an image stays in
+its split if images or classes are added. The rejected alternative, shuffling in the reader, mixes shards sorted by
+class badly even with a buffer of 8,192.
 """
 
 import hashlib
@@ -19,24 +19,26 @@ from pipeline.snapshot.snapshot import SPLITS, TEST, TRAIN, VALIDATION
 LARGEST_SHARD_BYTES = 1_000_000_000
 SMALLEST_SHARD_BYTES = 10_000_000
 BEST_SHARD_BYTES = 150_000_000
-MAX_TASKS = 1000  # Airflow maps a task 1,024 times at most
+MAX_TASKS = 1000  # Airflow maps a task at most 1,024 times.
 
 
 @dataclass(frozen=True)
-class Arranged:
-    """What was decided of all images; their numbers are those of the snapshot's rows."""
+class Arrangement:
+    """Splits, shards and order of all images. The number of an image is that of its row in the snapshot."""
 
     columns: NDArray[np.void]
     splits: NDArray[np.int8]
     """Index in SPLITS of each image."""
     images: dict[str, int]
+    """Number of images by split."""
     shards: dict[str, int]
+    """Number of shards by split."""
     order: NDArray[np.intp]
     """Numbers of the images in the order of the shards."""
 
 
 def salted(hashes: NDArray[np.uint64], purpose: str, seed: int) -> NDArray[np.uint64]:
-    """Other 64-bit hashes of the same things, for one purpose and seed: the salt, then the finalizer of SplitMix64.
+    """Mix 64-bit hashes with a salt for one purpose and seed: the salt, then the finalizer of SplitMix64.
 
     Source: Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014.
     """
@@ -48,16 +50,20 @@ def salted(hashes: NDArray[np.uint64], purpose: str, seed: int) -> NDArray[np.ui
     return result
 
 
-def assign_splits(given: NDArray[np.int8], split_hashes: NDArray[np.uint64], fraction: float) -> NDArray[np.int8]:
-    """The split of every image, as its index in SPLITS.
+def assign_splits(stated: NDArray[np.int8], split_hashes: NDArray[np.uint64], fraction: float) -> NDArray[np.int8]:
+    """Return the split of every image, as its index in SPLITS.
 
-    `given` holds the split that the source states, or -1. Where the source holds validation images, the others are for
-    training; else a share of those that are not for testing is held back by the hash of their group, one group at
-    least. Images of one group have one hash, and stay together.
+    If the source has validation images, images without a stated split are for training. Otherwise, a share of the
+    images that are not for testing is held back by the hash of their group, but at least one group.
+
+    Args:
+        stated: the split that the source states, as its index in SPLITS, or -1.
+        split_hashes: hashes of the groups. Images of one group have one hash, and stay together.
+        fraction: share of the images that is held back, 0 to 1.
     """
-    free = given != SPLITS.index(TEST)
-    splits = np.where(free & (given < 0), 0, given).astype(np.int8)
-    if (given == SPLITS.index(VALIDATION)).any() or not free.any():
+    free = stated != SPLITS.index(TEST)
+    splits = np.where(free & (stated < 0), 0, stated).astype(np.int8)
+    if (stated == SPLITS.index(VALIDATION)).any() or not free.any():
         return splits
     held = free & (split_hashes < np.uint64(min(fraction * 2**64, 2**64 - 1)))
     if not held.any():
@@ -67,13 +73,16 @@ def assign_splits(given: NDArray[np.int8], split_hashes: NDArray[np.uint64], fra
 
 
 def split_order(splits: NDArray[np.int8], order_hashes: NDArray[np.uint64], split: str) -> NDArray[np.intp]:
-    """Indexes of the images of one split in the order in which its shards hold them."""
+    """Return the indexes of the images of one split, in the order of its shards."""
     members = np.flatnonzero(splits == SPLITS.index(split))
     return members[np.argsort(order_hashes[members], kind="stable")]
 
 
 def shard_counts(images: Mapping[str, int], train_shards: int, servers: int) -> dict[str, int]:
-    """Shards of each split that holds images. Others than training get shards of like size, one a server at least."""
+    """Return the number of shards of each split that has images.
+
+    Validation and test get shards of a similar size as training, but at least one for each training server.
+    """
     counts = {TRAIN: train_shards}
     for split in (VALIDATION, TEST):
         if images.get(split):
@@ -83,9 +92,9 @@ def shard_counts(images: Mapping[str, int], train_shards: int, servers: int) -> 
 
 
 def shard_specs(images: Mapping[str, int], counts: Mapping[str, int], ending: str) -> list[ShardSpec]:
-    """All shards in order, their names with `ending` (".tfrecord").
+    """Return all shards in order. Their names end in `ending` (".tfrecord").
 
-    The counts of images within a split differ by one at most; a shard may hold none.
+    The numbers of images of the shards of a split differ by at most one. A shard may be empty.
     """
     return [
         ShardSpec(
@@ -99,13 +108,13 @@ def shard_specs(images: Mapping[str, int], counts: Mapping[str, int], ending: st
 
 
 def shard_ranges(specs: Sequence[ShardSpec], shards_per_task: int) -> list[Sequence[ShardSpec]]:
-    """Consecutive shards for each task: `shards_per_task`, or more where that would make too many tasks."""
+    """Return consecutive shards for each task: `shards_per_task`, or more if there would be too many tasks."""
     step = max(shards_per_task, -(-len(specs) // MAX_TASKS))
     return [specs[start : start + step] for start in range(0, len(specs), step)]
 
 
 def size_advice(total_bytes: int, shards: int) -> str:
-    """A sentence where training shards of `total_bytes` together would be too large or too small, else nothing."""
+    """Return advice if training shards of `total_bytes` in total are too large or too small, else an empty text."""
     fitting = max(10, round(total_bytes / BEST_SHARD_BYTES))
     each = total_bytes / shards
     if each > LARGEST_SHARD_BYTES:
@@ -116,7 +125,7 @@ def size_advice(total_bytes: int, shards: int) -> str:
 
 
 def fewer_images_advice(images: int, shards: int) -> str:
-    """A sentence where some training shards stay empty, else nothing."""
+    """Return advice if some training shards stay empty, else an empty text."""
     if images >= shards:
         return ""
     return (

@@ -1,7 +1,7 @@
 """Snapshot -> plan files. They decide everything; writing shards only follows them.
 
-A plan file is what one task reads, however many images there are: a line that says what to write, then the rows of the
-snapshot in the very order in which the shards hold them, so that a task streams both.
+One task reads one plan file, whatever the number of images. Its first line describes the shards. The rows of the
+snapshot follow in the order of the shards, so that a task streams both.
 """
 
 import hashlib
@@ -26,9 +26,9 @@ from pipeline.images.codecs import codec_versions
 from pipeline.images.examine import Rules
 from pipeline.records.format import RecordFormat
 from pipeline.sharding import plan
-from pipeline.sharding.expected_size import expected_bytes, say_size
+from pipeline.sharding.expected_size import expected_bytes, log_size
 from pipeline.sharding.gate import Ask, decide, findings, notices
-from pipeline.sharding.plan import Arranged
+from pipeline.sharding.plan import Arrangement
 from pipeline.sharding.quality_facts import DUPLICATES, planned_facts, skipped_by_name
 from pipeline.sharding.ranges import WRITER_VERSION, RangePlan
 from pipeline.snapshot.snapshot import SPLITS, TRAIN, Snapshot, SnapshotRows, load_columns, load_snapshot
@@ -51,56 +51,56 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be written of a version, or that it stands already."""
+    """What to write for a version of a dataset, or that this version is complete."""
 
     version: str
     dataset_name: str
     dataset: str
     """Folder in which the version is published."""
     written: str
-    """Folder in which shards are written; the same one where that lies in the workspace."""
+    """Folder in which shards are written; the same folder if it is in the workspace."""
     snapshot: str
     labels: list[str]
     records: RecordFormat
     settings: dict[str, Any]
-    """The settings that decided the bytes."""
+    """The settings that decide the bytes."""
     quality: dict[str, Any]
-    """What is known of all images together before one is written."""
+    """The facts about all images that are known before one is written."""
     complete: bool
-    """Whether the data set was committed before: then `ranges` is empty."""
+    """Whether the dataset is committed already. If so, `ranges` is empty."""
     ranges: list[str]
-    """Plan files, one a task."""
+    """Plan files, one for each task."""
     in_label_map: bool = False
     """Whether the ids of the labels come from the label map of the dataset name, and not from a user's file. Plans of
     earlier releases do not have this field."""
 
 
 def make_plan(settings: Settings, snapshot_path: Place, ask: Ask | None = None) -> Place:
-    """Decide the version, the split, the order and the shards, and write a plan file for each range of shards;
-    return the file of the whole plan. `ask` asks a person where the data gate is told to.
+    """Decide the version, the split, the order and the shards, and write a plan file for each range of shards.
 
-    Raises SourceError where no image is left for training, GateError where the images are over a threshold,
-    DatasetError where the version stands but lost a shard.
+    Returns the file of the whole plan. `ask` asks a person if the settings of the data gate say so.
+
+    Raises SourceError if no image is left for training, GateError if the images exceed a threshold, DatasetError if the
+    version is committed but lost a shard.
     """
-    ask = (
-        cache(ask) if ask else None
-    )  # A person is asked only once, even if another run adds labels and the plan is made again.
+    # A person is asked only once, even if another run adds labels and the plan is made again.
+    ask = cache(ask) if ask else None
     snapshot = load_snapshot(snapshot_path)
     arranged = _arrange(load_columns(snapshot), settings)
     labels = _labels(settings, _needed_labels(snapshot))
     version = version_of(snapshot, settings, labels, arranged.shards)
     save_listed(settings, version, snapshot.started_ns)
-    made = _plan(settings, snapshot, snapshot_path, version, labels)
+    whole_plan = _plan(settings, snapshot, snapshot_path, version, labels)
     if _is_complete(settings, version):
-        _warn({"skipped_by_name": skipped_by_name(snapshot)})  # files that are skipped change no version
-        return _save_plan(settings, made)
-    quality = _pass_gate(settings, snapshot, arranged, made, ask)
+        _warn({"skipped_by_name": skipped_by_name(snapshot)})  # Skipped files do not change the version.
+        return _save_plan(settings, whole_plan)
+    quality = _pass_gate(settings, snapshot, arranged, whole_plan, ask)
     build = str(work_folder(settings, version))
-    if made.in_label_map and not reserve_labels(name_folder(settings), labels, build):
+    if whole_plan.in_label_map and not reserve_labels(name_folder(settings), labels, build):
         return make_plan(settings, snapshot_path, ask)
-    _say(snapshot, arranged, version, settings)
+    _log_plan(snapshot, arranged, version, settings)
     ranges = list(_write_plan_files(settings, snapshot, version, labels, arranged))
-    return _save_plan(settings, replace(made, complete=False, quality=quality, ranges=ranges))
+    return _save_plan(settings, replace(whole_plan, complete=False, quality=quality, ranges=ranges))
 
 
 def _needed_labels(snapshot: Snapshot) -> list[str]:
@@ -134,17 +134,17 @@ def _is_complete(settings: Settings, version: str) -> bool:
     if not is_committed(folder):
         return False
     require_shards(folder, load(folder))
-    _log.info("data set %s is complete already", folder)
+    _log.info("dataset %s is complete already", folder)
     return True
 
 
 def _pass_gate(
-    settings: Settings, snapshot: Snapshot, arranged: Arranged, made: Plan, ask: Ask | None
+    settings: Settings, snapshot: Snapshot, arranged: Arrangement, whole_plan: Plan, ask: Ask | None
 ) -> dict[str, Any]:
-    """What is known of the images, if it lets the run go on; before a label or a shard is written."""
-    before = last_version(name_folder(settings), but=made.version)
-    quality, duplicates = planned_facts(snapshot, arranged, labels=made.labels, before=before)
-    with storage.write_whole(work_folder(settings, made.version) / DUPLICATES, synced=True) as file:
+    """Return the facts about the images if the gate lets the run continue, before a label or a shard is written."""
+    before = last_version(name_folder(settings), but=whole_plan.version)
+    quality, duplicates = planned_facts(snapshot, arranged, labels=whole_plan.labels, before=before)
+    with storage.write_whole(work_folder(settings, whole_plan.version) / DUPLICATES, synced=True) as file:
         file.write(duplicates)
     _warn(quality)
     decide(findings(quality, settings), ask)
@@ -157,7 +157,7 @@ def _warn(quality: Mapping[str, Any]) -> None:
 
 
 def _plan(settings: Settings, snapshot: Snapshot, snapshot_path: Place, version: str, labels: list[str]) -> Plan:
-    """The plan of a data set that is complete."""
+    """Return the plan of a dataset that is complete."""
     return Plan(
         version=version,
         dataset_name=settings.dataset_name,
@@ -174,18 +174,18 @@ def _plan(settings: Settings, snapshot: Snapshot, snapshot_path: Place, version:
     )
 
 
-def _save_plan(settings: Settings, made: Plan) -> Place:
-    path = work_folder(settings, made.version) / "plan.json"
+def _save_plan(settings: Settings, whole_plan: Plan) -> Place:
+    path = work_folder(settings, whole_plan.version) / "plan.json"
     with storage.write_whole(path, synced=True) as file:
-        file.write(json.dumps(asdict(made), indent=1).encode())
+        file.write(json.dumps(asdict(whole_plan), indent=1).encode())
     storage.sync_folder(path.parent)
     return path
 
 
 def load_plan(path: Place) -> Plan:
-    """The plan that `make_plan` wrote to `path`.
+    """Read the plan that `make_plan` wrote to `path`.
 
-    Raises SettingsError where the file holds none.
+    Raises SettingsError if the file is not a plan.
     """
     try:
         content = storage.read_json(path)
@@ -195,7 +195,7 @@ def load_plan(path: Place) -> Plan:
 
 
 def version_of(snapshot: Snapshot, settings: Settings, labels: list[str], shard_counts: dict[str, int]) -> str:
-    """Fingerprint of everything that decides the bytes of a data set, as 16 hexadecimal digits.
+    """Return the fingerprint of everything that decides the bytes of a dataset, as 16 hexadecimal digits.
 
     The codecs are part of it, because they decide which images are rejected, and encode the images that are converted.
     """
@@ -213,12 +213,12 @@ def version_of(snapshot: Snapshot, settings: Settings, labels: list[str], shard_
 
 
 def settings_of_bytes(settings: Settings) -> dict[str, Any]:
-    """The settings that decide the bytes of a data set, beside the number of shards."""
+    """Return the settings that decide the bytes of a dataset, except the number of shards."""
     chosen = {name: getattr(settings, name) for name in _SETTINGS_OF_BYTES}
     return chosen if settings.prepare == "keep" else chosen | {"prepare_size": settings.prepare_size}
 
 
-def _arrange(columns: NDArray[np.void], settings: Settings) -> Arranged:
+def _arrange(columns: NDArray[np.void], settings: Settings) -> Arrangement:
     splits = plan.assign_splits(
         columns["split"], plan.salted(columns["group"], "split", settings.split_seed), settings.validation_fraction
     )
@@ -227,23 +227,23 @@ def _arrange(columns: NDArray[np.void], settings: Settings) -> Arranged:
     shards = plan.shard_counts(images, settings.train_shards, settings.num_training_servers)
     hashes = plan.salted(columns["key"], "order", settings.split_seed)
     order = np.concatenate([plan.split_order(splits, hashes, split) for split in shards])
-    return Arranged(columns, splits, images, shards, order)
+    return Arrangement(columns, splits, images, shards, order)
 
 
 def _require_training_images(images: dict[str, int], settings: Settings) -> None:
     if not images[TRAIN]:
-        words = ", ".join(f"{count} for {split}" for split, count in images.items() if count)
+        others = ", ".join(f"{count} for {split}" for split, count in images.items() if count)
         raise SourceError(
-            f"no image of {settings.source_uri!r} is left for training ({words}): add images for training, "
+            f"no image of {settings.source_uri!r} is left for training ({others}): add images for training, "
             "or make groups smaller, each of which stays on one side"
         )
 
 
-def _say(snapshot: Snapshot, arranged: Arranged, version: str, settings: Settings) -> None:
+def _log_plan(snapshot: Snapshot, arranged: Arrangement, version: str, settings: Settings) -> None:
     for split, shards in arranged.shards.items():
         _log.info("version %s: %d %s images into %d shards", version, arranged.images[split], split, shards)
     total = expected_bytes(snapshot, arranged.order, rules_of(settings))
-    say_size(total, snapshot, shards_folder(settings, version), settings.prepare)
+    log_size(total, snapshot, shards_folder(settings, version), settings.prepare)
     train_bytes = total * arranged.images[TRAIN] // snapshot.listed
     for advice in (
         plan.size_advice(train_bytes, settings.train_shards),
@@ -254,7 +254,7 @@ def _say(snapshot: Snapshot, arranged: Arranged, version: str, settings: Setting
 
 
 def _write_plan_files(
-    settings: Settings, snapshot: Snapshot, version: str, labels: list[str], arranged: Arranged
+    settings: Settings, snapshot: Snapshot, version: str, labels: list[str], arranged: Arrangement
 ) -> Iterator[str]:
     form = record_format(settings, snapshot)
     specs_of_all = plan.shard_specs(arranged.images, arranged.shards, form.ending)
@@ -284,7 +284,7 @@ def _write_plan_files(
 
 
 def rules_of(settings: Settings) -> Rules:
-    """What the settings ask of each image."""
+    """Return the rules by which each image is checked and prepared."""
     return Rules(
         check=settings.check,
         max_pixels=int(settings.max_megapixels * 1e6),
@@ -296,7 +296,7 @@ def rules_of(settings: Settings) -> Rules:
 
 
 def record_format(settings: Settings, snapshot: Snapshot) -> RecordFormat:
-    """The format that the settings ask for, of what the source holds."""
+    """Return the format of the records, from the settings and the content of the source."""
     offset = settings.label_offset
     return RecordFormat(
         feature_keys=settings.feature_keys,

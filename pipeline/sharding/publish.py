@@ -1,4 +1,4 @@
-"""Shards -> the published place: copy what is not there yet, verify every byte, commit `dataset.json` last."""
+"""Publish shards: copy what is missing, verify every byte, and commit `dataset.json` last."""
 
 import io
 import logging
@@ -45,20 +45,20 @@ from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import Advance
 
 COPIERS = 8
-"""Shards on their way at once. Threads do: they wait for disk and bucket, and checksums are computed in C."""
+"""Shards that are copied at once. Threads suffice: they wait for disk and bucket, and checksums are computed in C."""
 _log = logging.getLogger(__name__)
 
 
 def copy_range(plan_path: Place, advance: Advance) -> None:
-    """Bring the shards of one plan file to the published place, unless they stand there already, and verify them.
+    """Copy the shards of one plan file to the folder of the dataset, unless they are there already, and verify them.
 
-    `advance` is told of every shard and its bytes.
+    Calls `advance` for every shard with its bytes.
 
-    Raises DatasetError where a shard is missing or damaged, ConflictError where another file stands at its name.
+    Raises DatasetError if a shard is missing or damaged, ConflictError if another file has its name.
     """
     range_plan, results = _finished_shards(plan_path)
     torn = set()
-    are_sound = ordered_map(partial(_bring, range_plan), results, COPIERS)
+    are_sound = ordered_map(partial(_publish_shard, range_plan), results, COPIERS)
     for result, is_sound in zip(results, are_sound, strict=True):
         if is_sound:
             advance(1, result.bytes)
@@ -70,33 +70,33 @@ def copy_range(plan_path: Place, advance: Advance) -> None:
 
 
 def _write_again(plan_path: Place, torn: Collection[str], advance: Advance) -> None:
-    """Write and bring shards whose file does not hold what was written, as after a power loss."""
-    from pipeline.sharding.write import write_range  # with the decoders: nearly always, there is nothing to write
+    """Write and publish shards again whose files lost content, as after a power loss."""
+    from pipeline.sharding.write import write_range  # Imports the decoders, which are nearly never needed here.
 
     write_range(plan_path, lambda *_: None)
     range_plan, results = _finished_shards(plan_path)
     for result in (result for result in results if result.name in torn):
-        if not _bring(range_plan, result):
+        if not _publish_shard(range_plan, result):
             raise DatasetError(f"{result.name} of {plan_path} was damaged twice: look at the disk, and run again")
         advance(1, result.bytes)
 
 
-def _bring(range_plan: RangePlan, result: ShardResult) -> bool:
-    """Bring a shard unless it is there. Returns whether its file was whole; a torn one is removed."""
+def _publish_shard(range_plan: RangePlan, result: ShardResult) -> bool:
+    """Copy a shard unless it is there. Returns whether its file is complete. A torn file is removed."""
     written, target = place_of(range_plan.written) / result.name, place_of(range_plan.published) / result.name
     if not target.exists():
-        if _crc32c(written) not in (None, result.crc32c) and remove_torn(written, result):  # before it is published
-            return False
+        if _crc32c(written) not in (None, result.crc32c) and remove_torn(written, result):
+            return False  # A torn shard is never published.
         _copy(written, target)
-    found = _crc32c(target)
-    if found == result.crc32c:
+    crc32c = _crc32c(target)
+    if crc32c == result.crc32c:
         return True
-    if found is None:  # Another attempt found it torn, and writes it again.
+    if crc32c is None:  # Another attempt found it torn, and writes it again.
         return False
     if written == target and remove_torn(target, result):
         return False
     raise ConflictError(
-        f"{target} has CRC32C {found}, {result.crc32c} was written: it was left untouched; move it away, run again"
+        f"{target} has CRC32C {crc32c}, {result.crc32c} was written: it was left untouched; move it away, run again"
     )
 
 
@@ -108,20 +108,21 @@ def _crc32c(place: Place) -> str | None:
 
 
 def copy_size(plan_path: Place) -> tuple[int, int]:
-    """How many shards `copy_range` brings, and their bytes.
+    """Return the number of shards that `copy_range` publishes, and their bytes.
 
-    Raises DatasetError where one was not written.
+    Raises DatasetError if one was not written.
     """
     results = _finished_shards(plan_path)[1]
     return len(results), sum(result.bytes for result in results)
 
 
 def commit(plan_path: Place, settings: Settings, write_card: WriteCard, ask: Ask | None = None) -> Dataset:
-    """Write `dataset.json` once every listed image is in one record or rejected, and return what it says; the partition
-    of `settings` points to this version from then on, unless it has one of a newer listing.
+    """Write `dataset.json` if every listed image is in one record or rejected, and return its content.
 
-    Writes no data set where it is committed already. Raises DatasetError where the counts do not add up,
-    GateError where the data set is over a threshold of `settings`; `ask` asks a person where they say so.
+    From then on, the partition of `settings` points to this version, unless it has a version of a newer listing. A
+    dataset that is committed already is not written again. `ask` asks a person if the settings of the data gate say so.
+
+    Raises DatasetError if the counts do not add up, GateError if the dataset exceeds a threshold of `settings`.
     """
     plan = load_plan(plan_path)
     folder = place_of(plan.dataset)
@@ -129,8 +130,8 @@ def commit(plan_path: Place, settings: Settings, write_card: WriteCard, ask: Ask
         decide(findings(load(folder).quality, settings), ask)
     else:
         _commit(plan, plan_path, settings, write_card, ask)
-    made = Partition(partition_of(settings), plan.version, _listed_ns(plan, settings))
-    save_partition(folder.parent, made, partial(last_listed, settings))
+    partition = Partition(partition_of(settings), plan.version, _listed_ns(plan, settings))
+    save_partition(folder.parent, partition, partial(last_listed, settings))
     _remove_copied(plan)
     return load(folder)
 
@@ -138,17 +139,17 @@ def commit(plan_path: Place, settings: Settings, write_card: WriteCard, ask: Ask
 def _commit(plan: Plan, plan_path: Place, settings: Settings, write_card: WriteCard, ask: Ask | None) -> None:
     folder = place_of(plan.dataset)
     results = _results_of(plan)
-    quality, alike = _facts(plan, results)
+    quality, near_duplicates = _facts(plan, results)
     quality["findings"] = [finding.sentence for finding in findings(quality, settings)]
     lists = {
         REJECTED: to_lines(row for result in results for row in result.rejected),
-        DUPLICATES: (plan_path.parent / DUPLICATES).read_bytes() + to_lines(alike),
+        DUPLICATES: (plan_path.parent / DUPLICATES).read_bytes() + to_lines(near_duplicates),
         HASHES: _hashes(plan, results),
     }
     dataset = _describe(plan, results, lists, quality)
     metadata = tfds_files(dataset)
     dataset = replace(dataset, files=[file_facts(name, content) for name, content in metadata.items()])
-    _keep_rejected(plan_path.parent / REJECTED, lists[REJECTED])
+    _save_rejected(plan_path.parent / REJECTED, lists[REJECTED])
     _require_examples(dataset, (row["reason"] for result in results for row in result.rejected))
     _pass_gate(plan, quality, settings, ask)
     _claim_labels(plan)
@@ -157,7 +158,7 @@ def _commit(plan: Plan, plan_path: Place, settings: Settings, write_card: WriteC
     save(folder, dataset, {**lists, **metadata})
     _claim_labels(plan)  # Again, because this process may have been suspended for hours before it wrote `dataset.json`.
     storage.sweep(folder)
-    _log.info("data set %s: %s, %d rejected", folder, _count_words(dataset), dataset.rejected["count"])
+    _log.info("dataset %s: %s, %d rejected", folder, _counts_text(dataset), dataset.rejected["count"])
     _log.info("what it holds, on one page: %s", folder / CARD)
 
 
@@ -183,7 +184,7 @@ def _listed_ns(plan: Plan, settings: Settings) -> int:
 
 
 def quality_of(plan: Plan) -> Mapping[str, Any]:
-    """What is known of the images of a plan once all shards are written. Raises DatasetError where one was not."""
+    """Return the facts about the images of a plan whose shards are written. Raises DatasetError if one was not."""
     folder = place_of(plan.dataset)
     return load(folder).quality if is_committed(folder) else _facts(plan, _results_of(plan))[0]
 
@@ -206,7 +207,7 @@ def _facts(plan: Plan, results: Sequence[ShardResult]) -> tuple[Quality, list[di
 
 
 def _pass_gate(plan: Plan, quality: Mapping[str, Any], settings: Settings, ask: Ask | None) -> None:
-    """Nobody is told or asked again what was told or asked when planning."""
+    """Run the gate again, without the warnings and questions that the plan already raised."""
     for notice in notices(quality):
         if notice not in notices(plan.quality):
             _log.warning(notice)
@@ -214,8 +215,8 @@ def _pass_gate(plan: Plan, quality: Mapping[str, Any], settings: Settings, ask: 
     decide([each for each in findings(quality, settings) if each.action == "fail" or each not in planned], ask)
 
 
-def _keep_rejected(path: Place, lines: bytes) -> None:
-    """Before the gate: whoever it stops wants to read why."""
+def _save_rejected(path: Place, lines: bytes) -> None:
+    """Save the list of rejected images before the gate, because it explains why the gate stops a run."""
     with storage.write_whole(path) as file:
         file.write(lines)
     if lines:
@@ -241,7 +242,7 @@ def _results(plan_path: Place, range_plan: RangePlan) -> Iterator[ShardResult]:
 
 
 def _copy(written: Place, target: Place) -> None:
-    """A twin of this task may have published the shard and removed its own copy between our two looks."""
+    """Copy a shard. Another attempt of this task may publish it and remove the written copy at the same time."""
     try:
         storage.copy_new(written, target)
     except FileNotFoundError as error:
@@ -266,7 +267,7 @@ def _describe(
         texts=snapshot.texts,
         records=plan.records,
         features=plan.records.features(),
-        splits={split: made for split in SPLITS if (made := _split(split, results)).shards},
+        splits={name: split for name in SPLITS if (split := _split(name, results)).shards},
         rejected={"count": count, **file_facts(REJECTED, lists[REJECTED])},
         duplicates={"groups": lists[DUPLICATES].count(b"\n"), **file_facts(DUPLICATES, lists[DUPLICATES])},
         hashes=file_facts(HASHES, lists[HASHES]),
@@ -290,8 +291,8 @@ def _software(plan: Plan) -> dict[str, str]:
     return {**codecs, "google-crc32c": installed_version("google-crc32c")}
 
 
-def _split(split: str, results: Iterable[ShardResult]) -> Split:
-    members = [result for result in results if result.split == split]
+def _split(name: str, results: Iterable[ShardResult]) -> Split:
+    members = [result for result in results if result.split == name]
     classes: Counter[str] = Counter()
     for result in members:
         classes.update(result.classes)
@@ -317,12 +318,12 @@ def _require_examples(dataset: Dataset, reasons: Iterable[str]) -> None:
 
 
 def _most_frequent(reasons: Iterable[str]) -> str:
-    most = Counter(reasons).most_common(1)
-    return f", {most[0][1]} of them because {most[0][0]!r}" if most else ""
+    frequent = Counter(reasons).most_common(1)
+    return f", {frequent[0][1]} of them because {frequent[0][0]!r}" if frequent else ""
 
 
 def _remove_copied(plan: Plan) -> None:
-    """Remove the written shards that were copied elsewhere. A twin that is still writing keeps its temporary file."""
+    """Remove the written shards that were copied elsewhere. Another attempt that is still writing is not disturbed."""
     written = place_of(plan.written)
     if written == place_of(plan.dataset):
         return
@@ -330,11 +331,11 @@ def _remove_copied(plan: Plan) -> None:
     for _ in ordered_map(lambda shard: (written / shard.name).unlink(missing_ok=True), shards, ASKERS):
         pass
     if isinstance(written, Path):
-        with suppress(OSError):  # not there, or not empty
+        with suppress(OSError):  # The folder does not exist or is not empty.
             written.rmdir()
 
 
-def _count_words(dataset: Dataset) -> str:
+def _counts_text(dataset: Dataset) -> str:
     return ", ".join(
         f"{split.examples} {name} examples in {len(split.shards)} shards" for name, split in dataset.splits.items()
     )

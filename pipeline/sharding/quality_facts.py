@@ -1,7 +1,7 @@
-"""What is known of all images together: as `quality` in `dataset.json`, for the data gate and the data set card.
+"""Facts about all images together: `quality` in `dataset.json`, for the data gate and the dataset card.
 
-Part of it is known when the shards are planned, so that nobody waits hours to hear of a leak; the rest when they are
-written.
+Some facts are known when the shards are planned, so that a leak is reported before hours of writing. The others are
+known when the shards are written.
 """
 
 import json
@@ -22,7 +22,7 @@ from pipeline.sharding.duplicates import (
     leak_facts,
     near_groups,
 )
-from pipeline.sharding.plan import Arranged
+from pipeline.sharding.plan import Arrangement
 from pipeline.sharding.results import ShardResult
 from pipeline.sharding.statistics import Statistics, drift
 from pipeline.snapshot.raw_image import RawImage
@@ -35,9 +35,9 @@ Quality = dict[str, Any]
 
 
 def planned_facts(
-    snapshot: Snapshot, arranged: Arranged, *, labels: Sequence[str], before: Dataset | None
+    snapshot: Snapshot, arranged: Arrangement, *, labels: Sequence[str], before: Dataset | None
 ) -> tuple[Quality, bytes]:
-    """Return what is known before an image is written, and the lines of `duplicates.jsonl`.
+    """Return the facts that are known before an image is written, and the lines of `duplicates.jsonl`.
 
     `labels` are the labels of the version by id. `before` is the last version.
     """
@@ -97,9 +97,9 @@ class _Contradictions:
 def written_facts(
     planned: Mapping[str, Any], results: Sequence[ShardResult], settings: Mapping[str, Any], before: Dataset | None
 ) -> tuple[Quality, list[dict[str, Any]]]:
-    """What `planned_facts` knew and what the shards showed, and rows of near-duplicates for `duplicates.jsonl`.
+    """Return the planned facts with those from the shards, and the near-duplicates for `duplicates.jsonl`.
 
-    `settings` are those that decided the bytes, `before` is the last version.
+    `planned` are the facts of `planned_facts`, `settings` those that decide the bytes, `before` is the last version.
     """
     statistics = Statistics()
     counts: dict[str, Counter[str]] = {split: Counter() for split in SPLITS}
@@ -122,8 +122,8 @@ def written_facts(
     return {**facts, "drift": _drift(facts, settings, before)}, rows
 
 
-def _equal(reader: RawReader, arranged: Arranged, rows: SnapshotRows) -> list[Group]:
-    """Groups of equal images; only those of equal size and CRC32C are read."""
+def _equal(reader: RawReader, arranged: Arrangement, rows: SnapshotRows) -> list[Group]:
+    """Return groups of equal images. Only images of equal size and CRC32C are read."""
     alike = candidates(arranged.columns["size"], arranged.columns["crc32c"])
     if not alike:
         return []
@@ -137,17 +137,20 @@ def _equal(reader: RawReader, arranged: Arranged, rows: SnapshotRows) -> list[Gr
 
 
 def to_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
-    """Rows as JSON lines."""
+    """Return rows as JSON lines."""
     return b"".join(json.dumps(row).encode("ascii") + b"\n" for row in rows)
 
 
 def from_lines(lines: bytes) -> list[dict[str, Any]]:
-    """The rows of JSON lines."""
+    """Return the rows of JSON lines."""
     return [json.loads(line) for line in lines.splitlines()]
 
 
-def _classes(snapshot: Snapshot, arranged: Arranged, split: str) -> dict[str, int]:
-    """Images listed of each label in a split; nothing yet where images have several labels, which the columns lack."""
+def _classes(snapshot: Snapshot, arranged: Arrangement, split: str) -> dict[str, int]:
+    """Return the number of listed images of each label in a split.
+
+    Empty if images have several labels, because the columns have only the first one.
+    """
     if snapshot.multi_label:
         return {}
     members = arranged.splits == SPLITS.index(split)
@@ -164,7 +167,7 @@ def _missing(classes: Mapping[str, int]) -> list[str]:
 
 
 def _against(facts: Quality, before: Dataset | None, snapshot: Snapshot) -> Quality:
-    """What changed since the last version of the data set name."""
+    """Return what changed since the last version of the dataset name."""
     known = _labels_of(before) if before else set(snapshot.classes)
     return {
         "drift": _drift(facts, {}, before),
@@ -175,8 +178,8 @@ def _against(facts: Quality, before: Dataset | None, snapshot: Snapshot) -> Qual
 
 def _unused(labels: Sequence[str], snapshot: Snapshot, gone: Sequence[str]) -> list[str]:
     """Return the labels that have an id but no image, neither in this version nor in the last one."""
-    told = {*snapshot.classes, *snapshot.box_labels, *gone}
-    return [label for label in labels if label not in told]
+    with_images = {*snapshot.classes, *snapshot.box_labels, *gone}
+    return [label for label in labels if label not in with_images]
 
 
 def _labels_of(dataset: "Dataset") -> set[str]:
@@ -184,11 +187,13 @@ def _labels_of(dataset: "Dataset") -> set[str]:
 
 
 def _drift(facts: Quality, settings: Mapping[str, Any], before: Dataset | None) -> dict[str, Any] | None:
-    """Against the last version; of images that were prepared in another way, in their class shares alone."""
+    """Return the drift since the last version: only that of class shares if images were prepared in another way."""
     if before is None:
         return None
-    alike = all(settings.get(name) == before.settings.get(name) for name in ("prepare", "prepare_size", "crop_to_box"))
-    return {"against": before.version, **drift(facts if alike else {"classes": facts["classes"]}, before.quality)}
+    names = ("prepare", "prepare_size", "crop_to_box")
+    is_comparable = all(settings.get(name) == before.settings.get(name) for name in names)
+    compared = facts if is_comparable else {"classes": facts["classes"]}
+    return {"against": before.version, **drift(compared, before.quality)}
 
 
 def _near_facts(results: Sequence[ShardResult]) -> tuple[Quality | None, list[dict[str, Any]]]:

@@ -1,6 +1,6 @@
-"""A range of shards: what one task writes, as the first line of its plan file says it; the rows follow.
+"""A range of shards, which one task writes. It is the first line of a plan file; the rows of the images follow.
 
-Light to import, like all that a shard task needs: it starts in tenths of a second.
+This module is light to import, like all modules of a shard task, which starts in tenths of a second.
 """
 
 import json
@@ -20,7 +20,7 @@ WRITER_VERSION = 3
 
 @dataclass(frozen=True, slots=True)
 class ShardSpec:
-    """One shard to be: its file name, its split, and how many images are planned for it."""
+    """One planned shard: its file name, its split, and its number of images."""
 
     name: str
     split: str
@@ -43,22 +43,22 @@ class RangePlan:
     written: str
     """Folder in which shards are written."""
     published: str
-    """Folder in which they are read; the same one where that lies in the workspace."""
+    """Folder in which shards are published; the same folder if it is in the workspace."""
 
     @property
     def images(self) -> int:
-        """How many images the shards hold together."""
+        """Number of images in all shards."""
         return sum(spec.images for spec in self.shards)
 
 
 def load_range(path: Place) -> RangePlan:
-    """The first line of a plan file alone."""
+    """Read only the first line of a plan file."""
     with path.open("rb") as file:
         return read_range(file)
 
 
 def read_range(file: IO[bytes]) -> RangePlan:
-    """The first line of a plan file; the rows follow. Raises SettingsError if another release planned it."""
+    """Read the first line of a plan file, up to its rows. Raises SettingsError if another release planned it."""
     content = json.loads(file.readline())
     if content.get("writer") != WRITER_VERSION:  # The version stands for the bytes that the other release would write.
         raise SettingsError(
@@ -71,8 +71,8 @@ def read_range(file: IO[bytes]) -> RangePlan:
     return RangePlan(**content)
 
 
-def range_words(specs: Sequence[ShardSpec]) -> str:
-    """A range of shards for people: "train 5 to 9 of 10", "train 10 of 12 to validation 2 of 3"."""
+def describe_range(specs: Sequence[ShardSpec]) -> str:
+    """Return a range of shards as text: "train 5 to 9 of 10", "train 10 of 12 to validation 2 of 3"."""
     (first_split, first, first_of), (last_split, last, last_of) = (_parts(spec.name) for spec in (specs[0], specs[-1]))
     if first_split != last_split:
         return f"{first_split} {first} of {first_of} to {last_split} {last} of {last_of}"

@@ -1,4 +1,4 @@
-"""What was written of each shard. The file of a result marks its shard as finished.
+"""The results of the shard tasks, one file per shard. The file marks its shard as finished.
 
 The content hashes of a shard are in a separate file beside the result, with 16 bytes per example. As text in the
 result, they would take twice the space, and every reader of the result would read them.
@@ -23,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class ShardResult:
-    """What was written of one shard; its file marks the shard as finished."""
+    """The result of writing one shard. Its file marks the shard as finished."""
 
     name: str
     split: str
@@ -37,17 +37,17 @@ class ShardResult:
     classes: dict[str, int]
     rejected: list[dict[str, str]]
     misnamed: int
-    """Images whose name says another format than their first bytes."""
+    """Number of images whose suffix belongs to another format than their content."""
     statistics: dict[str, Any]
     perceptual_hashes: list[tuple[str, int]] = field(default_factory=list)
-    """Key and hash of each image, where near-duplicates are looked for."""
+    """Key and hash of each image. Empty if near-duplicates are not looked for."""
     profiles: dict[str, int] = field(default_factory=dict)
     """Number of images whose ICC profile is not sRGB, by how the profile was used: converted or ignored."""
 
 
 @dataclass(frozen=True)
 class WrittenShard:
-    """A shard that was written just now."""
+    """A shard that was just written."""
 
     result: ShardResult
     hashes: bytes
@@ -55,7 +55,7 @@ class WrittenShard:
 
 
 def results_folder(plan_path: Place) -> Place:
-    """Where the results of shards are kept, beside the plans."""
+    """Return the folder of the results of a plan, beside the folder of its plan files."""
     return plan_path.parent.parent / "results"
 
 

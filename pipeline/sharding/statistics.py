@@ -1,7 +1,7 @@
-"""Sums over the images of a data set, and how far those of one version lie from those of another.
+"""Statistics of the images of a dataset, and the drift between two versions.
 
-Shards are written by many tasks, so a tally can be merged and is kept as JSON: whole numbers on fixed edges, which come
-out the same in any order. No NumPy here: a shard task starts in tenths of a second.
+Many tasks write the shards, so statistics can be merged and are stored as JSON: integers with fixed bin edges, which
+are the same in any order. No NumPy here: a shard task starts in tenths of a second.
 """
 
 from bisect import bisect_left
@@ -16,10 +16,10 @@ EDGES: Mapping[str, tuple[float, ...]] = {
     "bytes": tuple(1000 * 2**power for power in range(16)),
     "brightness": tuple(range(16, 256, 16)),
 }
-"""Where bins part: shorter side in pixels, width over height, bytes, mean of the 8-bit pixels.
+"""Edges of the bins: shorter side in pixels, width over height, bytes, mean of the 8-bit pixels.
 
-The first bin lies below the first edge, the last at and above the last. The edges of sizes and aspect stand between
-the usual ones (256, 4:3), so that a pixel of rounding moves no image to another bin.
+The first bin is below the first edge, and the last one starts at the last edge. The edges of sizes and aspect are
+between the usual values (256, 4:3), so that rounding by a pixel moves no image to another bin.
 """
 
 SIGMAS = 3.0
@@ -28,7 +28,7 @@ _SIDES = ("height", "width")
 
 
 class Statistics:
-    """A tally of images; `to_json` is what `dataset.json` keeps of it."""
+    """Counts and histograms of images. `to_json` returns them in the form of `dataset.json`."""
 
     def __init__(self) -> None:
         self.images = 0
@@ -38,14 +38,14 @@ class Statistics:
         self._waiting: list[tuple[int, int, int, float | None]] = []
 
     def add(self, height: int, width: int, size: int, brightness: float | None) -> None:
-        """Count one image: its sides in pixels, its size in bytes, the mean of its 8-bit pixels where it is known."""
+        """Count one image: its sides in pixels, its size in bytes, and the mean of its 8-bit pixels, if known."""
         # Counted many at a time: one by one costs as much as reading a small image.
         self._waiting.append((height, width, size, brightness))
         if len(self._waiting) == CHUNK:
             self._count()
 
     def merge(self, other: "Statistics") -> None:
-        """Take in what another tally has counted."""
+        """Add the counts of other statistics."""
         other._count()
         self.images += other.images
         self.bytes += other.bytes
@@ -55,7 +55,7 @@ class Statistics:
             self.counts[name] = [one + more for one, more in zip(self.counts[name], counts, strict=True)]
 
     def to_json(self) -> dict[str, Any]:
-        """Counts by bin with their edges, and the least, most, sum and mean of the sides (None where there is none)."""
+        """Return counts by bin with their edges, and minimum, maximum, sum and mean of the sides (None if empty)."""
         self._count()
         return {
             "images": self.images,
@@ -68,19 +68,19 @@ class Statistics:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "Statistics":
-        """The tally that `to_json` described.
+        """Return the statistics that `to_json` described.
 
-        Raises ValueError where its bins have other edges: another version of this software made it.
+        Raises ValueError if the bins have other edges, because another release wrote them.
         """
-        made = cls()
-        made.images, made.bytes = content["images"], content["bytes"]
-        made.sides = {name: _Range.from_json(content[name]) for name in _SIDES}
+        statistics = cls()
+        statistics.images, statistics.bytes = content["images"], content["bytes"]
+        statistics.sides = {name: _Range.from_json(content[name]) for name in _SIDES}
         for name, edges in EDGES.items():
             histogram = content["histograms"][name]
             if tuple(histogram["edges"]) != edges:
                 raise ValueError(f"the bins of {name} have other edges: count the images again")
-            made.counts[name] = list(histogram["counts"])
-        return made
+            statistics.counts[name] = list(histogram["counts"])
+        return statistics
 
     def _count(self) -> None:
         if not self._waiting:
@@ -105,7 +105,7 @@ class Statistics:
 
 
 class _Range:
-    """Least, most and sum of whole numbers: unlike a running mean, the same in any order."""
+    """Minimum, maximum and sum of integers. Unlike a running mean, they do not depend on the order."""
 
     def __init__(self, least: int | None = None, most: int | None = None, total: int = 0) -> None:
         self.least, self.most, self.total = least, most, total
@@ -127,10 +127,10 @@ class _Range:
 
 
 def drift(now: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, float]:
-    """How far the images of two versions lie apart in sizes, aspect, brightness and class shares.
+    """Return the drift between two versions in sizes, aspect, brightness and class shares, as stability indexes.
 
-    Both are the `quality` of a `dataset.json`, with its `statistics` and `classes`; what either lacks, or counted in
-    other bins, is left out. A number is what `stability_index` gives: 0.1 is little, 0.25 is much.
+    Both arguments are the `quality` of a `dataset.json`, with its `statistics` and `classes`. What one of them lacks,
+    or counted with other bins, is left out. An index of 0.1 is small, 0.25 is large.
     """
     pairs = {name: _histograms(name, now, before) for name in ("sizes", "aspect", "brightness")}
     pairs["classes"] = _class_counts(now.get("classes") or {}, before.get("classes") or {})
@@ -138,7 +138,7 @@ def drift(now: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, float]
 
 
 def stability_index(now: Sequence[int], before: Sequence[int]) -> float:
-    """The population stability index of two histograms, as far as it is more than the luck of the draw.
+    """Return the population stability index of two histograms, less what chance explains.
 
     The index is the sum of (p - q) ln(p / q) over the bins that either fills, where p and q are their shares with half
     an image more in each bin, so that an empty one stays finite. Between n and m images drawn from one population it
@@ -169,6 +169,6 @@ def _histogram(name: str, quality: Mapping[str, Any]) -> Any:
 
 
 def _class_counts(now: Mapping[str, int], before: Mapping[str, int]) -> Pair:
-    """Counts over the labels of both: one that vanished, or is new, counts as none in the other."""
+    """Return the counts of all labels of both versions. A label that one of them lacks counts as 0."""
     labels = sorted({*now, *before})
     return [now.get(label, 0) for label in labels], [before.get(label, 0) for label in labels]

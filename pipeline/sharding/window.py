@@ -1,4 +1,4 @@
-"""The newest partitions of a data set name as one data set, of which no shard is copied.
+"""A window: the newest partitions of a dataset name as one dataset, without copying a shard.
 
 A window is a folder `windows/<id>/` beside the versions, with a `dataset.json`, the lists that it names and a card. Its
 shards are named from there on, `../../<version>/train-00003-of-00010.tfrecord`, so that whatever joins folder and name
@@ -56,9 +56,9 @@ _log = logging.getLogger(__name__)
 
 
 def newest_dataset(settings: Settings, write_card: WriteCard, ask: Ask | None = None) -> Place:
-    """The folder of the data set to train on: the newest `settings.window` partitions together.
+    """Return the folder of the dataset to train on: the newest `settings.window` partitions together.
 
-    Raises what `dataset_of` does.
+    Raises the same errors as `dataset_of`.
     """
     return dataset_of(settings, newest_partitions(settings, settings.window), write_card, ask)
 
@@ -66,16 +66,16 @@ def newest_dataset(settings: Settings, write_card: WriteCard, ask: Ask | None = 
 def dataset_of(
     settings: Settings, partitions: Mapping[str, str], write_card: WriteCard, ask: Ask | None = None
 ) -> Place:
-    """The folder of the data set that some partitions are together: that of a version, or of a window of several.
+    """Return the folder of the dataset of some partitions: that of a version, or of a window of several versions.
 
-    `partitions` are versions by partition. Raises DatasetError where there is none, a version is gone or incomplete,
-    or two of them cannot be one data set; GateError if a window has more leaks than `settings` allow. `ask` asks a
-    person if `settings` say so.
+    `partitions` are versions by partition. Raises DatasetError if there is none, if a version is missing or
+    incomplete, or if two of them cannot be one dataset. Raises GateError if a window has more leaks than `settings`
+    allow. `ask` asks a person if `settings` say so.
     """
     folder = name_folder(settings)
     if not partitions:
         raise DatasetError(f"no partition of {settings.dataset_name!r} is published in {folder}: build one first")
-    versions = _distinct(folder, partitions)
+    versions = _distinct_versions(folder, partitions)
     if len(versions) == 1:
         return folder / versions[0].version
     window = folder / "windows" / _fingerprint(versions)[:ID_LENGTH]
@@ -87,8 +87,8 @@ def dataset_of(
     return window
 
 
-def _distinct(folder: Place, partitions: Mapping[str, str]) -> list[Dataset]:
-    """The data sets of the partitions, each once, ordered by version: the bytes of a window follow from its id."""
+def _distinct_versions(folder: Place, partitions: Mapping[str, str]) -> list[Dataset]:
+    """Return the distinct datasets of the partitions by version: the id of a window decides the bytes of its files."""
     named = sorted({version: partition for partition, version in partitions.items()}.items())
     return list(ordered_map(partial(_load, folder), named, ASKERS))
 
@@ -109,13 +109,16 @@ def _fingerprint(versions: Sequence[Dataset]) -> str:
 
 
 def _require_alike(versions: Sequence[Dataset], partitions: Mapping[str, str]) -> None:
-    """Compare all with the one that has the most labels: the labels of any other are the first of these."""
+    """Raise DatasetError if two versions differ in what must be equal.
+
+    All are compared with the version that has the most labels, because those of any other must be its first ones.
+    """
     longest = _longest(versions)
     for each in versions:
         if difference := _difference(each, longest):
             one, other = (_named(dataset, partitions) for dataset in (each, longest))
             raise DatasetError(
-                f"{one} and {other} cannot be trained on as one data set: {difference}; build one of them again with "
+                f"{one} and {other} cannot be trained on as one dataset: {difference}; build one of them again with "
                 "the settings of the other, or set window=1"
             )
 
@@ -125,8 +128,8 @@ def _longest(versions: Sequence[Dataset]) -> Dataset:
 
 
 def _difference(one: Dataset, other: Dataset) -> str:
-    """What keeps two versions from being one data set; empty where nothing does."""
-    # Where one has fewer labels they are the first of the other's: ids of a name never move.
+    """Return why two versions cannot be one dataset; empty if they can."""
+    # If one version has fewer labels, they are the first ones of the other: ids of a dataset name never change.
     pairs = zip(_decisive(one), _decisive(other), strict=False)
     differences = (f"{what} is {a!r} in the first and {b!r} in the second" for (what, a), (_, b) in pairs if a != b)
     return next(differences, "")
@@ -173,9 +176,9 @@ def _write(
     quality = _facts(folder, versions, partitions, settings)
     for notice in notices(quality):
         _log.warning(notice)
-    found = findings(quality, settings)
-    decide(found, ask)
-    quality["findings"] = [finding.sentence for finding in found]
+    all_findings = findings(quality, settings)
+    decide(all_findings, ask)
+    quality["findings"] = [finding.sentence for finding in all_findings]
     lists = {name: b"".join((folder / each.version / name).read_bytes() for each in versions) for name in LISTS}
     dataset = replace(_joined(versions, lists, str(folder), partitions), quality=quality)
     if isinstance(window, Path):
@@ -203,8 +206,8 @@ def _facts(folder: Place, versions: Sequence[Dataset], partitions: Mapping[str, 
         part = int(np.searchsorted(ends, index, side="right"))
         number, split = parts[part]
         dataset, position = versions[number], index - int(ends[part]) + counts[part]
-        [(filename, _)] = images_at(folder / dataset.version, dataset, split, [position])
-        return f"{_partition(dataset, partitions)}: {filename}"
+        [(key, _)] = images_at(folder / dataset.version, dataset, split, [position])
+        return f"{_partition(dataset, partitions)}: {key}"
 
     return shared_facts(examples, name)
 

@@ -1,4 +1,4 @@
-"""Plan file -> shards. Images are read, examined and written one by one, so that memory holds one."""
+"""Plan file -> shards. Images are read, examined and written one by one, so that only one is in memory."""
 
 from collections import Counter, deque
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -25,17 +25,17 @@ from pipeline.system.progress import Advance
 
 
 def write_range(plan_path: Place, advance: Advance) -> None:
-    """Write the shards of one plan file that are not finished yet; `advance` is told of every image.
+    """Write the shards of one plan file that are not finished yet. Calls `advance` for every image.
 
-    Raises SourceError where an image vanished or changed since the snapshot, ConflictError where another file stands
-    at a shard's name.
+    Raises SourceError if an image vanished or changed since the snapshot, ConflictError if another file has the name of
+    a shard.
     """
     with plan_path.open("rb") as file:
         range_plan = read_range(file)
         storage.sweep(results_folder(plan_path))
         finished = {spec for spec in range_plan.shards if _is_finished(plan_path, range_plan, spec)}
         advance(sum(spec.images for spec in finished))
-        # One stream for all shards: while one goes to a bucket, the images of the next come from there.
+        # One stream for all shards: while a shard is uploaded, the images of the next one are downloaded.
         images = RawReader(range_plan.origin).read_all(from_lines(_lines(file, range_plan.shards, finished)))
         writer = _ShardWriter(range_plan)
         for spec in range_plan.shards:
@@ -53,7 +53,7 @@ def _is_finished(plan_path: Place, range_plan: RangePlan, spec: ShardSpec) -> bo
 
 
 def _remove_torn(plan_path: Place, range_plan: RangePlan, spec: ShardSpec) -> None:
-    """Remove a shard that was written whole, and whose file has another content since."""
+    """Remove a shard that was written completely, and whose file has other content since then."""
     result, path = load_result(plan_path, spec.name), place_of(range_plan.written) / spec.name
     if result is not None and path.exists():
         remove_torn(path, result)
@@ -64,11 +64,11 @@ def _holds(place: Place, size: int) -> bool:
 
 
 def _lines(file: IO[bytes], specs: Sequence[ShardSpec], finished: Collection[ShardSpec]) -> Iterator[bytes]:
-    """The rows of the shards that are not finished."""
+    """Yield the rows of the shards that are not finished."""
     for spec in specs:
         lines = islice(file, spec.images)
         if spec in finished:
-            deque(lines, maxlen=0)  # on to the rows of the next shard
+            deque(lines, maxlen=0)  # Skip to the rows of the next shard.
         else:
             yield from lines
 
@@ -83,7 +83,7 @@ class _ShardWriter:
         self._encode = ImageEncoder(range_plan.records, range_plan.labels, range_plan.texts).encode
 
     def write(self, spec: ShardSpec, images: Iterable[ReadImage], advance: Advance) -> WrittenShard:
-        """Write some images as one shard, whole or not at all."""
+        """Write some images as one shard. The file is complete or absent."""
         path, sums = self._folder / spec.name, _Sums()
         with storage.write_new(path, synced=True) as file:
             records = writer_of(path, file)
@@ -116,21 +116,21 @@ def _boxes(row: RawImage) -> Sequence[Box]:
 
 
 class _Sums:
-    """What is kept of the images of one shard."""
+    """Counts and hashes of the images of one shard."""
 
     def __init__(self) -> None:
         self.hashes = bytearray()
         self._kinds: Counter[tuple[tuple[str, ...], str, str]] = Counter()
-        """By labels, what the file was called, and what it was."""
+        """Number of images by labels, suffix and format of the source file."""
         self._statistics = Statistics()
         self._rejected: list[dict[str, str]] = []
         self._perceptual_hashes: list[tuple[str, int]] = []
         self._profiles: Counter[str] = Counter()
 
     def add(self, key: str, labels: tuple[str, ...], image: UsableImage) -> None:
-        encoded, _, height, width, _, found, brightness, perceptual_hash, profile = image
+        encoded, _, height, width, _, source_format, brightness, perceptual_hash, profile = image
         self.hashes += content_hash(encoded)
-        self._kinds[labels, key.rpartition(".")[2], found] += 1
+        self._kinds[labels, key.rpartition(".")[2], source_format] += 1
         self._statistics.add(height, width, len(encoded), brightness)
         if perceptual_hash is not None:
             self._perceptual_hashes.append((key, perceptual_hash))
@@ -151,7 +151,7 @@ class _Sums:
             hashes_crc32c=f"{google_crc32c.value(bytes(self.hashes)):08x}",
             classes=self._classes(),
             rejected=self._rejected,
-            misnamed=sum(count for (_, suffix, found), count in self._kinds.items() if is_misnamed(suffix, found)),
+            misnamed=sum(count for (_, suffix, form), count in self._kinds.items() if is_misnamed(suffix, form)),
             statistics=self._statistics.to_json(),
             perceptual_hashes=self._perceptual_hashes,
             profiles=dict(self._profiles),

@@ -33,22 +33,22 @@ from pipeline.workspace import place_hash, snapshots_folder
 
 READERS = 8
 CHUNK = 256
-CLOCK_SLACK_NS = 2_000_000_000  # a file may change twice within one tick of its file system's clock
+CLOCK_SLACK_NS = 2_000_000_000  # A file may change twice within one tick of the clock of its file system.
 _log = logging.getLogger(__name__)
 
 
 class _Pending(NamedTuple):
-    """A listed image, and its checksum where the last snapshot of the same file knows it."""
+    """A listed image, and its checksum if the last snapshot of the same file has it."""
 
     image: Listed
     crc32c: int | None
 
 
 def take_snapshot(settings: Settings) -> Place:
-    """List the source and write the snapshot whole; return its file.
+    """List the source, write the snapshot, and return its file.
 
-    What is new on a disk is read once for its CRC32C. A bucket knows it; from there, what is new is copied into a local
-    workspace. Raises SourceError where the source holds no image of a class.
+    New images on a disk are read once for their CRC32C. A bucket knows it; new images of a bucket are copied into a
+    local workspace. Raises SourceError if the source has no image of a class.
     """
     preflight(settings)
     folder = snapshots_folder(settings)
@@ -79,7 +79,7 @@ def _write_rows(settings: Settings, sums: "_Sums", rows_file: IO[bytes], columns
 
 
 class _Sums:
-    """Sums over the rows as they pass."""
+    """Sums over the rows of a snapshot."""
 
     def __init__(self, settings: Settings, skipped: SkippedFiles) -> None:
         self._settings = settings
@@ -101,7 +101,7 @@ class _Sums:
         self._label_ids = {name: number for number, name in enumerate(classes.names)}
 
     def add(self, row: RawImage, content: bytes) -> int:
-        """Take one row in. Returns the number of its first label."""
+        """Add one row. Returns the number of its first label."""
         self._fingerprint.add(content)
         self._first = self._first or row.key
         self._listed += 1
@@ -177,7 +177,7 @@ class _Sums:
 
 
 def _rows(settings: Settings, sums: _Sums) -> Iterator[RawImage]:
-    """Every listed image with its checksum, in order; what is skipped is counted."""
+    """Yield every listed image with its checksum, in order. Skipped files are counted."""
     origin = origin_of(settings)
     images = _only_images(images_of(settings), sums)
     if settings.group_pattern:
@@ -204,8 +204,8 @@ def _largest(chunk: Sequence[_Pending]) -> int:
     return max(0, *(0 if pending.crc32c else pending.image.size for pending in chunk))
 
 
-def _only_images(found: Iterable[Found], sums: _Sums) -> Iterator[Listed]:
-    for item in found:
+def _only_images(items: Iterable[Found], sums: _Sums) -> Iterator[Listed]:
+    for item in items:
         if isinstance(item, Listed):
             yield item
         elif isinstance(item, Skipped):
@@ -215,29 +215,32 @@ def _only_images(found: Iterable[Found], sums: _Sums) -> Iterator[Listed]:
 
 
 def _look_up(images: Iterable[Listed], known: Iterator[RawImage], sums: _Sums) -> Iterator[_Pending]:
-    """Both come ordered by key, so that a step forward in one or the other finds every pair, with no row kept."""
+    """Yield each image with its checksum from the last snapshot. Both are ordered by key, so no row stays in memory."""
     last = next(known, None)
     for image in images:
         key = key_bytes(image.key)
         while last and key_bytes(last.key) < key:
             last = next(known, None)
-        same = last and last[0] == image.key and (last.size, last.generation) == (image.size, image.generation)
-        sums.known += bool(same)
-        yield _Pending(image, last.crc32c if last and same else image.crc32c)
+        is_same = last and last.key == image.key and (last.size, last.generation) == (image.size, image.generation)
+        sums.known += bool(is_same)
+        yield _Pending(image, last.crc32c if last and is_same else image.crc32c)
 
 
 def _last_rows(settings: Settings) -> Iterator[RawImage]:
-    """Rows of the last snapshot of this source whose files had been at rest when it was taken. A bucket needs none."""
+    """Yield the rows of the last snapshot of this source whose files did not change shortly before it.
+
+    A bucket needs none, because it knows the checksums.
+    """
     if storage.is_bucket(settings.source_uri):
         return
     place = place_hash(settings.source_uri)
-    found: Iterable[Place] = snapshots_folder(settings).glob(f"*-{place}.json")
-    newest = max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
+    snapshots: Iterable[Place] = snapshots_folder(settings).glob(f"*-{place}.json")
+    newest = max(snapshots, key=lambda path: path.stat().st_mtime_ns, default=None)
     if newest is None:
         return
     try:
         last = load_snapshot(newest)
-    except SettingsError:  # of another version of this program: everything is read again
+    except SettingsError:  # Another release wrote it. Everything is read again.
         return
     with storage.place_of(last.rows).open("rb") as rows:
         for row in map(from_line, rows):
@@ -265,7 +268,7 @@ def _crc32c(root: str, image: Listed) -> int:
 
 
 def origin_of(settings: Settings) -> Origin:
-    """Where raw images are read: in place, but for those of a bucket where the workspace is local, which are copied."""
+    """Return where raw images are read: at the source, or from copies of a bucket if the workspace is local."""
     cache = place_of(settings.workspace) / "raw"
     return Origin(
         root=str(root_of(settings.source)),

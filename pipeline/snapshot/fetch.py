@@ -1,6 +1,6 @@
-"""Images of a bucket -> copies in the workspace, where the workspace is local.
+"""Copy images of a bucket into the workspace, if the workspace is local.
 
-Keyed by content, so that a second run, another number of shards or a renamed folder fetches nothing again.
+Copies are stored by content, so that a second run, another number of shards or a renamed folder fetches nothing again.
 """
 
 import logging
@@ -19,9 +19,9 @@ _log = logging.getLogger(__name__)
 
 
 def fetch_images(snapshot: Snapshot) -> int:
-    """Bring all images of a snapshot that lie in a bucket into its cache; return how many were not there yet.
+    """Fetch all images of a snapshot that are in a bucket into its cache. Returns how many were not there yet.
 
-    Raises SourceError where one changed or vanished after it was listed.
+    Raises SourceError if one changed or vanished after it was listed.
     """
     if not snapshot.origin.cache or not snapshot.origin.remote:
         return 0
@@ -29,11 +29,14 @@ def fetch_images(snapshot: Snapshot) -> int:
     reader = RawReader(snapshot.origin)
     fetched = 0
     with progress("fetch", snapshot.listed, total_bytes=snapshot.bytes) as advance:
-        kept = ordered_map(
-            lambda row: (row, reader.keep(row)), _rows(snapshot), READERS, size_of=lambda row: max(row.size, 0)
+        results = ordered_map(
+            lambda row: (row, reader.fetch_to_cache(row)),
+            _rows(snapshot),
+            READERS,
+            size_of=lambda row: max(row.size, 0),
         )
-        for row, new in kept:
-            fetched += new
+        for row, is_new in results:
+            fetched += is_new
             advance(1, max(row.size, 0))
     _log.info("%d images fetched, %d were in %s already", fetched, snapshot.listed - fetched, snapshot.origin.cache)
     return fetched

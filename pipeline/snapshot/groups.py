@@ -51,7 +51,7 @@ def _matcher(pattern: str) -> Iterator["_Matcher"]:
             yield _Matcher(process, pattern)
         finally:
             process.kill()
-            with suppress(BrokenPipeError):  # of a question that the process did not read
+            with suppress(BrokenPipeError):  # The process may not have read the last question.
                 _stream(process.stdin).close()
 
 

@@ -1,6 +1,6 @@
 """A raw image: its row in a snapshot or a plan file, and its bytes.
 
-Light to import, like all that a shard task needs: it starts in tenths of a second.
+This module is light to import, like all modules of a shard task, which starts in tenths of a second.
 """
 
 import json
@@ -24,10 +24,10 @@ _dump = json.JSONEncoder(separators=(",", ":")).encode
 
 
 class RawImage(NamedTuple):
-    """A row. `key` is relative to the source's root, `split` and `group` may be empty, `size` is in bytes.
+    """A row. `key` is relative to the root of the source, `split` and `group` may be empty, `size` is in bytes.
 
-    `generation` is a bucket's, or the time of a file's last change, and `md5` a bucket's (hexadecimal): they are no
-    part of what the image is.
+    `generation` is that of an object in a bucket, or the time of the last change of a file. Only objects have `md5`
+    (hexadecimal). Neither is part of the identity of the image.
     """
 
     key: str
@@ -43,22 +43,22 @@ class RawImage(NamedTuple):
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the raw images of a snapshot are read."""
+    """The places where the raw images of a snapshot are read."""
 
     root: str
-    """Folder, local or of a bucket, that keys are relative to; a key may also be a whole path or URI."""
+    """Folder, local or in a bucket, that keys are relative to. A key may also be an absolute path or a URI."""
     user_project: str = ""
-    """Who pays for reading, where the requester must."""
+    """The project that pays for reading from a bucket with requester pays."""
     cache: str = ""
-    """Local folder of copies; empty where images are read in place."""
+    """Local folder of copies; empty if images are read at the source."""
     remote: bool = False
-    """Whether any image lies in a bucket."""
+    """Whether any image is in a bucket."""
     max_file_bytes: int = 256_000_000
     """Larger files are rejected and not read."""
 
 
 def place_of_key(origin: Origin, key: str) -> Place:
-    """Where the image of a key lies."""
+    """Return the place of the image with a key."""
     if is_bucket(key):
         return place_of(key, origin.user_project)
     return place_of(origin.root, origin.user_project) / key
@@ -71,35 +71,35 @@ def why_unread(row: RawImage, origin: Origin) -> Rejection | None:
 
 
 def content_of(row: RawImage) -> bytes:
-    """What the row says of the image itself, without generation, MD5 and the closing bracket."""
+    """Return the identity of an image: its row as JSON without generation, MD5 and the closing bracket."""
     return _dump(row[:-2])[:-1].encode("ascii")
 
 
 def to_line(content: bytes, row: RawImage) -> bytes:
-    """A row as one line, newline included, from what `content_of` made of it."""
+    """Return a row as one line with its newline. `content` is the result of `content_of`."""
     return b'%b,%d,"%b"]\n' % (content, row.generation, row.md5.encode("ascii"))
 
 
 def from_line(line: bytes) -> RawImage:
-    """The row of one line."""
+    """Return the row of one line."""
     row: RawImage = RawImage._make(json.loads(line))
     return row
 
 
 def from_lines(lines: Iterable[bytes]) -> Iterator[list[RawImage]]:
-    """Rows of many lines, some at a time: parsing each alone takes twice as long."""
-    several = iter(lines)
-    while chunk := b",".join(islice(several, ROWS_AT_ONCE)):
+    """Yield the rows of many lines, several at a time, because parsing each separately takes twice as long."""
+    rest = iter(lines)
+    while chunk := b",".join(islice(rest, ROWS_AT_ONCE)):
         yield [RawImage._make(row) for row in json.loads(b"[%b]" % chunk)]
 
 
 def key_bytes(key: str) -> bytes:
-    """A key as the bytes that the file system or bucket knows it by, UTF-8 or not."""
+    """Return a key as the bytes that the file system or bucket uses, which may not be UTF-8."""
     return key.encode("utf-8", "surrogateescape")
 
 
 def read_raw(root: str, key: str, size: int) -> bytes:
-    """The bytes of one raw image below the folder `root`, which should be `size`; one more where it has grown.
+    """Return the bytes of one raw image below the folder `root`: `size` bytes, or one more if the file has grown.
 
     Raises SourceError if it is gone or a permission is missing, FileSystemError if the file system fails repeatedly.
     """
@@ -113,13 +113,13 @@ def read_raw(root: str, key: str, size: int) -> bytes:
 
 
 def _read(path: str, size: int) -> bytes:
-    # Not through Path and a file object, which cost as much again as reading a small file.
+    # Path and a file object would take as long again as reading a small file.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         content = os.read(descriptor, size + 1)
         if len(content) >= size:
             return content
-        # Linux reads 2 GiB at most in one call, and a network file system may give less.
+        # Linux reads at most 2 GiB in one call, and a network file system may return less.
         parts = [content]
         while part := os.read(descriptor, size + 1 - sum(map(len, parts))):
             parts.append(part)

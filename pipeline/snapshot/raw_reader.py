@@ -1,6 +1,6 @@
-"""The bytes of raw images, wherever they lie: on disk, in a bucket, or in a bucket with copies in the workspace.
+"""Read the bytes of raw images from a disk, from a bucket, or from copies of a bucket in the workspace.
 
-Light to import, like all that a shard task needs: it starts in tenths of a second.
+This module is light to import, like all modules of a shard task, which starts in tenths of a second.
 """
 
 import hashlib
@@ -19,26 +19,26 @@ from pipeline.storage import BucketPath
 from pipeline.system.parallel import ordered_map
 
 READERS = 32
-"""Images of a bucket that are asked for at once: one alone would wait 30 ms and more for each."""
+"""Images of a bucket that are requested at the same time, because one request takes 30 ms or more."""
 BATCH_BYTES = 65_536
-"""Of files: more would be freed at once, and go back to the system, to be asked for page by page."""
+"""Bytes of files that are read at once. More would be returned to the system when freed, and be faulted in again."""
 _log = logging.getLogger(__name__)
 
 ReadImage = tuple[RawImage, bytes | None]
 
 
 class RawReader:
-    """Reads the raw images of one origin; any number of threads may use it."""
+    """Reads the raw images of one origin. It is thread-safe."""
 
     def __init__(self, origin: Origin) -> None:
         self.origin = origin
         self._cache = Path(origin.cache) if origin.cache else None
 
     def read(self, row: RawImage) -> bytes:
-        """The bytes of one image as it was when it was listed.
+        """Return the bytes of one image as it was when it was listed.
 
-        Raises SourceError where it is gone, and where a bucket holds other bytes; a local file is for the caller to
-        check, who needs its checksum anyway.
+        Raises SourceError if it does not exist, or if a bucket has other bytes. For a local file, the caller must check
+        the bytes, because it needs their checksum anyway.
         """
         place = place_of_key(self.origin, row.key) if self.origin.remote else None
         if not isinstance(place, BucketPath):
@@ -46,28 +46,28 @@ class RawReader:
         return self._from_cache(place, row, self._cache) if self._cache else _fetch(place, row)
 
     def read_all(self, rows: Iterable[Sequence[RawImage]]) -> Iterator[ReadImage]:
-        """Images in turn, with their bytes; None for those that are missing or rejected without being read.
+        """Yield images with their bytes, or None for those that are missing or rejected without being read.
 
-        From a bucket, the next ones are under way meanwhile: memory holds an image for each of READERS.
+        Images of a bucket are read ahead: up to READERS of them are in memory.
         """
         if not self.origin.remote:
             return self._read_in_batches(rows)
         images = chain.from_iterable(rows)
         return ordered_map(self._read_if_there, images, READERS, READERS, lambda row: max(row.size, 0))
 
-    def keep(self, row: RawImage) -> bool:
-        """Bring an image of a bucket into the cache, if it is not there; say whether it was fetched."""
+    def fetch_to_cache(self, row: RawImage) -> bool:
+        """Fetch an image of a bucket into the cache unless it is there. Returns whether it was fetched."""
         place = place_of_key(self.origin, row.key)
         if self._cache is None or why_unread(row, self.origin) or not isinstance(place, BucketPath):
             return False
         with suppress(FileNotFoundError):
-            if _copy_of(self._cache, place, row).stat().st_size == row.size:
+            if _cache_path(self._cache, place, row).stat().st_size == row.size:
                 return False
         self._from_cache(place, row, self._cache)
         return True
 
     def _read_in_batches(self, rows: Iterable[Sequence[RawImage]]) -> Iterator[ReadImage]:
-        # Read, then handed out: one by one, reading and examining drive each other out of the caches, at 1 us an image.
+        # Several at a time: alternating between reading and examining would cost 1 us per image in cache misses.
         origin = self.origin
         for several in chain.from_iterable(map(_batches, rows)):
             yield from [
@@ -78,11 +78,11 @@ class RawReader:
         return row, None if why_unread(row, self.origin) else self.read(row)
 
     def _from_cache(self, place: BucketPath, row: RawImage, cache: Path) -> bytes:
-        copy = _copy_of(cache, place, row)
+        copy = _cache_path(cache, place, row)
         with suppress(FileNotFoundError):
-            kept = copy.read_bytes()
-            if _is(kept, row):
-                return kept
+            content = copy.read_bytes()
+            if _matches(content, row):
+                return content
             _log.warning("%s is damaged and is fetched again", copy)
         fetched = _fetch(place, row)
         with storage.write_whole(copy) as file:
@@ -91,35 +91,35 @@ class RawReader:
 
 
 def _batches(rows: Sequence[RawImage]) -> Iterator[Sequence[RawImage]]:
-    """Rows in turn, as many at a time as hold about `BATCH_BYTES` together; one at least."""
+    """Yield the rows in batches of about `BATCH_BYTES` in total, but at least one row."""
     size = sum([row.size for row in rows])
     several = max(1, BATCH_BYTES * len(rows) // max(size, 1))
     for start in range(0, len(rows), several):
         yield rows[start : start + several]
 
 
-def _copy_of(cache: Path, place: BucketPath, row: RawImage) -> Path:
-    """Where a copy lies, by its content; by its place and generation where the bucket has no MD5 of it.
+def _cache_path(cache: Path, place: BucketPath, row: RawImage) -> Path:
+    """Return the path of a copy, by its MD5; by its place and generation if the bucket has no MD5 of it.
 
-    Not by its CRC32C: among ten million images two may share it.
+    CRC32C would not do, because two of ten million images may share it.
     """
     name = row.md5 or hashlib.blake2b(f"{place}#{row.generation}".encode(), digest_size=16).hexdigest()
     return cache / name[:2] / name
 
 
 def _fetch(place: BucketPath, row: RawImage) -> bytes:
-    """One generation of an object. Another one would be another image."""
+    """Read one generation of an object. Another generation would be another image."""
     try:
         content = place.read_bytes(row.generation)
     except FileNotFoundError as error:
         raise SourceError(
             f"{place} changed or vanished after it was listed (generation {row.generation}): run again, for a new "
-            "version of the data set"
+            "version of the dataset"
         ) from error
-    if not _is(content, row):
+    if not _matches(content, row):
         raise SourceError(f"{place} does not hold what the bucket listed (size or CRC32C): run again")
     return content
 
 
-def _is(content: bytes, row: RawImage) -> bool:
+def _matches(content: bytes, row: RawImage) -> bool:
     return len(content) == row.size and google_crc32c.value(content) == row.crc32c

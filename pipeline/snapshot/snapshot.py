@@ -1,8 +1,8 @@
-"""The snapshot: what the source held, and when.
+"""The snapshot: the content of a source at one time.
 
-Two files hold it, both read as streams and made for ten million images: rows, one compact JSON array a line, ordered by
-key; and columns, the same rows as numbers of fixed width, from which all is planned without parsing a line. ASCII
-escapes carry newlines and names that are not UTF-8 through unchanged.
+It has two large files, which are read as streams and designed for ten million images. The rows are one compact JSON
+array per line, ordered by key. The columns are the same rows as numbers of fixed width, which suffice for planning
+without parsing a line. ASCII escapes preserve newlines and keys that are not UTF-8.
 """
 
 import hashlib
@@ -23,12 +23,12 @@ from pipeline.storage import Place, place_of
 TRAIN, VALIDATION, TEST = SPLITS = ("train", "validation", "test")
 COLUMNS = np.dtype(
     [
-        ("offset", "<u8"),  # of the row's line in the file of rows
+        ("offset", "<u8"),  # offset of the line in the file of rows
         ("key", "<u8"),  # hash of the key
-        ("group", "<u8"),  # hash of the group; of the content where the row names none
+        ("group", "<u8"),  # hash of the group, or of the content if the row has no group
         ("size", "<i8"),
         ("crc32c", "<u4"),
-        ("split", "i1"),  # index in SPLITS, or -1 where the source states none
+        ("split", "i1"),  # index in SPLITS, or -1 if the source states none
         ("label", "<i4"),  # index of the first label in `Snapshot.labels`
     ]
 )
@@ -38,11 +38,11 @@ _COLUMN_FORMAT = struct.Struct("<QQQqIbi")
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What stands beside the rows: their files, where they came from, and the sums over them."""
+    """The description of a snapshot: its files, its source, and sums over its rows."""
 
     source_uri: str
     origin: Origin
-    """Where the images are read."""
+    """The places where the images are read."""
     kind: str
     rows: str
     """Path of the file of rows; that of the columns ends in .columns."""
@@ -58,41 +58,41 @@ class Snapshot:
     stated_labels: list[str]
     """Labels whose order the source states, in that order. The others get their ids in sorted order."""
     texts: dict[str, str]
-    """Words for people, of labels that are codes."""
+    """Texts for people, of labels that are codes."""
     classes: dict[str, int]
-    """Images listed of each label, ordered by label."""
+    """Number of listed images of each label, ordered by label."""
     multi_label: bool
     has_boxes: bool
     box_labels: list[str]
     """Labels that only boxes have, ordered."""
     skipped: dict[str, int]
-    """Files that are no images of a class, by reason."""
+    """Number of files that are not images of a class, by reason."""
     skipped_suffixes: dict[str, int]
     """Number of files that were skipped because of their suffix, by suffix, the most frequent first."""
 
 
 def hash_text(text: str) -> int:
-    """64 bits of a key or a group, from 1: 0 stands for none."""
+    """Return a hash of 64 bits of a key or a group. It is never 0, which stands for none."""
     digest = hashlib.blake2b(key_bytes(text), digest_size=8).digest()
     return int.from_bytes(digest, "little") or 1
 
 
 def to_columns(row: RawImage, offset: int, label: int) -> bytes:
-    """A row as one element of COLUMNS."""
-    # Files that are not read have no CRC32C. Those of one size would else be one group, on one side of the split.
-    own = content_hash(row.size, row.crc32c) if row.crc32c else hash_text(row.key)
+    """Return a row as one element of COLUMNS."""
+    # Files that are not read have no CRC32C. Without the key, all those of one size would be one group.
+    own = size_and_crc32c(row.size, row.crc32c) if row.crc32c else hash_text(row.key)
     group = hash_text(row.group) if row.group else own
     split = SPLITS.index(row.split) if row.split else -1
     return _COLUMN_FORMAT.pack(offset, hash_text(row.key), group, row.size, row.crc32c, split, label)
 
 
-def content_hash(size: int, crc32c: int) -> int:
-    """64 bits that equal files share, at hand without reading them."""
+def size_and_crc32c(size: int, crc32c: int) -> int:
+    """Return 64 bits that equal files share, from what is known without reading them."""
     return (size << 32 | crc32c) & 0xFFFFFFFFFFFFFFFF or 1
 
 
 def save_snapshot(snapshot: Snapshot) -> Place:
-    """Write what stands beside the rows, as a .json file beside theirs."""
+    """Write the description of a snapshot as a .json file beside its rows. Returns the file."""
     path = place_of(snapshot.rows).with_suffix(".json")
     with storage.write_whole(path, synced=True) as file:
         file.write(json.dumps(asdict(snapshot), indent=1).encode())
@@ -101,9 +101,9 @@ def save_snapshot(snapshot: Snapshot) -> Place:
 
 
 def load_snapshot(path: Place) -> Snapshot:
-    """The snapshot that `save_snapshot` wrote to `path`.
+    """Read the snapshot that `save_snapshot` wrote to `path`.
 
-    Raises SettingsError where the file holds none.
+    Raises SettingsError if the file is not a snapshot.
     """
     try:
         content = storage.read_json(path)
@@ -121,13 +121,13 @@ def started_ns(path: Place) -> int:
 
 
 def load_columns(snapshot: Snapshot) -> NDArray[np.void]:
-    """The columns of a snapshot, one element of type COLUMNS a row, mapped and not read."""
-    with columns_path(place_of(snapshot.rows)).open("rb") as file:  # the mapping outlives it
+    """Return the columns of a snapshot, one element of type COLUMNS per row, mapped into memory and not read."""
+    with columns_path(place_of(snapshot.rows)).open("rb") as file:  # The mapping outlives the open file.
         return np.memmap(file, COLUMNS, mode="r", shape=(snapshot.listed,))
 
 
 def columns_path(rows: Place) -> Place:
-    """Where the columns of a file of rows lie."""
+    """Return the file of the columns that belongs to a file of rows."""
     return rows.with_suffix(".columns")
 
 
@@ -137,7 +137,7 @@ def skipped_path(rows: Place) -> Place:
 
 
 class SnapshotRows:
-    """The rows of a snapshot in any order, as a context. Read and not mapped: a gigabyte of rows is not kept."""
+    """Reads the rows of a snapshot in any order, as a context manager. A mapping would keep a gigabyte in memory."""
 
     def __init__(self, snapshot: Snapshot, columns: NDArray[np.void]) -> None:
         self._file = place_of(snapshot.rows).open("rb")
@@ -150,7 +150,7 @@ class SnapshotRows:
         self._file.close()
 
     def lines(self, numbers: NDArray[np.intp]) -> Iterator[bytes]:
-        """The lines of some rows, in the order of `numbers`."""
+        """Yield the lines of some rows, in the order of `numbers`."""
         for start in range(0, len(numbers), CHUNK):
             chunk = numbers[start : start + CHUNK]
             begins = self._offsets[chunk]

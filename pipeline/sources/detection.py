@@ -1,4 +1,4 @@
-"""Which kind of source is this, and what does it hold?"""
+"""Detect the kind of a source, and list its images."""
 
 from collections.abc import Iterator
 from functools import partial
@@ -14,32 +14,32 @@ from pipeline.system.os_errors import retried
 
 
 class Source(Protocol):
-    """What a file of pipeline/sources offers."""
+    """The interface of a file of pipeline/sources."""
 
     __name__: str
     __doc__: str | None
 
     def recognises(self, place: Place) -> bool:
-        """Whether `place` is laid out as this kind expects; looks at a few names only."""
+        """Whether `place` has the layout of this kind. Looks only at a few names."""
 
     def list_images(self, place: Place, settings: Settings) -> Iterator[Found]:
-        """What `place` holds, in the order of the bytes of the keys."""
+        """Yield the content of `place`, in the order of the bytes of the keys."""
 
 
 def images_of(settings: Settings) -> Iterator[Found]:
-    """What the source holds: Classes first where the kind knows them, then images in the order of their keys' bytes.
+    """Yield the content of the source: Classes first if the kind knows them, then images in the order of their keys.
 
-    Raises SourceError where no kind recognises the source, where it cannot be read, or where a kind breaks the order.
+    Raises SourceError if no kind recognizes the source, if it cannot be read, or if a kind violates the order.
     """
     place = settings.source
     source = find_source(place, settings.source_kind)
-    return _in_order(source.list_images(place, settings), source.__name__)
+    return _require_order(source.list_images(place, settings), source.__name__)
 
 
 def find_source(place: Place, kind: str) -> Source:
-    """The module of the kind `kind` of source; with "auto" the first that recognises `place`, and folder last.
+    """Return the module of a kind of source. With "auto", the first that recognizes `place`; `folder` is the last.
 
-    Raises SourceError where it is not recognized, saying what was looked for.
+    Raises SourceError if no kind recognizes `place`. The message says what each kind looks for.
     """
     kinds = [kind] if kind != "auto" else [*(other for other in source_kinds() if other != "folder"), "folder"]
     sources = [_source(name) for name in kinds]
@@ -58,7 +58,7 @@ def find_source(place: Place, kind: str) -> Source:
 def root_of(place: Place) -> Place:
     """Return the folder that keys are relative to: `place`, or its folder if it is a list.
 
-    A bucket may hold an object of the very name of a folder, which is no list.
+    A bucket may have an object with the same name as a folder. It is not a list.
     """
     return place.parent if place.is_file() and not place.is_dir() else place
 
@@ -66,7 +66,7 @@ def root_of(place: Place) -> Place:
 def _source(kind: str) -> Source:
     try:
         return cast(Source, import_module(f"pipeline.sources.{kind}"))
-    except Exception as error:  # a file of the user's own may raise anything
+    except Exception as error:  # A user's own file may raise anything.
         raise SourceError(f"pipeline/sources/{kind}.py cannot be imported: {error!r}") from error
 
 
@@ -74,10 +74,10 @@ def _first_line(source: Source) -> str:
     return (source.__doc__ or "it says nothing about itself").strip().partition("\n")[0].rstrip(".")
 
 
-def _in_order(found: Iterator[Found], kind: str) -> Iterator[Found]:
-    """As `found`; a source of one's own that lists in another order would give another version on another day."""
+def _require_order(items: Iterator[Found], kind: str) -> Iterator[Found]:
+    """Yield the items, and raise SourceError if two keys are not in order. Another order could give another version."""
     last = b""
-    for item in found:
+    for item in items:
         if isinstance(item, Listed):
             key = item.key.encode("utf-8", "surrogateescape")
             if key <= last:

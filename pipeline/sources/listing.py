@@ -1,7 +1,7 @@
 """A list of images: CSV or TSV with a header line, JSON lines or Parquet (.csv, .tsv, .jsonl, .ndjson, .parquet).
 
-A row is an image: a path, a label or several, and if wanted split, group and boxes. Rows stay in Arrow's columns, ten
-million of them in about a gigabyte; Python's objects exist for one batch at a time.
+A row is an image: a path, one or more labels, and optionally split, group and boxes. Rows stay in the columns of Arrow,
+ten million in about a gigabyte. Python objects exist only for one batch at a time.
 """
 
 import math
@@ -32,19 +32,19 @@ NAMES = {
     "split": ("split",),
     "group": ("group",),
 }
-"""What a column is usually called, by its role. A setting (`path_column` and so on) names another."""
+"""The usual names of a column, by its role. A setting (`path_column` and so on) can name another column."""
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
 
 Choose = Callable[[Sequence[str]], dict[str, str]]
-"""From the names of all columns to the one of each role."""
+"""Returns the name of the column of each role, from the names of all columns."""
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _PARQUET = ".parquet"
-_BLOCK = 4 << 20  # bytes that are parsed at once: a row must fit in
-_BATCH = 16_384  # rows that are Python's objects at once
-_ASKERS = 32  # requests under way
+_BLOCK = 4 << 20  # Bytes that are parsed at once. A row must fit into a block.
+_BATCH = 16_384  # Rows that are Python objects at the same time.
+_ASKERS = 32  # Requests at the same time.
 _GS = SCHEME.encode()
-_MAX_SHOWN = 200  # characters of a value in a sentence
+_MAX_SHOWN = 200  # Characters of a value in an error message.
 _SCHEME = re.compile(rb"([A-Za-z][A-Za-z0-9+.-]*)://")
 _ADVICE = {
     "labels": "put several labels of an image into one cell, separated by |",
@@ -52,26 +52,26 @@ _ADVICE = {
     "group": "an image belongs to one group",
     "boxes": "put all boxes of an image into one row, in a column `boxes` of JSON lines or Parquet",
 }
-"""What to do where two rows of one path disagree, by the field of Listed."""
+"""Advice if two rows of one path disagree, by the field of Listed."""
 
 
 def recognises(place: Place) -> bool:
-    """Whether `place` is a file with the ending of a list."""
+    """Whether `place` is a file with the suffix of a list."""
     return place.suffix.lower() in LIST_SUFFIXES and place.is_file()
 
 
 def list_images(place: Place, settings: Settings) -> Iterator[Found]:
-    """Every row of the list, ordered by the bytes of its key.
+    """Yield every row of the list, ordered by the bytes of its key.
 
-    Raises SourceError where the list cannot be read, lacks a column, or says something about an image that cannot be.
+    Raises SourceError if the list cannot be read, lacks a column, or has an invalid value.
     """
     table = _with_keys(_read(place, settings), place)
     rows = _rows_by_path(table, place)
-    if _any_in_bucket(table, place):  # each is asked for by a request
-        found = ordered_map(lambda row: _found(row, place, settings.user_project), rows, _ASKERS)
+    if _any_in_bucket(table, place):  # Each image takes a request.
+        items = ordered_map(lambda row: _to_listed(row, place, settings.user_project), rows, _ASKERS)
     else:
-        found = (_found(row, place, "") for row in rows)
-    yield from _without_repeats(found, place)
+        items = (_to_listed(row, place, "") for row in rows)
+    yield from _without_repeats(items, place)
 
 
 def _any_in_bucket(table: "pa.Table", place: Place) -> bool:
@@ -81,7 +81,7 @@ def _any_in_bucket(table: "pa.Table", place: Place) -> bool:
 
 
 def _read(place: Place, settings: Settings) -> "pa.Table":
-    """The columns that are needed, each named by its role."""
+    """Read the columns of the roles, and name each by its role."""
     import pyarrow as pa
 
     try:
@@ -112,12 +112,12 @@ def _read_csv(place: Path, choose: Choose, encoding: str) -> "pa.Table":
 
     delimiter = _DELIMITERS[place.suffix.lower()]
     require_quotes(place, delimiter, encoding)
-    # Only with "utf8" does Arrow keep the bytes unchanged. Paths may hold any bytes.
+    # Only with "utf8" does Arrow keep the bytes unchanged. Paths may contain any bytes.
     block = csv.ReadOptions(block_size=_BLOCK, encoding="utf8" if encoding == "utf-8" else encoding)
     parse = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     with csv.open_csv(place, block, parse) as reader:
         columns = choose(reader.schema.names)
-    # As bytes: a path need not be UTF-8, and nothing is guessed ("007" and "NA" are labels, too).
+    # As bytes: a path may not be UTF-8, and Arrow must not guess types ("007" and "NA" are labels, too).
     types = dict.fromkeys(columns.values(), pa.dictionary(pa.int32(), pa.binary()))
     types[columns["path"]] = pa.large_binary()
     convert = csv.ConvertOptions(include_columns=list(types), column_types=types)
@@ -137,7 +137,7 @@ def _read_json_lines(place: Path, choose: Choose, _encoding: str) -> "pa.Table":
 
 
 def _dates_as_text(schema: "pa.Schema") -> "pa.Schema":
-    """Arrow takes text that looks like a date for one; a label or group must stay as it was written."""
+    """Replace dates by text. Arrow takes text that looks like a date for one, but labels must stay as they are."""
     import pyarrow as pa
 
     def as_text(kind: pa.DataType) -> pa.DataType:
@@ -161,7 +161,7 @@ def _by_role(table: "pa.Table", columns: dict[str, str]) -> "pa.Table":
 
 
 def _choose_columns(names: Sequence[str], place: Place, settings: Settings) -> dict[str, str]:
-    """The column of each role that is there."""
+    """Return the name of the column of each role that the list has."""
     chosen = {role: _choose_column(role, names, place, getattr(settings, f"{role}_column")) for role in NAMES}
     chosen.update({name: name for name in _box_columns(names)})
     columns = {role: name for role, name in chosen.items() if name}
@@ -172,12 +172,12 @@ def _choose_columns(names: Sequence[str], place: Place, settings: Settings) -> d
 
 def _choose_column(role: str, names: Sequence[str], place: Place, wanted: str) -> str:
     usual = [wanted] if wanted else NAMES[role]
-    found = next((name for name in usual if name in names), "")
-    if not found and (wanted or role in ("path", "label")):
+    chosen = next((name for name in usual if name in names), "")
+    if not chosen and (wanted or role in ("path", "label")):
         raise SourceError(
             f"{place} has no column {' or '.join(usual)}, but {', '.join(map(repr, names))}: {_advice_on(names, role)}"
         )
-    return found
+    return chosen
 
 
 def _advice_on(names: Sequence[str], role: str) -> str:
@@ -193,7 +193,7 @@ def _box_columns(names: Sequence[str]) -> Sequence[str]:
 
 
 def _with_keys(table: "pa.Table", place: Place) -> "pa.Table":
-    """`table` with the key of each path in its column `path`, as bytes."""
+    """Replace the paths of a table by keys, as bytes."""
     import pyarrow as pa
 
     try:
@@ -214,15 +214,18 @@ def _keys(paths: "pa.ChunkedArray", place: Place) -> "pa.Array":
 
 
 def _folder(place: Place) -> bytes:
-    """The place of the list, with a slash at its end."""
+    """Return the folder of the list, with a slash at its end."""
     folder = place.parent
     return os.fsencode(os.path.join(os.path.abspath(folder) if isinstance(folder, Path) else str(folder), ""))  # noqa: PTH100, PTH118
 
 
 def _key(path: bytes, folder: bytes, place: Place) -> bytes:
-    """The path below `folder` (which ends in a slash), as it would be without detours; outside of it, as given."""
+    """Return the key of a path: the normalized path relative to `folder`, which ends in a slash.
+
+    A path outside of the folder is only normalized.
+    """
     if path.startswith(_GS):
-        return path.removeprefix(folder)  # a name in a bucket has no detours: it is what it is
+        return path.removeprefix(folder)  # Names in a bucket are not normalized: `..` is a normal part.
     if scheme := _SCHEME.match(path):
         path = _path_of_uri(path, scheme, place)
     if not path:
@@ -243,7 +246,7 @@ def _path_of_uri(uri: bytes, scheme: re.Match[bytes], place: Place) -> bytes:
 
 
 def _rows_by_path(table: "pa.Table", place: Place) -> Iterator[dict[str, Any]]:
-    """Rows in the order of the bytes of their paths; equal paths as they stand in the list."""
+    """Yield the rows in the order of the bytes of their keys. Rows of equal keys keep their order."""
     from pyarrow import compute
 
     order = compute.sort_indices(table, [("path", "ascending")])
@@ -251,12 +254,12 @@ def _rows_by_path(table: "pa.Table", place: Place) -> Iterator[dict[str, Any]]:
         batch = table.take(order.slice(start, _BATCH))
         try:
             rows = batch.to_pylist()
-        except UnicodeDecodeError as error:  # Arrow reads JSON without looking at the encoding of its texts
+        except UnicodeDecodeError as error:  # Arrow reads JSON without checking the encoding.
             raise SourceError(f"{place} holds {error.object[:40]!r}, which is not UTF-8: save it as UTF-8") from error
         yield from rows
 
 
-def _found(row: dict[str, Any], place: Place, user_project: str) -> Listed | Skipped:
+def _to_listed(row: dict[str, Any], place: Place, user_project: str) -> Listed | Skipped:
     key = _text(row["path"])
     if not key:
         return Skipped(key, "no path")
@@ -295,13 +298,13 @@ def _image(key: str, place: Place, user_project: str) -> Place:
 
 
 def _labels(cell: Any) -> tuple[str, ...]:
-    """The labels of a cell, a list or a text with | between them: each once, in their order."""
+    """Return the distinct labels of a cell in their order. A cell is a list, or a text with | between labels."""
     texts = map(_text, cell) if isinstance(cell, list) else _text(cell).split("|")
     return tuple(dict.fromkeys(label for text in texts if (label := text.strip())))
 
 
 def _text(cell: Any) -> str:
-    """A cell as text; empty where there is nothing. 3.0 is "3": pandas turns integers beside a gap into floats."""
+    """Return a cell as text, empty if the cell is empty. 3.0 becomes "3": pandas makes floats of integers with gaps."""
     if cell is None or cell != cell:  # NaN
         return ""
     if isinstance(cell, bytes):
@@ -318,7 +321,7 @@ def _split(word: str, key: str, place: Place) -> str:
 
 
 def _boxes(row: dict[str, Any], key: str, place: Place) -> tuple[Box, ...]:
-    """The boxes of a row: a list of them, or the four columns of one."""
+    """Return the boxes of a row, from a column of lists or from four columns with one box."""
     cells = row["boxes"] if "boxes" in row else _only_box(row)
     labels = row.get("box_labels") or [""] * len(cells or ())
     try:
@@ -343,10 +346,10 @@ def _box(cell: Any, label: Any) -> Box:
     return Box(xmin, ymin, xmax, ymax, _text(cell.get("label") if isinstance(cell, dict) else label))
 
 
-def _without_repeats(found: Iterable[Listed | Skipped], place: Place) -> Iterator[Found]:
-    """Each image once. A row that says the same again is skipped; one that says something else stops the run."""
+def _without_repeats(items: Iterable[Listed | Skipped], place: Place) -> Iterator[Found]:
+    """Yield each image once. An equal row of the same key is skipped. A different one raises SourceError."""
     last = None
-    for item in found:
+    for item in items:
         if isinstance(item, Listed) and last is not None and item.key == last.key:
             _require_agreement(last, item, place)
             yield Skipped(item.key, "listed twice")
@@ -358,14 +361,14 @@ def _without_repeats(found: Iterable[Listed | Skipped], place: Place) -> Iterato
 
 def _require_agreement(one: Listed, other: Listed, place: Place) -> None:
     for field, advice in _ADVICE.items():
-        given, differing = getattr(one, field), getattr(other, field)
-        if given != differing:
+        value, other_value = getattr(one, field), getattr(other, field)
+        if value != other_value:
             raise SourceError(
-                f"{place} lists {one.key!r} with {field} {_shown(given)} and again with {_shown(differing)}: {advice}"
+                f"{place} lists {one.key!r} with {field} {_shown(value)} and again with {_shown(other_value)}: {advice}"
             )
 
 
 def _shown(value: object) -> str:
-    """A value for a sentence: a cell may hold megabytes."""
+    """Return a value for an error message, shortened, because a cell may have megabytes."""
     text = repr(value)
     return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "..."

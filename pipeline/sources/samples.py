@@ -1,4 +1,4 @@
-"""Drawn sample images: something to run on before one has a data set of one's own."""
+"""Draw sample images, for a first run without images of one's own."""
 
 import math
 import os
@@ -19,11 +19,11 @@ _SMOOTHING = 3
 
 
 def draw_samples(folder: Path, count: int = 900, seed: int = 0) -> None:
-    """Draw `count` JPEG files into one sub-folder a class: the same bytes for the same seed and version of Pillow.
+    """Draw `count` JPEG files into one sub-folder per class. The same seed and version of Pillow give the same bytes.
 
-    Shapes differ in place, size, tilt and color, on grounds that differ as much, so that the class can be told by
-    nothing but the shape. Only two things help: shapes are lighter than their ground and stand roughly upright, or a
-    small CNN would need thousands of them. `folder` is whole or absent, also after an interruption.
+    Shapes differ in position, size, tilt and color, and so do their backgrounds: only the shape identifies the class.
+    Shapes are lighter than the background and roughly upright, because a small CNN would need thousands of images
+    otherwise. `folder` is complete or absent, even after an interruption.
     """
     part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
     try:
@@ -31,7 +31,7 @@ def draw_samples(folder: Path, count: int = 900, seed: int = 0) -> None:
             name = list(SHAPES)[index % len(SHAPES)]
             path = part / name / f"{name}-{index // len(SHAPES):04}.jpg"
             path.parent.mkdir(parents=True, exist_ok=True)
-            # A generator an image: another count leaves the images before it as they were.
+            # One generator per image, so that another `count` does not change the first images.
             draw_sample(name, random.Random(f"{seed}/{index}")).save(path, quality=90)
         part.rename(folder)
     finally:
@@ -39,7 +39,7 @@ def draw_samples(folder: Path, count: int = 900, seed: int = 0) -> None:
 
 
 def draw_sample(name: str, rng: random.Random) -> Image.Image:
-    """One RGB image of the shape, 80 to 240 pixels a side."""
+    """Draw one RGB image of a shape, with sides of 80 to 240 pixels."""
     size = _size(rng)
     ground, ink = _ground_and_ink(rng)
     image = _background(size, ground, rng)
@@ -156,7 +156,7 @@ def _draw_shape(
 ) -> None:
     radius = min(size) * rng.uniform(0.34, 0.47)
     x, y = (rng.uniform(radius, side - radius) for side in size)
-    # Outlines begin at the right; a quarter turn back and the tip of a star is on top.
+    # Outlines begin at the right. A quarter turn brings the tip of a star to the top.
     angle = rng.uniform(-_MAX_TURN, _MAX_TURN) - math.pi / 2
     turned = (_turn(point, angle) for point in outline())
     draw.polygon([(x + radius * px, y + radius * py) for px, py in turned], fill=color)

@@ -1,4 +1,4 @@
-"""Small pictures made as they are needed, and what `examine` says of them."""
+"""Draw small pictures, encode them, and examine the files."""
 
 import io
 import random
@@ -13,20 +13,26 @@ from pipeline.sources import Box
 
 
 def encoded(image: Image.Image, form: str, **options: object) -> bytes:
+    """Return the image as a file of a format."""
     buffer = io.BytesIO()
     image.save(buffer, form, **options)
     return buffer.getvalue()
 
 
+def animated(image: Image.Image, form: str, **options: object) -> bytes:
+    """Return an animation of two frames, the image and a black one."""
+    return encoded(image, form, save_all=True, append_images=[Image.new("RGB", image.size)], **options)
+
+
 def picture(mode: str = "RGB") -> Image.Image:
-    """8 high and 12 wide, red on the left and blue on the right."""
+    """Draw a picture, 8 pixels high and 12 wide, red on the left and blue on the right."""
     pixels = np.zeros((8, 12, 3), np.uint8)
     pixels[:, :6, 0] = pixels[:, 6:, 2] = 200
     return Image.fromarray(pixels).convert(mode)
 
 
 def scene(width: int, height: int, seed: int = 0) -> Image.Image:
-    """Something with the detail of a photograph: soft shapes, and a little noise on them."""
+    """Draw a picture with the detail of a photograph: soft shapes with a little noise."""
     rng = random.Random(seed)
     soft = Image.frombytes("RGB", (8, 6), rng.randbytes(8 * 6 * 3)).resize((width, height), Image.Resampling.BICUBIC)
     noise = Image.frombytes("RGB", (width, height), rng.randbytes(width * height * 3))
@@ -34,28 +40,28 @@ def scene(width: int, height: int, seed: int = 0) -> Image.Image:
 
 
 def turned(image: Image.Image, orientation: int, form: str = "JPEG", **options: object) -> bytes:
-    """The image as a file whose EXIF tells it to be turned."""
+    """Return the image as a file with an EXIF orientation."""
     exif = Image.Exif()
     exif[0x0112] = orientation
     return encoded(image, form, exif=exif, **({"quality": 95} if form == "JPEG" else {}), **options)
 
 
 def usable(image: bytes, rules: Rules, boxes: Sequence[Box] = ()) -> UsableImage:
-    """What `examine` makes of an image that it must not reject."""
+    """Examine an image that must be usable."""
     found = examine(image, rules, boxes)
     assert isinstance(found, UsableImage), found
     return found
 
 
 def rejection(image: bytes, rules: Rules, boxes: Sequence[Box] = ()) -> Rejection:
-    """What `examine` says of an image that it must reject."""
+    """Examine an image that must be rejected."""
     found = examine(image, rules, boxes)
     assert isinstance(found, Rejection), found
     return found
 
 
 def decoded(image: UsableImage) -> np.ndarray:
-    """Pixels of the record, height x width x 3."""
+    """Return the pixels of a record, height x width x 3."""
     if image.format == "RAW":
         return np.frombuffer(image.encoded, np.uint8).reshape(image.height, image.width, 3)
     return np.asarray(Image.open(io.BytesIO(image.encoded)))

@@ -9,9 +9,10 @@ import pytest
 from PIL import Image
 
 from pipeline.images.examine import Rules, UsableImage, examine
+from pipeline.images.pillow_internals import component_sampling
 from pipeline.sources import Box
 from tests.conftest import jpeg
-from tests.images.drawn import encoded, picture, rejection, scene, turned, usable
+from tests.images.drawn import animated, encoded, picture, rejection, scene, turned, usable
 from tests.images.icc import ADOBE_RGB, cmyk_profile, gray_profile, rgb_profile
 from tests.images.tiff import tiff
 
@@ -22,18 +23,13 @@ PIXELS = np.asarray(IMAGE)
 BOX = Box(2, 3, 12, 9)
 
 
-def animated(form: str) -> bytes:
-    """A lossless animation of two frames."""
-    return encoded(IMAGE, form, lossless=True, save_all=True, append_images=[Image.new("RGB", IMAGE.size)])
-
-
 @both_checks
 @pytest.mark.parametrize(
     "image",
     [
         encoded(IMAGE, "WEBP", lossless=True),
         encoded(IMAGE, "WEBP", lossless=True, exif=b"Exif\0\0II*\0\x08\0\0\0\0\0\0\0\0\0"),
-        animated("WEBP"),
+        animated(IMAGE, "WEBP", lossless=True),
         imagecodecs.jpeg8_encode(PIXELS, lossless=True),
         encoded(IMAGE, "BMP"),
     ],
@@ -48,8 +44,8 @@ def test_lossless_images_keep_every_level(image: bytes, rules: Rules):
 def subsampling(image: UsableImage) -> tuple[int, int]:
     """Of the color of a JPEG: how many pixels across and down share a sample."""
     with Image.open(io.BytesIO(image.encoded)) as opened:
-        (_, across, down, _), (_, *others, _), _ = opened.layer
-    return across // others[0], down // others[1]
+        (across, down), (color_across, color_down), _ = component_sampling(opened)
+    return across // color_across, down // color_down
 
 
 @pytest.mark.parametrize(
@@ -161,6 +157,6 @@ def test_odd_images_give_the_same_bytes_at_any_time():
 
 
 def test_a_header_that_is_cut_anywhere_raises_nothing():
-    for image in (*(image for image, _, _ in UNREADABLE.values()), animated("WEBP")):
+    for image in (*(image for image, _, _ in UNREADABLE.values()), animated(IMAGE, "WEBP", lossless=True)):
         for length in range(0, min(len(image), 300), 7):
             examine(image[:length], STRICT)

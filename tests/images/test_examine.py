@@ -11,7 +11,7 @@ from PIL import Image
 from pipeline.images.examine import Examiner, Rules, UsableImage, examine, is_misnamed
 from pipeline.sources import Box
 from tests.conftest import jpeg
-from tests.images.drawn import decoded, encoded, picture, rejection, scene, turned, usable
+from tests.images.drawn import animated, decoded, encoded, picture, rejection, scene, turned, usable
 from tests.images.icc import ADOBE_RGB, rgb_profile
 
 STRICT, HEADER = Rules(), Rules(check="header")
@@ -20,10 +20,6 @@ both_checks = pytest.mark.parametrize("rules", [STRICT, HEADER], ids=["strict", 
 
 def sixteen_bit() -> bytes:
     return encoded(Image.fromarray(np.full((8, 12), 40_000, np.uint16)), "PNG")
-
-
-def animated(form: str) -> bytes:
-    return encoded(picture(), form, save_all=True, append_images=[Image.new("RGB", (12, 8))])
 
 
 def broken_scan() -> bytes:
@@ -65,8 +61,8 @@ def test_what_needs_no_change_keeps_its_bytes(image: bytes, rules: Rules):
         (encoded(picture(), "WEBP", lossless=True), "PNG", "WEBP"),
         (encoded(picture(), "AVIF"), "JPEG", "AVIF"),
         (encoded(picture(), "TIFF"), "PNG", "TIFF"),
-        (animated("GIF"), "PNG", "GIF"),
-        (animated("PNG"), "PNG", "PNG"),
+        (animated(picture(), "GIF"), "PNG", "GIF"),
+        (animated(picture(), "PNG"), "PNG", "PNG"),
     ],
     ids=[
         *("cmyk", "palette", "alpha", "bilevel", "transparent color", "16-bit", "bmp", "webp", "lossless webp"),
@@ -77,7 +73,7 @@ def test_odd_images_become_8_bit_rgb_that_tensorflow_decodes(image: bytes, form:
     import tensorflow as tf
 
     odd = usable(image, rules)
-    assert (odd.format, odd.height, odd.width, odd.found) == (form, 8, 12, found)
+    assert (odd.format, odd.height, odd.width, odd.source_format) == (form, 8, 12, found)
     assert odd.encoded != image
     assert decoded(odd).shape == (8, 12, 3)
     assert tf.io.decode_image(odd.encoded, expand_animations=False).shape == (8, 12, 3)
@@ -85,9 +81,9 @@ def test_odd_images_become_8_bit_rgb_that_tensorflow_decodes(image: bytes, form:
 
 @both_checks
 def test_the_second_image_of_an_mpo_is_left_alone(rules: Rules):
-    image = animated("MPO")
+    image = animated(picture(), "MPO")
     found = usable(image, rules)
-    assert (found.encoded, found.format, found.found) == (image, "JPEG", "JPEG")
+    assert (found.encoded, found.format, found.source_format) == (image, "JPEG", "JPEG")
 
 
 @both_checks
@@ -204,7 +200,7 @@ def png_header(width: int, height: int) -> bytes:
         ("cats/a.dat", "JPEG", False),
     ],
 )
-def test_a_name_that_says_another_format_is_told(key: str, found: str, misnamed: bool):
+def test_a_suffix_of_another_format_is_counted(key: str, found: str, misnamed: bool):
     assert is_misnamed(key, found) == misnamed
 
 

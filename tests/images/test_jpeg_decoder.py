@@ -151,14 +151,6 @@ def test_the_gray_image_has_the_side_that_was_asked_for():
         assert min(gray.size) == shorter
 
 
-def test_pillow_keeps_its_own_limit_of_pixels_for_others():
-    limit = Image.MAX_IMAGE_PIXELS
-    assert limit is not None
-    assert isinstance(examine(png(1, bits=16), Rules()), UsableImage)
-    assert isinstance(examine(b"no image", Rules()), Rejection)
-    assert limit == Image.MAX_IMAGE_PIXELS
-
-
 def test_a_png_is_inflated_no_further_than_its_header_promises(monkeypatch: pytest.MonkeyPatch):
     """600 kB that inflate to 600 MB: the check stops behind the 360 bytes of 12 x 10 pixels."""
     small = png(1)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from pipeline.images.examine import Rules, UsableImage
+from pipeline.images.pillow_internals import tiff_tags
 from pipeline.sources import Box
 from tests.images.drawn import encoded, rejection, scene, usable
 from tests.images.tiff import tiff
@@ -98,7 +99,7 @@ def packed(samples: NDArray[np.uint16]) -> NDArray[np.uint8]:
 def compressed(image: bytes) -> bytes:
     """The same TIFF through libtiff, which decodes it in another way."""
     with Image.open(io.BytesIO(image)) as opened:
-        return encoded(opened, "TIFF", compression="tiff_lzw", tiffinfo={262: opened.tag_v2[262]})
+        return encoded(opened, "TIFF", compression="tiff_lzw", tiffinfo={262: tiff_tags(opened)[262]})
 
 
 @pytest.mark.parametrize(

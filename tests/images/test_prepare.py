@@ -37,7 +37,7 @@ def test_the_shorter_side_decides_and_nothing_is_enlarged(
 @pytest.mark.parametrize("form", ["JPEG", "PNG", "BMP", "WEBP"])
 def test_what_is_shrunk_becomes_a_jpeg_of_quality_95(form: str, check: str):
     small = usable(encoded(scene(200, 150), form), Rules(check=check, prepare="resize", prepare_size=64))
-    assert (small.format, small.width, small.height, small.found) == ("JPEG", 85, 64, form)
+    assert (small.format, small.width, small.height, small.source_format) == ("JPEG", 85, 64, form)
     with Image.open(io.BytesIO(small.encoded)) as record, Image.open(io.BytesIO(quality_95())) as wanted:
         assert record.size == (85, 64)
         assert record.quantization == wanted.quantization

@@ -11,24 +11,14 @@ from PIL import Image
 from pipeline.images.examine import Rules, UsableImage, examine
 from pipeline.images.wellformed import is_whole_jpeg, is_whole_png
 from tests.conftest import jpeg
+from tests.images.drawn import encoded
 
-
-def picture() -> Image.Image:
-    random_bytes = random.Random(0).randbytes(3 * 40 * 30)
-    return Image.frombytes("RGB", (40, 30), random_bytes)
-
-
-def encoded(form: str, **options: object) -> bytes:
-    buffer = io.BytesIO()
-    picture().save(buffer, form, **options)
-    return buffer.getvalue()
-
-
-PNG = encoded("PNG")
+NOISE = Image.frombytes("RGB", (40, 30), random.Random(0).randbytes(3 * 40 * 30))
+PNG = encoded(NOISE, "PNG")
 WHOLE = {
-    "baseline": encoded("JPEG"),
-    "progressive": encoded("JPEG", progressive=True),
-    "restart markers": encoded("JPEG", restart_marker_rows=1),
+    "baseline": encoded(NOISE, "JPEG"),
+    "progressive": encoded(NOISE, "JPEG", progressive=True),
+    "restart markers": encoded(NOISE, "JPEG", restart_marker_rows=1),
     "trailing bytes": jpeg(1) + b"more",
     "png": PNG,
 }

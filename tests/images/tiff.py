@@ -9,9 +9,10 @@ _SHORT, _LONG, _UNDEFINED = 3, 4, 7
 
 
 def tiff(pixels: NDArray[np.generic], photometric: int, order: str = "<", **tags: int | bytes) -> bytes:
-    """The pixels (height x width, or with samples as third axis) as one strip.
+    """Return a TIFF that holds the pixels as one strip.
 
     Args:
+        pixels: height x width, or height x width x samples.
         photometric: 0 for gray with 0 as white, 1 for gray, 2 for RGB, 5 for CMYK.
         order: of the bytes, `<` or `>`.
         tags: `orientation`, `sample_format`, `extra_samples`, `profile`, `xmp`; `bits` and `width` if the pixels are

@@ -7,14 +7,11 @@ import pytest
 from pipeline.config import Settings, settings_from
 from pipeline.errors import GateError
 from pipeline.sharding.approval import answers, approve, questions
-from pipeline.sharding.gate import asked_later
-from pipeline.sharding.plan_files import load_plan, make_plan
-from pipeline.sharding.publish import copy_range
-from pipeline.sharding.write import write_range
-from pipeline.snapshot.extract import take_snapshot
-from pipeline.storage import Place, place_of
+from pipeline.sharding.gate import ask_later
+from pipeline.sharding.plan_files import load_plan
+from pipeline.storage import Place
 from tests.conftest import MakeImages, jpeg
-from tests.published import commit, publish
+from tests.published import commit, planned, publish, write_and_copy
 
 ASKING = {"dataset_name": "images", "on_drift": "ask"}
 
@@ -34,12 +31,10 @@ def redraw(source: Path, size: tuple[int, int]) -> None:
 
 
 def write(settings: Settings) -> Place:
-    """Return the plan of these settings, of which all shards are written and published."""
-    path = make_plan(settings, take_snapshot(settings), asked_later)
-    for each in map(place_of, load_plan(path).ranges):
-        write_range(each, lambda *_: None)
-        copy_range(each, lambda *_: None)
-    return path
+    """Write and publish all shards of a dataset that is not committed yet. Return its plan."""
+    plan_path, ranges = planned(settings, ask_later)
+    write_and_copy(ranges)
+    return plan_path
 
 
 def publish_another(settings: Settings) -> str:
@@ -63,11 +58,11 @@ def test_an_approval_that_another_commit_voids_is_no_answer_of_a_person(settings
     other = publish_another(settings)
     with pytest.raises(GateError) as caught:
         commit(plan, settings, answers(plan))
-    said = str(caught.value)
-    assert "stopped by the answer" not in said
-    assert f"the images differ from those of version {other}" in said  # the new question
-    assert asked in said  # what a person approved
-    assert "trigger this DAG again with the same settings" in said
+    message = str(caught.value)
+    assert "stopped by the answer" not in message
+    assert f"the images differ from those of version {other}" in message  # the new question
+    assert asked in message  # what a person approved
+    assert "trigger this DAG again with the same settings" in message
     # The next run asks the question as it is now.
     approve(plan, questions(plan, settings))
     assert commit(plan, settings, answers(plan)).version == load_plan(plan).version

@@ -15,15 +15,11 @@ from pipeline.dataset.verify import verify
 from pipeline.errors import GateError, SettingsError, SourceError
 from pipeline.runs.launch import prepare_run, require_trainable
 from pipeline.sharding.gate import notices
-from pipeline.sharding.plan_files import load_plan, make_plan
-from pipeline.sharding.publish import copy_range
-from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot
 from tests.conftest import MakeImages, jpeg
 from tests.images.drawn import encoded, scene
 from tests.images.icc import ADOBE_RGB, rgb_profile
-from tests.published import commit
-from tests.test_build import changed, examples, file_names
+from tests.published import changed, commit, examples, keys_of, planned, write_and_copy
 
 
 def lines(path: Path) -> list[dict]:
@@ -210,7 +206,7 @@ def test_ten_more_images_of_a_new_class_move_nothing(settings: Settings):
         (folder / f"{number}.jpg").write_bytes(jpeg(800 + number))
     after = Path(build(settings)["dataset"])
     for split in ("train", "validation"):
-        assert file_names(before, split) <= file_names(after, split)
+        assert keys_of(before, split) <= keys_of(after, split)
         old, new = (
             {f["image/filename"][0]: f["image/class/label"] for f in examples(x, split)} for x in (before, after)
         )
@@ -241,7 +237,7 @@ def test_images_of_a_group_stay_on_one_side(make_images: MakeImages, tmp_path: P
     )
     folder = Path(build(settings)["dataset"])
     people = [
-        {name.split(b"/")[1].split(b"_")[0] for name in file_names(folder, split)} for split in ("train", "validation")
+        {name.split(b"/")[1].split(b"_")[0] for name in keys_of(folder, split)} for split in ("train", "validation")
     ]
     assert people[0].isdisjoint(people[1])
     assert len(people[0] | people[1]) == 20
@@ -253,7 +249,7 @@ def test_equal_images_stay_on_one_side_and_are_counted(settings: Settings):
     for number in range(8):
         shutil.copy(source / "cats" / f"{number:03d}.jpg", source / "eels" / f"copy{number}.jpg")
     folder = Path(build(changed(settings, validation_fraction=0.5))["dataset"])
-    train, validation = (file_names(folder, split) for split in ("train", "validation"))
+    train, validation = (keys_of(folder, split) for split in ("train", "validation"))
     for number in range(8):
         pair = {b"cats/%03d.jpg" % number, b"eels/copy%d.jpg" % number}
         assert pair <= train or pair <= validation
@@ -394,10 +390,8 @@ def test_nobody_is_asked_twice(leaking: Settings):
         asked.append(sentence)
         return True
 
-    plan_path = make_plan(settings, take_snapshot(settings), yes)
-    for path in load_plan(plan_path).ranges:
-        write_range(Path(path), lambda *_: None)
-        copy_range(Path(path), lambda *_: None)
+    plan_path, ranges = planned(settings, yes)
+    write_and_copy(ranges)
     commit(plan_path, settings, yes)
     assert len(asked) == 1
     with pytest.raises(GateError):

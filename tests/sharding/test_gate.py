@@ -62,7 +62,7 @@ def settings(**values: Any) -> Settings:
             {"drift": {"against": "abc", "sizes": 0.3, "aspect": 0.01, "classes": 1.254}},
             {},
             "the images differ from those of version abc in classes by 1.25, sizes by 0.30, more than max_drift=0.25: "
-            "look at the data set cards of both, and go on if the change is meant",
+            "look at the dataset cards of both, and go on if the change is meant",
         ),
         ({"listed": 10, "rejected": 1}, {"max_rejected_fraction": 0.0}, "1 of 10 (10%) images were rejected, more"),
         ({"leaks": {"images": 1, "of": 3, "names": []}}, {}, "1 of 3 (33.3%) validation and test images are in train"),
@@ -119,7 +119,7 @@ def test_names_of_others_are_quoted():
 
 
 @pytest.mark.parametrize(
-    ("quality", "told"),
+    ("quality", "sentences"),
     [
         ({}, []),
         ({"duplicates": {"images": 0, "groups": 0}, "near_duplicates": None, "misnamed": 0, "classes_new": []}, []),
@@ -158,8 +158,8 @@ def test_names_of_others_are_quoted():
         ),
     ],
 )
-def test_what_is_told_without_a_threshold(quality: dict[str, Any], told: list[str]):
-    assert notices(quality) == told
+def test_facts_without_a_threshold_are_notices(quality: dict[str, Any], sentences: list[str]):
+    assert notices(quality) == sentences
 
 
 def test_what_may_continue_is_logged_and_stops_nothing(caplog: pytest.LogCaptureFixture):

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from pipeline.sharding import plan
-from pipeline.sharding.ranges import ShardSpec, range_words
-from pipeline.snapshot.snapshot import content_hash, hash_text
+from pipeline.sharding.ranges import ShardSpec, describe_range
+from pipeline.snapshot.snapshot import hash_text, size_and_crc32c
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_ranges_never_exceed_airflows_map_limit(shards: int, per_task: int, size
 @pytest.mark.parametrize("ending", [".tfrecord", ".tfrecord.gz"])
 def test_ranges_in_words(start: int, end: int, words: str, ending: str):
     specs = plan.shard_specs({"train": 100, "validation": 30}, {"train": 10, "validation": 3}, ending)
-    assert range_words(specs[start:end]) == words
+    assert describe_range(specs[start:end]) == words
 
 
 @pytest.mark.parametrize(
@@ -90,9 +90,9 @@ def test_fewer_images_than_shards(images: int, shards: int, words: str):
 
 
 def test_hashes_are_pinned():
-    """The split and the order of every published data set hang on these numbers."""
+    """The split and the order of every published dataset depend on these numbers."""
     assert hash_text("cats/000.jpg") == 8008755064667147167
-    assert content_hash(4711, 0x8A9136AA) == 4711 << 32 | 0x8A9136AA
+    assert size_and_crc32c(4711, 0x8A9136AA) == 4711 << 32 | 0x8A9136AA
     hashes = np.array([1, 2, 2**64 - 1], np.uint64)
     assert plan.salted(hashes, "order", 0).tolist() == [8808932717680844683, 11795949676296621916, 17195899584938286578]
 
@@ -105,13 +105,13 @@ def test_another_purpose_or_seed_gives_other_hashes(purpose: str, seed: int):
     assert abs(np.corrcoef(first.astype(float), second.astype(float))[0, 1]) < 0.1
 
 
-def splits_of(given: list[int], fractions: list[float], fraction: float) -> list[int]:
+def splits_of(stated: list[int], fractions: list[float], fraction: float) -> list[int]:
     hashes = np.array([int(value * 2**63) * 2 for value in fractions], np.uint64)
-    return plan.assign_splits(np.array(given, np.int8), hashes, fraction).tolist()
+    return plan.assign_splits(np.array(stated, np.int8), hashes, fraction).tolist()
 
 
 @pytest.mark.parametrize(
-    ("given", "fractions", "fraction", "expected"),
+    ("stated", "fractions", "fraction", "expected"),
     [
         ([-1, -1, -1, -1], [0.1, 0.3, 0.9, 0.19], 0.2, [1, 0, 0, 1]),
         ([-1, -1, -1], [0.6, 0.3, 0.9], 0.2, [0, 1, 0]),  # one is held back at least
@@ -120,8 +120,8 @@ def splits_of(given: list[int], fractions: list[float], fraction: float) -> list
         ([0, 0, 2], [0.1, 0.5, 0.1], 0.2, [1, 0, 2]),  # train/ and test/ alone: held back from train/
     ],
 )
-def test_splits(given: list[int], fractions: list[float], fraction: float, expected: list[int]):
-    assert splits_of(given, fractions, fraction) == expected
+def test_splits(stated: list[int], fractions: list[float], fraction: float, expected: list[int]):
+    assert splits_of(stated, fractions, fraction) == expected
 
 
 def test_more_images_move_none_to_the_other_side():

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.config import Settings, settings_from
+from pipeline.config import Settings
 from pipeline.dataset.labels import proposed_labels
 from pipeline.errors import SettingsError
 from pipeline.sharding import plan_files
@@ -19,6 +19,7 @@ from pipeline.sharding.write import write_range
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.snapshot.snapshot import COLUMNS, columns_path, load_snapshot, save_snapshot
 from pipeline.storage import Place, place_of
+from tests.published import changed, no_progress
 
 IMAGES = 200_000
 PLAN = f"""
@@ -95,7 +96,7 @@ def test_a_plan_of_another_release_is_not_written(settings: Settings):
         content = {name: value for name, value in json.loads(header).items() if name != "writer"}
         path.write_bytes(json.dumps(content | writer).encode() + b"\n" + rows)
         with pytest.raises(SettingsError, match=r"planned by another release .*clear `shard\.plan`"):
-            write_range(path, lambda *_: None)
+            write_range(path, no_progress)
 
 
 def test_a_person_is_asked_once_even_if_another_run_adds_labels_in_between(
@@ -120,10 +121,6 @@ def test_a_person_is_asked_once_even_if_another_run_adds_labels_in_between(
 
 def assert_alike(one: Plan, other: Plan) -> None:
     assert (one.version, one.labels, one.quality) == (other.version, other.labels, other.quality)
-
-
-def changed(settings: Settings, **values: object) -> Settings:
-    return settings_from({**settings.model_dump(), **values})
 
 
 def _reverse_labels(snapshot_path: Path) -> None:

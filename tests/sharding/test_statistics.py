@@ -9,10 +9,10 @@ IMAGES = [(240, 320, 60_000, 100.0), (500, 333, 90_000, 30.5), (2000, 3000, 5_00
 
 
 def tally(images: list[tuple[int, int, int, float | None]]) -> Statistics:
-    made = Statistics()
+    statistics = Statistics()
     for image in images:
-        made.add(*image)
-    return made
+        statistics.add(*image)
+    return statistics
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_bins_that_both_leave_empty_change_nothing():
 
 
 def qualities(images: int, draws: int, brighter: float = 0) -> list[tuple[dict, dict]]:
-    """Pairs of data sets drawn from one population that is like the flowers, the second of them perhaps brighter."""
+    """Pairs of datasets drawn from one population that is like the flowers, the second of them perhaps brighter."""
     rng = np.random.default_rng(0)
 
     def quality(brightness: float) -> dict:

@@ -1,4 +1,4 @@
-"""The newest partitions as one data set: all of their examples once, and no shard copied."""
+"""The newest partitions as one dataset: all of their examples once, and no shard copied."""
 
 import hashlib
 import json
@@ -31,7 +31,7 @@ from pipeline.workspace import hashes_folder, name_folder
 from tests.dataset.test_content_hashes import forget_hashes
 from tests.dataset.test_dataset_schema import problems
 from tests.fake_gcs import FakeGcs
-from tests.published import newest_dataset, publish
+from tests.published import changed, newest_dataset, publish, set_options
 from tests.writes import writes
 
 DAYS = {"2026-01-01": range(12), "2026-01-02": range(20, 32), "2026-01-10": range(40, 55)}
@@ -39,18 +39,22 @@ DAYS = {"2026-01-01": range(12), "2026-01-02": range(20, 32), "2026-01-10": rang
 IMAGES = sorted(number for numbers in DAYS.values() for number in numbers)
 
 
+def put(number: int, path: Path) -> None:
+    """Write the image of a number, which is its color."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", (8, 9), (number, 4 * number, 0)).save(path)
+
+
 def make_day(folder: Path, numbers: range) -> None:
-    """The images of a date; the last one has a class that the dates before do not know, one image is none."""
+    """Write the images of a date and a broken file. The last date has a class that the dates before do not have."""
     for number in numbers:
-        path = folder / ("zebras" if number >= 50 else "abc"[number % 3]) / f"{number}.png"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (8, 9), (number, 4 * number, 0)).save(path)
+        put(number, folder / ("zebras" if number >= 50 else "abc"[number % 3]) / f"{number}.png")
     (folder / "a" / "broken.png").write_bytes(b"no image")
 
 
 @pytest.fixture(scope="module")
 def on_disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A workspace with a version of each date, oldest first; nobody changes it."""
+    """A workspace with a version of each date, oldest first. Tests must not change it."""
     root = tmp_path_factory.mktemp("dates")
     for day, numbers in DAYS.items():
         make_day(root / "source" / day, numbers)
@@ -60,7 +64,7 @@ def on_disk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=["disk", "bucket"])
 def settings(request: pytest.FixtureRequest, on_disk: Path, tmp_path: Path) -> Settings:
-    """Settings of a copy of it, with a window of all three dates."""
+    """Settings of a copy of this workspace, with a window of all three dates."""
     place = {"disk": str(tmp_path / "w"), "bucket": "gs://bucket/w"}[request.param]
     if request.param == "disk":
         shutil.copytree(on_disk / "datasets", tmp_path / "w" / "datasets")
@@ -69,10 +73,6 @@ def settings(request: pytest.FixtureRequest, on_disk: Path, tmp_path: Path) -> S
     return settings_from(
         {"workspace": place, "dataset_name": "images", "local_folder": str(tmp_path / "local"), "window": 3}
     )
-
-
-def changed(settings: Settings, **values: Any) -> Settings:
-    return settings_from({**settings.model_dump(), **values})
 
 
 def point(settings: Settings, day: str, version: str) -> None:
@@ -88,15 +88,15 @@ def remove(place: Place) -> None:
 
 
 def trained_and_validated(settings: Settings, folder: Place) -> list[list[int]]:
-    """The numbers of the images as the input pipeline reads them."""
-    told = {"image_size": 32, "batch_size": 4, "epochs": 1, "crop": "whole"}
-    with open_inputs(settings.model_copy(update=told), folder, load(folder), Server(), 0, lambda: False) as inputs:
+    """Return the numbers of the training and of the validation images, as the input pipeline reads them."""
+    values = {"image_size": 32, "batch_size": 4, "epochs": 1, "crop": "whole"}
+    with open_inputs(settings.model_copy(update=values), folder, load(folder), Server(), 0, lambda: False) as inputs:
         both = [*inputs.training], [*inputs.validation]
     return [numbers(batches) for batches in both]
 
 
 def numbers(batches: list[tuple[tf.Tensor, ...]]) -> list[int]:
-    """The numbers of the images, which are their colors, without those that pad."""
+    """Return the numbers of the images, which are their colors, without the images that pad a batch."""
     return [
         int(image[16, 16, 0])
         for images, _, weights, *_ in batches
@@ -118,7 +118,7 @@ def test_a_window_trains_all_examples_of_its_dates_once(settings: Settings):
         ]
 
 
-def test_it_is_a_data_set_that_holds_no_shard(settings: Settings):
+def test_a_window_is_a_dataset_without_shards_of_its_own(settings: Settings):
     window = newest_dataset(settings)
     assert window.parent == name_folder(settings) / "windows"
     names = ["card.html", "dataset.json", "duplicates.jsonl", "rejected.jsonl"]
@@ -144,7 +144,7 @@ def test_the_same_versions_are_the_same_window_and_nothing_is_written(settings: 
     assert newest_dataset(changed(settings, window=3)) != window  # without the first date
 
 
-def test_a_window_that_stands_is_looked_at_and_no_more(gcs: FakeGcs, on_disk: Path):
+def test_a_window_that_exists_is_read_and_not_written(gcs: FakeGcs, on_disk: Path):
     gcs.put_folder("bucket", "w/datasets/", on_disk / "datasets")
     settings = settings_from({"workspace": "gs://bucket/w", "dataset_name": "images", "window": 3})
     newest_dataset(settings)
@@ -164,14 +164,14 @@ def test_a_single_version_is_no_window(settings: Settings, window: int):
     assert newest_dataset(changed(settings, window=window)) == name_folder(settings) / newest
 
 
-def test_no_window_is_the_last_version(settings: Settings):
+def test_the_last_version_is_never_a_window(settings: Settings):
     newest_dataset(settings)
     found = last_version(name_folder(settings), but="none")
     assert found is not None
     assert not found.window
 
 
-def test_a_name_without_partitions_is_told(settings: Settings):
+def test_a_name_without_partitions_is_refused(settings: Settings):
     with pytest.raises(DatasetError, match=r"no partition of 'other' is published in .*datasets/other"):
         newest_dataset(changed(settings, dataset_name="other"))
 
@@ -203,7 +203,7 @@ def test_a_shard_of_a_version_that_is_gone_is_named(settings: Settings):
         newest_dataset(settings)  # nor is one made of it
 
 
-def test_versions_that_cannot_be_one_data_set_are_named(settings: Settings, tmp_path: Path):
+def test_versions_that_cannot_be_one_dataset_are_named(settings: Settings, tmp_path: Path):
     window = load(newest_dataset(settings)).window
     make_day(tmp_path / "source" / "2026-01-12", range(14))
     values = {"data_date": "2026-01-12", "max_leaked_fraction": 1, "prepare": "raw"}
@@ -250,7 +250,7 @@ def test_what_keeps_two_versions_apart(values: Mapping[str, Any], difference: st
 
 
 def make_dates(source: Path, kind: str) -> None:
-    """Two dates with equal images, of which some change sides: but for a cumulative one, which has four more."""
+    """Write two dates with equal images. Some of them change sides, or (`cumulative`) the second date has four more."""
     first, second = source / "2026-01-01", source / "2026-01-02"
     for number in range(30, 34) if kind == "cumulative" else ():
         put(number, second / "a" / f"{number}.png")
@@ -264,13 +264,8 @@ def make_dates(source: Path, kind: str) -> None:
             put(number, second / label / name)
 
 
-def put(number: int, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.new("RGB", (8, 9), (number, 4 * number, 0)).save(path)
-
-
 def keep_two_of_training(first: Place, second: Path) -> None:
-    """Leave two images of a date, which are in training in the date before: one of them is held back all the same."""
+    """Remove all but two images of the second date, which are in training in the first. One of them is held back."""
     dataset = load(first)
     found = images_at(first, dataset, "train", range(dataset.splits["train"].examples))
     kept = {label: next(name for name, _ in found if name.startswith(label)) for label in "ab"}
@@ -287,7 +282,7 @@ def workspace(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def built(workspace: str, source: Path, kind: str) -> Settings:
-    """Both dates, built; settings of a window of them."""
+    """Build both dates, and return settings of a window of them."""
     make_dates(source, kind)
     first = publish(source / "{date}", workspace, data_date="2026-01-01", num_shards=2)
     if kind == "a tiny date":
@@ -297,8 +292,8 @@ def built(workspace: str, source: Path, kind: str) -> Settings:
     return settings_from({"workspace": workspace, "dataset_name": "images", "window": 2})
 
 
-def content(settings: Settings) -> list[tuple[str, bool, bytes]]:
-    """Of each record of all versions: the version, whether it is held back, and the stored bytes."""
+def stored_images(settings: Settings) -> list[tuple[str, bool, bytes]]:
+    """Return the version, whether it is held back, and the stored bytes of each example of all versions."""
     folder = name_folder(settings)
     return [
         (version, split != "train", encoded)
@@ -309,8 +304,8 @@ def content(settings: Settings) -> list[tuple[str, bool, bytes]]:
 
 
 def leaked(settings: Settings) -> int:
-    """Examples that are held back in one version and trained on in another."""
-    examples = content(settings)
+    """Return the number of examples that are held back in one version and in training in another."""
+    examples = stored_images(settings)
     trained = {encoded for _, held_back, encoded in examples if not held_back}
     return sum(held_back and encoded in trained for _, held_back, encoded in examples)
 
@@ -318,7 +313,7 @@ def leaked(settings: Settings) -> int:
 @pytest.mark.parametrize("kind", ["stated splits", "groups", "a tiny date"])
 def test_a_window_that_trains_on_its_validation_images_is_refused(workspace: str, tmp_path: Path, kind: str):
     settings = built(workspace, tmp_path / "source", kind)
-    count, of = leaked(settings), sum(held_back for _, held_back, _ in content(settings))
+    count, of = leaked(settings), sum(held_back for _, held_back, _ in stored_images(settings))
     assert count
     with pytest.raises(GateError) as error:
         newest_dataset(settings)
@@ -351,7 +346,7 @@ def test_a_person_is_asked_about_the_leaks_of_a_window(tmp_path: Path):
     assert load(window).quality["findings"] == asked
 
 
-def test_images_of_several_dates_are_counted_and_the_card_tells_of_them(
+def test_images_of_several_dates_are_counted_and_on_the_card(
     workspace: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     settings = built(workspace, tmp_path / "source", "cumulative")
@@ -360,10 +355,10 @@ def test_images_of_several_dates_are_counted_and_the_card_tells_of_them(
     assert leaked(settings) == quality["leaks"]["images"] == 0
     assert quality["shared"] == {"images": 30, "examples": 60, "of": 64}
     assert quality["duplicates"] == {"images": 60, "groups": 30}
-    told = "30 images are in several dates of the window and make up 60 of its 64 examples"
-    assert told in caplog.text
+    notice = "30 images are in several dates of the window and make up 60 of its 64 examples"
+    assert notice in caplog.text
     card = (window / "card.html").read_text()
-    assert told in card
+    assert notice in card
     for day, version in load(window).window.items():
         assert re.search(rf"{day}</th><td>{version}</td><td>\d+</td><td>\d+</td>", card)
 
@@ -385,7 +380,7 @@ def test_dates_of_an_earlier_release_are_hashed_once(workspace: str, tmp_path: P
     assert writes(hashes_folder(settings, old.name).iterdir()) == kept
 
 
-def test_a_window_of_before_is_made_again(tmp_path: Path):
+def test_a_window_of_an_earlier_release_is_made_again(tmp_path: Path):
     settings = built(str(tmp_path / "w"), tmp_path / "source", "stated splits")
     versions = sorted(newest_partitions(settings, 2).values())
     old_id = hashlib.blake2b(json.dumps(versions).encode(), digest_size=16).hexdigest()[:16]
@@ -395,12 +390,8 @@ def test_a_window_of_before_is_made_again(tmp_path: Path):
         newest_dataset(settings)
 
 
-def test_the_command_line_makes_one_and_verifies_it(settings: Settings, capsys: pytest.CaptureFixture[str]):
-    options = [
-        option
-        for name in ("workspace", "dataset_name", "window")
-        for option in ("--set", f"{name}={getattr(settings, name)}")
-    ]
+def test_the_command_line_makes_and_verifies_a_window(settings: Settings, capsys: pytest.CaptureFixture[str]):
+    options = set_options(**{name: getattr(settings, name) for name in ("workspace", "dataset_name", "window")})
     assert main(["window", *options, "--json"]) == 0
     made = json.loads(capsys.readouterr().out)
     assert made == {"dataset": str(newest_dataset(settings)), "partitions": load(newest_dataset(settings)).window}
