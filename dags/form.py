@@ -6,18 +6,7 @@ from typing import Any
 
 from airflow.sdk import Param
 
-from pipeline.config import MONITORING, PROMOTION, TRAINING, Settings
-
-_OF_A_FINISHED_DATA_SET = ("dataset", "window")
-_ALSO_TRAINING = (
-    *("model", "epochs", "batch_size", "learning_rate"),
-    *("local_folder", "cache_gigabytes", "read_shards"),
-)
-_OF_BOTH = (
-    *("dataset_name", "num_training_servers", "workspace", "publish_uri"),
-    *("on_leak", "max_leaked_fraction"),  # These apply to a version and to a window.
-)
-
+from pipeline.config import ReadBy, Settings, settings_read_by
 
 _DIALECT = "http://json-schema.org/draft-07/schema#"
 """Without it each field is checked by the latest dialect, which took a third of the import of a DAG."""
@@ -37,22 +26,18 @@ def _schemas() -> Mapping[str, Any]:
 
 
 def settings_of_all() -> list[str]:
-    """Settings of a run that makes a data set and trains on it."""
-    return [name for name in Settings.model_fields if name not in _OF_A_FINISHED_DATA_SET]
+    """Return the settings of a run that builds a dataset and trains on it."""
+    return settings_read_by(ReadBy.BUILD | ReadBy.TRAIN)
 
 
 def settings_of_dataset() -> list[str]:
-    """Settings of a run that makes a data set."""
-    training = settings_of_training()
-    return [name for name in settings_of_all() if name in _OF_BOTH or name not in training]
+    """Return the settings of a run that builds a dataset."""
+    return settings_read_by(ReadBy.BUILD)
 
 
 def settings_of_training() -> list[str]:
-    """Settings of a run that trains on data sets that are there."""
-    rooms = (TRAINING["section"], PROMOTION["section"], MONITORING["section"])
-    schemas = _schemas()
-    trained = [name for name, schema in schemas.items() if schema.get("section") in rooms]
-    return [name for name in Settings.model_fields if name in (*trained, *_ALSO_TRAINING, *_OF_BOTH)]
+    """Return the settings of a run that trains on published datasets."""
+    return settings_read_by(ReadBy.TRAIN | ReadBy.RETRAIN)
 
 
 def form(defaults: Settings, names: Iterable[str], first: Iterable[str]) -> dict[str, Param]:

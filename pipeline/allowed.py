@@ -11,13 +11,11 @@ import os
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from pipeline.config import AllowedBy, Settings, declared
 from pipeline.errors import SettingsError, SourceError
 from pipeline.storage import BucketPath, Place, is_bucket, lies_in, place_of
-
-if TYPE_CHECKING:  # pipeline.config asks the sources for their names, and they ask this file
-    from pipeline.config import Settings
 
 SOURCES = "TENFOLD_ALLOWED_SOURCES"
 WORKSPACES = "TENFOLD_ALLOWED_WORKSPACES"
@@ -26,17 +24,6 @@ MODELS = "TENFOLD_ALLOWED_MODELS"
 OF_PLACES = (SOURCES, WORKSPACES, PUBLISH)
 ALL = (*OF_PLACES, MODELS)
 EVERYTHING = "*"
-
-_SETTINGS_OF = {
-    "source_uri": (SOURCES,),
-    "label_map": (SOURCES,),
-    "weights": (SOURCES,),
-    "workspace": (WORKSPACES,),
-    "local_folder": (WORKSPACES,),
-    "publish_uri": (PUBLISH,),
-    "dataset": (WORKSPACES, PUBLISH),
-}
-"""Which settings allow the place that a field names; one of them is enough."""
 
 
 class AllowedPlaces(NamedTuple):
@@ -81,19 +68,29 @@ def allowed_places(setting: str, environ: Mapping[str, str] = os.environ) -> All
     return AllowedPlaces(setting, _prefixes(setting, text or ""), is_set=text is not None)
 
 
-def require_allowed(settings: "Settings") -> None:
+def require_allowed(settings: Settings) -> None:
     """Refuse what the administrator does not allow, before anything of it is looked at.
 
     The refusal of a file that exists and of one that does not are the same. Raises SettingsError naming field and
     setting.
     """
-    for field, names in _SETTINGS_OF.items():
-        uri = getattr(settings, field)
-        allowed = [_with_defaults(allowed_places(name), settings) for name in names]
-        if uri and not any(_holds(each, uri) for each in allowed):
-            raise SettingsError(_refusal(f"{field} {uri!r}", *allowed))
-    for field in ("model", "callbacks"):
-        _require_function(field, getattr(settings, field))
+    for field, variables in _variables_by_field().items():
+        value = getattr(settings, field)
+        if MODELS in variables:
+            _require_function(field, value)
+            continue
+        allowed = [_with_defaults(allowed_places(variable), settings) for variable in variables]
+        if value and not any(_holds(each, value) for each in allowed):
+            raise SettingsError(_refusal(f"{field} {value!r}", *allowed))
+
+
+def _variables_by_field() -> dict[str, list[str]]:
+    """Return the variables that permit the value of each field. Sources come first, functions last."""
+    by_field = {
+        field: [f"TENFOLD_ALLOWED_{each.name}" for each in permissions]
+        for field, permissions in declared(AllowedBy).items()
+    }
+    return dict(sorted(by_field.items(), key=lambda item: ALL.index(item[1][-1])))
 
 
 def may_read(place: Place) -> bool:
@@ -151,7 +148,7 @@ def _holds(allowed: AllowedPlaces, uri: str) -> bool:
         return False
 
 
-def _with_defaults(allowed: AllowedPlaces, settings: "Settings") -> AllowedPlaces:
+def _with_defaults(allowed: AllowedPlaces, settings: Settings) -> AllowedPlaces:
     """With the workspace and local folder of the administrator's own environment: an untouched form must run."""
     if allowed.setting != WORKSPACES or allowed.prefixes is None:
         return allowed
