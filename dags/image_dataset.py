@@ -2,7 +2,7 @@
 
 from airflow.sdk import dag
 
-from dags import stages
+from dags import tasks
 from dags.defaults import DATASETS, form_defaults, ownership, task_defaults
 from dags.document import document
 from dags.form import form, settings_of_dataset
@@ -40,7 +40,7 @@ def image_dataset() -> None:
 
     **By schedule**: `TENFOLD_DATASET_SCHEDULE` (a cron expression or `@daily`); a run starts when its interval is over.
     """
-    stages.publish(for_training=False, outlets=[DATASETS])
+    tasks.publish(for_training=False, outlets=[DATASETS])
 
 
 document(image_dataset())
