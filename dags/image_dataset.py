@@ -2,12 +2,12 @@
 
 from airflow.sdk import dag
 
-from dags import tasks
 from dags.defaults import DATASETS, form_defaults, ownership, task_defaults
 from dags.document import document
 from dags.form import form, settings_of_dataset
 from dags.notify import deadline
 from dags.schedule import schedule_from
+from dags.wiring import publish
 
 FIRST = (
     *("source_uri", "dataset_name", "num_training_servers", "data_date"),
@@ -40,7 +40,7 @@ def image_dataset() -> None:
 
     **By schedule**: `TENFOLD_DATASET_SCHEDULE` (a cron expression or `@daily`); a run starts when its interval is over.
     """
-    tasks.publish(for_training=False, outlets=[DATASETS])
+    publish(for_training=False, outlets=[DATASETS])
 
 
 document(image_dataset())

@@ -2,12 +2,12 @@
 
 from airflow.sdk import dag
 
-from dags import tasks
 from dags.defaults import form_defaults, ownership, task_defaults
 from dags.document import document
 from dags.form import form, settings_of_all
 from dags.notify import deadline
 from dags.schedule import schedule_from
+from dags.wiring import publish, train_and_report
 
 FIRST = ("source_uri", "dataset_name", "num_training_servers", "model", "epochs", "batch_size", "learning_rate")
 
@@ -42,8 +42,8 @@ def image_training() -> None:
     images of its data date. Backfill: *Trigger*, *Backfill*, with the dates; each makes a data set **and a model**. For
     one model on all of them, backfill `image_dataset`. A schedule: `TENFOLD_TRAINING_SCHEDULE`.
     """
-    published = tasks.publish(for_training=True, outlets=[])
-    tasks.train_and_report(published.settings, published.committed["dataset"])
+    published = publish(for_training=True, outlets=[])
+    train_and_report(published.settings, published.committed["dataset"])
 
 
 document(image_training())

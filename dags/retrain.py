@@ -10,12 +10,13 @@ from typing import Any
 from airflow.sdk import PokeReturnValue, dag, get_current_context, task
 from airflow.sdk.exceptions import AirflowSkipException
 
-from dags import tasks
 from dags.defaults import DATASETS, form_defaults, ownership, task_defaults
 from dags.document import document
 from dags.form import form, settings_of_training
 from dags.notify import deadline
+from dags.tasks import or_sample_images, settings_of_run
 from dags.under_way import forms_under_way
+from dags.wiring import train_and_report
 from pipeline.config import Settings, settings_from
 from pipeline.errors import SettingsError
 
@@ -50,7 +51,7 @@ def choose() -> PokeReturnValue:
     *Cost*: none while it waits. *A failure*: no dataset of this name (the message names the folder), or leaks between
     dates above `max_leaked_fraction` (the message names some).
     """
-    settings = _with_name(tasks.settings_of_run())
+    settings = _with_name(settings_of_run())
     _skip_if_served(settings)
     if _should_wait(settings):
         return PokeReturnValue(is_done=False)
@@ -119,7 +120,7 @@ def _concern(form: Mapping[str, Any] | None, settings: Settings) -> str:
     if form is None:
         return f"a run of {MAKER} without a date is under way, and a task cannot read its form"
     try:
-        made = tasks.with_source(settings_from({**form_defaults().model_dump(), **form}))
+        made = or_sample_images(settings_from({**form_defaults().model_dump(), **form}))
     except SettingsError:
         return ""  # Its first task refuses it.
     if (made.datasets_folder, made.dataset_name) != (settings.datasets_folder, settings.dataset_name):
@@ -169,7 +170,7 @@ def retrain() -> None:
     trains only on the dataset of that name.
     """
     chosen = choose()
-    tasks.train_and_report(chosen["settings"], chosen["dataset"], chosen["training"])
+    train_and_report(chosen["settings"], chosen["dataset"], chosen["training"])
 
 
 document(retrain())

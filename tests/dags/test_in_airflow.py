@@ -89,8 +89,10 @@ def _task(client: Client, run_id: str) -> Json:
 
 
 def _wait_for_question(airflow: Embedded, client: Client, run_id: str) -> None:
-    """Until it can be answered by a program: Airflow takes an answer for a failure that comes within the second before
-    its scheduler has heard that the task left its worker, and asks again.
+    """Wait until a program can answer the question.
+
+    Airflow takes an answer for a failure, and asks again, if the answer comes before the scheduler knows that the task
+    has left its worker.
     """
 
     def asks() -> bool:

@@ -16,6 +16,7 @@ def test_the_pool_is_named_before_the_training_waits_for_it(
 ):
     """If it does not exist, Airflow leaves `train` in the state scheduled forever. A task cannot look up pools."""
     from dags import tasks
+    from dags.operators import TRAIN_DOC
 
     dataset = publish(make_images({"a": 8, "b": 8}), tmp_path, num_training_servers=2)
     settings = settings_from({"workspace": str(tmp_path), "num_training_servers": 2})
@@ -24,4 +25,4 @@ def test_the_pool_is_named_before_the_training_waits_for_it(
     assert tasks.servers.function(settings.model_dump(), str(dataset)) == [0, 1]
     assert "2 slots of the pool 'gpu'" in said[0]
     assert 'airflow pools set gpu 2 "trainings at once"' in said[0]
-    assert "pools set gpu" in tasks._TRAIN_DOC
+    assert "pools set gpu" in TRAIN_DOC
