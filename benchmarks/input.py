@@ -20,9 +20,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import images as pictures
-from benchmarks.images import rows_of, split
-from benchmarks.machine import (
+from benchmarks.contenders.readers import STEPS
+from benchmarks.harness import images as pictures
+from benchmarks.harness.images import rows_of, split
+from benchmarks.harness.machine import (
     CORES,
     HOME,
     PEERS_PYTHON,
@@ -35,8 +36,7 @@ from benchmarks.machine import (
     say,
     versions_in,
 )
-from benchmarks.readers import STEPS
-from benchmarks.rounds import Contender, as_json, measure_whole, measure_work, rate_cells, whole
+from benchmarks.harness.rounds import Contender, as_json, measure_whole, measure_work, rate_cells, whole
 from pipeline.allowed import open_unless_set
 from pipeline.build import build
 from pipeline.config import settings_from
@@ -62,12 +62,12 @@ FEW, EPOCHS = 100, (5, 50)
 
 FILES, KEEP, RESIZE, RAW = "files", "keep", "resize", "raw"
 WRITTEN = {"webdataset": {}, "mosaicml_streaming": {}, "array_record": {"options": "group_size:1,uncompressed"}}
-"""Writers of `benchmarks.writers` that others read from, and what they are told."""
+"""Writers of `benchmarks.contenders.writers` that others read from, and what they are told."""
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """An input pipeline of `benchmarks.readers`, what it reads, and what it is measured by."""
+    """An input pipeline of `benchmarks.contenders.readers`, what it reads, and what it is measured by."""
 
     title: str
     reader: str

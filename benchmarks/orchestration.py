@@ -24,8 +24,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.machine import HOME, logs, machine_line, new_folder, say
-from benchmarks.rounds import ENVIRONMENT, ROOT
+from benchmarks.harness.machine import HOME, logs, machine_line, new_folder, say
+from benchmarks.harness.rounds import ENVIRONMENT, ROOT
 from pipeline.allowed import open_unless_set
 from pipeline.sources.samples import draw_samples
 from scripts.airflow.client import Client, new_run_id
@@ -116,8 +116,8 @@ def import_results() -> list[dict[str, Any]]:
 
 
 def imported(names: Sequence[str]) -> dict[str, Any]:
-    """What `benchmarks.dag_import` says of one import of the modules."""
-    command = [sys.executable, "-m", "benchmarks.dag_import", *names]
+    """What `benchmarks.harness.dag_import` says of one import of the modules."""
+    command = [sys.executable, "-m", "benchmarks.harness.dag_import", *names]
     with open(logs() / "dag_import.log", "ab") as words:
         said = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=words, check=True)
     result: dict[str, Any] = json.loads(said.stdout.splitlines()[-1])
