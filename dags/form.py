@@ -6,7 +6,7 @@ from typing import Any
 
 from airflow.sdk import Param
 
-from pipeline.config import ReadBy, Settings, settings_read_by
+from pipeline.config import Settings, UsedBy, settings_used_by
 
 _DIALECT = "http://json-schema.org/draft-07/schema#"
 """Without it each field is checked by the latest dialect, which took a third of the import of a DAG."""
@@ -27,17 +27,17 @@ def _schemas() -> Mapping[str, Any]:
 
 def settings_of_all() -> list[str]:
     """Return the settings of a run that builds a dataset and trains on it."""
-    return settings_read_by(ReadBy.BUILD | ReadBy.TRAIN)
+    return settings_used_by(UsedBy.BUILD | UsedBy.TRAIN)
 
 
 def settings_of_dataset() -> list[str]:
     """Return the settings of a run that builds a dataset."""
-    return settings_read_by(ReadBy.BUILD)
+    return settings_used_by(UsedBy.BUILD)
 
 
 def settings_of_training() -> list[str]:
     """Return the settings of a run that trains on published datasets."""
-    return settings_read_by(ReadBy.TRAIN | ReadBy.RETRAIN)
+    return settings_used_by(UsedBy.TRAIN | UsedBy.RETRAIN)
 
 
 def form(defaults: Settings, names: Iterable[str], first: Iterable[str]) -> dict[str, Param]:

@@ -1,7 +1,7 @@
 """The one configuration: Airflow's form, the command line, the task argument and the trainer's input.
 
 Each field carries its documentation, its range and its section in the form, and declares what its value decides, which
-stages read it, and which permission it needs. `Settings` refuses what it does not know.
+stages use it, and which permission it needs. `Settings` refuses what it does not know.
 """
 
 import codecs
@@ -77,8 +77,8 @@ class Decides(Flag):
     """Another training, in a folder of its own. The setting is part of a training's identity."""
 
 
-class ReadBy(Flag):
-    """The stages that read a setting. The form of a DAG shows the settings of the stages that the DAG runs."""
+class UsedBy(Flag):
+    """The stages that use a setting. The form of a DAG shows the settings of the stages that the DAG runs."""
 
     COMMAND_LINE = 0
     """No DAG."""
@@ -115,7 +115,7 @@ class AllowedBy(Flag):
     """Packages whose functions may run, instead of places."""
 
 
-_Marker = TypeVar("_Marker", Decides, ReadBy, InFingerprint, AllowedBy)
+_Marker = TypeVar("_Marker", Decides, UsedBy, InFingerprint, AllowedBy)
 
 # Sections of the form. The settings that people set first are in no section, so that Airflow shows them unfolded.
 PLACES: JsonDict = {"section": "Places"}
@@ -138,12 +138,12 @@ def _default_local_folder() -> str:
 class Settings(BaseModel):
     """All settings of a run. Immutable; `settings_from` makes it and explains what is wrong.
 
-    The annotation of each field holds one `Decides` and one `ReadBy`.
+    The annotation of each field holds one `Decides` and one `UsedBy`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
-    source_uri: Annotated[str, Decides.DATASET, ReadBy.BUILD, AllowedBy.SOURCES] = Field(
+    source_uri: Annotated[str, Decides.DATASET, UsedBy.BUILD, AllowedBy.SOURCES] = Field(
         "",
         title="Images",
         max_length=MAX_PLACE,
@@ -155,7 +155,7 @@ class Settings(BaseModel):
         "Empty, in the Airflow of `make up`: drawn sample images.",
     )
 
-    dataset_name: Annotated[str, Decides.DATASET, ReadBy.BUILD | ReadBy.TRAIN] = Field(
+    dataset_name: Annotated[str, Decides.DATASET, UsedBy.BUILD | UsedBy.TRAIN] = Field(
         "",
         title="Dataset name",
         pattern=f"^({PATTERN})?$",
@@ -164,7 +164,7 @@ class Settings(BaseModel):
         "name of the dataset that is new.",
     )
 
-    num_training_servers: Annotated[int, Decides.DATASET | Decides.TRAINING, ReadBy.BUILD | ReadBy.TRAIN] = Field(
+    num_training_servers: Annotated[int, Decides.DATASET | Decides.TRAINING, UsedBy.BUILD | UsedBy.TRAIN] = Field(
         1,
         title="Training servers",
         ge=1,
@@ -173,7 +173,7 @@ class Settings(BaseModel):
         "gpu and a worker, all at the same time. Ten training shards are written for each.",
     )
 
-    model: Annotated[str, Decides.TRAINING, ReadBy.TRAIN, AllowedBy.MODELS] = Field(
+    model: Annotated[str, Decides.TRAINING, UsedBy.TRAIN, AllowedBy.MODELS] = Field(
         "small_cnn",
         title="Model",
         max_length=MAX_TEXT,
@@ -182,11 +182,11 @@ class Settings(BaseModel):
         "of yours, which is called with the image size and the number of classes and returns a keras.Model.",
     )
 
-    epochs: Annotated[int, Decides.TRAINING, ReadBy.TRAIN] = Field(
+    epochs: Annotated[int, Decides.TRAINING, UsedBy.TRAIN] = Field(
         10, title="Epochs", ge=1, le=10_000, description="Passes over the training examples."
     )
 
-    batch_size: Annotated[int, Decides.TRAINING, ReadBy.TRAIN] = Field(
+    batch_size: Annotated[int, Decides.TRAINING, UsedBy.TRAIN] = Field(
         32,
         title="Batch size",
         ge=1,
@@ -194,7 +194,7 @@ class Settings(BaseModel):
         description="Examples in one training step, of all training servers and GPUs together.",
     )
 
-    learning_rate: Annotated[float, Decides.TRAINING, ReadBy.TRAIN] = Field(
+    learning_rate: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
         0.001,
         title="Learning rate",
         gt=0,
@@ -203,7 +203,7 @@ class Settings(BaseModel):
         description="Step size of the Adam optimizer: the highest, where it rises and falls.",
     )
 
-    workspace: Annotated[str, Decides.NOTHING, ReadBy.BUILD | ReadBy.TRAIN, AllowedBy.WORKSPACES] = Field(
+    workspace: Annotated[str, Decides.NOTHING, UsedBy.BUILD | UsedBy.TRAIN, AllowedBy.WORKSPACES] = Field(
         default_factory=_default_workspace,
         title="Workspace",
         max_length=MAX_PLACE,
@@ -212,7 +212,7 @@ class Settings(BaseModel):
         "reports are kept there.",
     )
 
-    publish_uri: Annotated[str, Decides.NOTHING, ReadBy.BUILD | ReadBy.TRAIN, AllowedBy.PUBLISH] = Field(
+    publish_uri: Annotated[str, Decides.NOTHING, UsedBy.BUILD | UsedBy.TRAIN, AllowedBy.PUBLISH] = Field(
         "",
         title="Publish to",
         max_length=MAX_PLACE,
@@ -221,7 +221,7 @@ class Settings(BaseModel):
         "workspace.",
     )
 
-    dataset: Annotated[str, Decides.NOTHING, ReadBy.COMMAND_LINE, AllowedBy.WORKSPACES | AllowedBy.PUBLISH] = Field(
+    dataset: Annotated[str, Decides.NOTHING, UsedBy.COMMAND_LINE, AllowedBy.WORKSPACES | AllowedBy.PUBLISH] = Field(
         "",
         title="Finished data set",
         max_length=MAX_PLACE,
@@ -230,7 +230,7 @@ class Settings(BaseModel):
         "its own.",
     )
 
-    local_folder: Annotated[str, Decides.NOTHING, ReadBy.TRAIN, AllowedBy.WORKSPACES] = Field(
+    local_folder: Annotated[str, Decides.NOTHING, UsedBy.TRAIN, AllowedBy.WORKSPACES] = Field(
         default_factory=_default_local_folder,
         title="Local folder",
         max_length=MAX_PLACE,
@@ -239,7 +239,7 @@ class Settings(BaseModel):
         "record and checkpoints, which are mirrored to the workspace, and copies of shards.",
     )
 
-    cache_gigabytes: Annotated[float, Decides.NOTHING, ReadBy.TRAIN] = Field(
+    cache_gigabytes: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
         100.0,
         title="Shard cache",
         gt=0,
@@ -249,7 +249,7 @@ class Settings(BaseModel):
         "training that reads more at once (8 shards) is refused.",
     )
 
-    read_shards: Annotated[Literal["cache", "direct"], Decides.NOTHING, ReadBy.TRAIN] = Field(
+    read_shards: Annotated[Literal["cache", "direct"], Decides.NOTHING, UsedBy.TRAIN] = Field(
         "cache",
         title="Read shards",
         json_schema_extra=PLACES,
@@ -257,7 +257,7 @@ class Settings(BaseModel):
         "the training. direct leaves it to TensorFlow, which fetches all of them in every epoch.",
     )
 
-    user_project: Annotated[str, Decides.NOTHING, ReadBy.BUILD] = Field(
+    user_project: Annotated[str, Decides.NOTHING, UsedBy.BUILD] = Field(
         "",
         title="Project that pays",
         max_length=MAX_TEXT,
@@ -265,7 +265,7 @@ class Settings(BaseModel):
         description="Google Cloud project that pays for reading the images, where the requester must.",
     )
 
-    data_date: Annotated[str, Decides.DATASET, ReadBy.BUILD] = Field(
+    data_date: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
         "",
         title="Data date",
         max_length=MAX_TEXT,
@@ -274,7 +274,7 @@ class Settings(BaseModel):
         description="What {date} and {hour} in the source stand for, in UTC. Empty: the date of the run.",
     )
 
-    source_kind: Annotated[str, Decides.DATASET, ReadBy.BUILD] = Field(
+    source_kind: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
         "auto",
         title="Kind of source",
         max_length=MAX_TEXT,
@@ -282,7 +282,7 @@ class Settings(BaseModel):
         description="How the source is laid out: a file of pipeline/sources by its name. auto: found out.",
     )
 
-    path_column: Annotated[str, Decides.DATASET, ReadBy.BUILD] = Field(
+    path_column: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
         "",
         title="Column of paths",
         max_length=MAX_TEXT,
@@ -291,7 +291,7 @@ class Settings(BaseModel):
         "filename or uri.",
     )
 
-    label_column: Annotated[str, Decides.DATASET, ReadBy.BUILD] = Field(
+    label_column: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
         "",
         title="Column of labels",
         max_length=MAX_TEXT,
@@ -300,7 +300,7 @@ class Settings(BaseModel):
         "class, category or labels.",
     )
 
-    split_column: Annotated[str, Decides.DATASET, ReadBy.BUILD] = Field(
+    split_column: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
         "",
         title="Column of splits",
         max_length=MAX_TEXT,
@@ -308,7 +308,7 @@ class Settings(BaseModel):
         description="In a list: the column that says train, validation or test. Empty: split, where there is one.",
     )
 
-    group_column: Annotated[str, Decides.DATASET, ReadBy.BUILD] = Field(
+    group_column: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
         "",
         title="Column of groups",
         max_length=MAX_TEXT,
@@ -317,7 +317,7 @@ class Settings(BaseModel):
         "where there is one.",
     )
 
-    list_encoding: Annotated[str, Decides.DATASET, ReadBy.BUILD] = Field(
+    list_encoding: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
         "utf-8",
         title="Encoding of the list",
         max_length=MAX_TEXT,
@@ -326,7 +326,7 @@ class Settings(BaseModel):
         description="Text encoding of a CSV or TSV list.",
     )
 
-    group_pattern: Annotated[str, Decides.DATASET, ReadBy.BUILD] = Field(
+    group_pattern: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
         "",
         title="Pattern of groups",
         max_length=MAX_TEXT,
@@ -336,7 +336,7 @@ class Settings(BaseModel):
         "match) stay on one side of the split. Empty: only equal images do.",
     )
 
-    label_map: Annotated[str, Decides.DATASET, ReadBy.BUILD, AllowedBy.SOURCES] = Field(
+    label_map: Annotated[str, Decides.DATASET, UsedBy.BUILD, AllowedBy.SOURCES] = Field(
         "",
         title="Label map",
         max_length=MAX_PLACE,
@@ -345,14 +345,14 @@ class Settings(BaseModel):
         "and never move.",
     )
 
-    crop_to_box: Annotated[bool, Decides.DATASET, ReadBy.BUILD, InFingerprint(6)] = Field(
+    crop_to_box: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(6)] = Field(
         False,
         title="Crop to the box",
         json_schema_extra=SOURCE,
         description="Keep of each image what lies in its bounding box, where the source has one.",
     )
 
-    num_shards: Annotated[int | None, Decides.DATASET, ReadBy.BUILD] = Field(
+    num_shards: Annotated[int | None, Decides.DATASET, UsedBy.BUILD] = Field(
         None,
         title="Training shards",
         ge=1,
@@ -361,7 +361,7 @@ class Settings(BaseModel):
         description="Overrides ten for each training server.",
     )
 
-    shards_per_task: Annotated[int, Decides.NOTHING, ReadBy.BUILD] = Field(
+    shards_per_task: Annotated[int, Decides.NOTHING, UsedBy.BUILD] = Field(
         5,
         title="Shards a task",
         ge=1,
@@ -370,7 +370,7 @@ class Settings(BaseModel):
         description="How many shards one mapped Airflow task writes.",
     )
 
-    validation_fraction: Annotated[float, Decides.DATASET, ReadBy.BUILD, InFingerprint(2)] = Field(
+    validation_fraction: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(2)] = Field(
         0.2,
         title="Validation share",
         ge=0.01,
@@ -379,7 +379,7 @@ class Settings(BaseModel):
         description="Share of the images held back for validation, where the source has no validation folder.",
     )
 
-    split_seed: Annotated[int, Decides.DATASET, ReadBy.BUILD, InFingerprint(1)] = Field(
+    split_seed: Annotated[int, Decides.DATASET, UsedBy.BUILD, InFingerprint(1)] = Field(
         0,
         title="Seed of the split",
         ge=0,
@@ -389,7 +389,7 @@ class Settings(BaseModel):
         "Another value makes another version. Use the same value for all dates of a dataset name.",
     )
 
-    max_megapixels: Annotated[float, Decides.DATASET, ReadBy.BUILD, InFingerprint(3)] = Field(
+    max_megapixels: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(3)] = Field(
         50.0,
         title="Largest image",
         gt=0,
@@ -398,7 +398,7 @@ class Settings(BaseModel):
         description="An image of more megapixels is rejected from its header, before it can fill the memory.",
     )
 
-    max_file_megabytes: Annotated[float, Decides.DATASET, ReadBy.BUILD, InFingerprint(4)] = Field(
+    max_file_megabytes: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(4)] = Field(
         256.0,
         title="Largest file",
         gt=0,
@@ -407,7 +407,7 @@ class Settings(BaseModel):
         description="Files of more megabytes are rejected without being read.",
     )
 
-    check: Annotated[Literal["strict", "header"], Decides.DATASET, ReadBy.BUILD, InFingerprint(5)] = Field(
+    check: Annotated[Literal["strict", "header"], Decides.DATASET, UsedBy.BUILD, InFingerprint(5)] = Field(
         "strict",
         title="Check",
         json_schema_extra=SHARDS,
@@ -415,7 +415,7 @@ class Settings(BaseModel):
         "need no change: for collections that are known to be sound.",
     )
 
-    prepare: Annotated[Literal["keep", "resize", "raw"], Decides.DATASET, ReadBy.BUILD, InFingerprint(7)] = Field(
+    prepare: Annotated[Literal["keep", "resize", "raw"], Decides.DATASET, UsedBy.BUILD, InFingerprint(7)] = Field(
         "keep",
         title="Prepare",
         json_schema_extra=SHARDS,
@@ -423,7 +423,7 @@ class Settings(BaseModel):
         "times faster. raw does so too and stores pixels (uint8), for one about 4 times faster, on more disk.",
     )
 
-    prepare_size: Annotated[int, Decides.DATASET, ReadBy.BUILD, InFingerprint(9)] = Field(
+    prepare_size: Annotated[int, Decides.DATASET, UsedBy.BUILD, InFingerprint(9)] = Field(
         256,
         title="Prepared size",
         ge=16,
@@ -432,7 +432,7 @@ class Settings(BaseModel):
         description="Shorter side of prepared images in pixels; smaller ones are left as they are.",
     )
 
-    feature_keys: Annotated[Literal["model_garden", "plain"], Decides.DATASET, ReadBy.BUILD] = Field(
+    feature_keys: Annotated[Literal["model_garden", "plain"], Decides.DATASET, UsedBy.BUILD] = Field(
         "model_garden",
         title="Feature keys",
         json_schema_extra=SHARDS,
@@ -440,7 +440,7 @@ class Settings(BaseModel):
         "image, height, width, channels, class (the id) and label (the name).",
     )
 
-    label_offset: Annotated[int | None, Decides.DATASET, ReadBy.BUILD] = Field(
+    label_offset: Annotated[int | None, Decides.DATASET, UsedBy.BUILD] = Field(
         None,
         title="Label offset",
         ge=0,
@@ -450,28 +450,28 @@ class Settings(BaseModel):
         "it, else 0.",
     )
 
-    compression: Annotated[Literal["none", "gzip"], Decides.DATASET, ReadBy.BUILD] = Field(
+    compression: Annotated[Literal["none", "gzip"], Decides.DATASET, UsedBy.BUILD] = Field(
         "none",
         title="Compression",
         json_schema_extra=SHARDS,
         description="gzip shrinks raw shards; encoded images hardly.",
     )
 
-    near_duplicates: Annotated[bool, Decides.DATASET, ReadBy.BUILD, InFingerprint(8)] = Field(
+    near_duplicates: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(8)] = Field(
         False,
         title="Near-duplicates",
         json_schema_extra=GATE,
         description="Look for images that look alike (perceptual hash), beside those that are equal.",
     )
 
-    on_rejected: Annotated[Action, Decides.NOTHING, ReadBy.BUILD] = Field(
+    on_rejected: Annotated[Action, Decides.NOTHING, UsedBy.BUILD] = Field(
         "fail",
         title="Too many rejected",
         json_schema_extra=GATE,
         description="What happens when more images are rejected than the share below. ask asks a person.",
     )
 
-    max_rejected_fraction: Annotated[float, Decides.NOTHING, ReadBy.BUILD] = Field(
+    max_rejected_fraction: Annotated[float, Decides.NOTHING, UsedBy.BUILD] = Field(
         0.5,
         title="Rejected share",
         ge=0,
@@ -480,7 +480,7 @@ class Settings(BaseModel):
         description="Share of the listed images that may be rejected.",
     )
 
-    on_leak: Annotated[Action, Decides.NOTHING, ReadBy.BUILD | ReadBy.TRAIN] = Field(
+    on_leak: Annotated[Action, Decides.NOTHING, UsedBy.BUILD | UsedBy.TRAIN] = Field(
         "fail",
         title="Too many leaks",
         json_schema_extra=GATE,
@@ -488,7 +488,7 @@ class Settings(BaseModel):
         "This applies to a version, and to a window of several dates.",
     )
 
-    max_leaked_fraction: Annotated[float, Decides.NOTHING, ReadBy.BUILD | ReadBy.TRAIN] = Field(
+    max_leaked_fraction: Annotated[float, Decides.NOTHING, UsedBy.BUILD | UsedBy.TRAIN] = Field(
         0.01,
         title="Leaked share",
         ge=0,
@@ -497,14 +497,14 @@ class Settings(BaseModel):
         description="Share of the validation and test images that may be in training too.",
     )
 
-    on_contradiction: Annotated[Action, Decides.NOTHING, ReadBy.BUILD] = Field(
+    on_contradiction: Annotated[Action, Decides.NOTHING, UsedBy.BUILD] = Field(
         "continue",
         title="Contradictory labels",
         json_schema_extra=GATE,
         description="What happens if more images than the share below allows are equal to one with different labels.",
     )
 
-    max_contradictory_fraction: Annotated[float, Decides.NOTHING, ReadBy.BUILD] = Field(
+    max_contradictory_fraction: Annotated[float, Decides.NOTHING, UsedBy.BUILD] = Field(
         0.0,
         title="Contradictory share",
         ge=0,
@@ -513,14 +513,14 @@ class Settings(BaseModel):
         description="Share of the listed images that may be equal to an image with different labels.",
     )
 
-    on_imbalance: Annotated[Action, Decides.NOTHING, ReadBy.BUILD] = Field(
+    on_imbalance: Annotated[Action, Decides.NOTHING, UsedBy.BUILD] = Field(
         "continue",
         title="Classes out of balance",
         json_schema_extra=GATE,
         description="What happens when the largest class has more times the images of the smallest than below.",
     )
 
-    max_imbalance: Annotated[float, Decides.NOTHING, ReadBy.BUILD] = Field(
+    max_imbalance: Annotated[float, Decides.NOTHING, UsedBy.BUILD] = Field(
         100.0,
         title="Balance",
         ge=1,
@@ -529,14 +529,14 @@ class Settings(BaseModel):
         description="Training images of the largest class over those of the smallest.",
     )
 
-    on_drift: Annotated[Action, Decides.NOTHING, ReadBy.BUILD] = Field(
+    on_drift: Annotated[Action, Decides.NOTHING, UsedBy.BUILD] = Field(
         "continue",
         title="Drift",
         json_schema_extra=GATE,
         description="What happens when the images differ from those of the last version by more than the number below.",
     )
 
-    max_drift: Annotated[float, Decides.NOTHING, ReadBy.BUILD] = Field(
+    max_drift: Annotated[float, Decides.NOTHING, UsedBy.BUILD] = Field(
         0.25,
         title="Largest drift",
         ge=0,
@@ -546,7 +546,7 @@ class Settings(BaseModel):
         "little, 0.25 is much.",
     )
 
-    ask_hours: Annotated[float, Decides.NOTHING, ReadBy.BUILD] = Field(
+    ask_hours: Annotated[float, Decides.NOTHING, UsedBy.BUILD] = Field(
         24.0,
         title="Hours to answer",
         gt=0,
@@ -556,7 +556,7 @@ class Settings(BaseModel):
         description="How long a run of Airflow waits for an answer where one of the above says ask; it fails then.",
     )
 
-    window: Annotated[int, Decides.DATASET, ReadBy.RETRAIN] = Field(
+    window: Annotated[int, Decides.DATASET, UsedBy.RETRAIN] = Field(
         1,
         title="Partitions",
         ge=1,
@@ -565,7 +565,7 @@ class Settings(BaseModel):
         description="How many of the newest partitions (dates) of a data set name a retraining takes, as one data set.",
     )
 
-    image_size: Annotated[int, Decides.TRAINING, ReadBy.TRAIN] = Field(
+    image_size: Annotated[int, Decides.TRAINING, UsedBy.TRAIN] = Field(
         96,
         title="Image size",
         ge=32,
@@ -574,7 +574,7 @@ class Settings(BaseModel):
         description="Side of the model's square input, in pixels.",
     )
 
-    seed: Annotated[int, Decides.TRAINING, ReadBy.TRAIN] = Field(
+    seed: Annotated[int, Decides.TRAINING, UsedBy.TRAIN] = Field(
         0,
         title="Seed",
         ge=0,
@@ -584,7 +584,7 @@ class Settings(BaseModel):
         "value makes another training on the same dataset.",
     )
 
-    weights: Annotated[str, Decides.TRAINING, ReadBy.TRAIN, AllowedBy.SOURCES] = Field(
+    weights: Annotated[str, Decides.TRAINING, UsedBy.TRAIN, AllowedBy.SOURCES] = Field(
         "",
         title="Weights",
         max_length=MAX_PLACE,
@@ -593,7 +593,7 @@ class Settings(BaseModel):
         "nothing is downloaded.",
     )
 
-    shuffle_megabytes: Annotated[int, Decides.TRAINING, ReadBy.TRAIN] = Field(
+    shuffle_megabytes: Annotated[int, Decides.TRAINING, UsedBy.TRAIN] = Field(
         128,
         title="Shuffle buffer",
         ge=1,
@@ -602,7 +602,7 @@ class Settings(BaseModel):
         description="Memory of the shuffle buffer, in megabytes of encoded images.",
     )
 
-    crop: Annotated[Literal["random", "random_resized", "whole"], Decides.TRAINING, ReadBy.TRAIN] = Field(
+    crop: Annotated[Literal["random", "random_resized", "whole"], Decides.TRAINING, UsedBy.TRAIN] = Field(
         "random",
         title="Crop",
         json_schema_extra=TRAINING,
@@ -612,7 +612,7 @@ class Settings(BaseModel):
         "it, squeezed into a square.",
     )
 
-    min_crop_area: Annotated[float, Decides.TRAINING, ReadBy.TRAIN] = Field(
+    min_crop_area: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
         0.25,
         title="Smallest crop",
         gt=0,
@@ -621,11 +621,11 @@ class Settings(BaseModel):
         description="Of crop=random_resized: the smallest window, as a share of the image. ImageNet is used to 0.08.",
     )
 
-    flip: Annotated[bool, Decides.TRAINING, ReadBy.TRAIN] = Field(
+    flip: Annotated[bool, Decides.TRAINING, UsedBy.TRAIN] = Field(
         True, title="Flip", json_schema_extra=TRAINING, description="Mirror half of the training images."
     )
 
-    color_jitter: Annotated[float, Decides.TRAINING, ReadBy.TRAIN] = Field(
+    color_jitter: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
         0.0,
         title="Color jitter",
         ge=0,
@@ -635,7 +635,7 @@ class Settings(BaseModel):
         "accelerator: 0.4 means by up to 40%.",
     )
 
-    balanced: Annotated[bool, Decides.TRAINING, ReadBy.TRAIN] = Field(
+    balanced: Annotated[bool, Decides.TRAINING, UsedBy.TRAIN] = Field(
         False,
         title="Balance the classes",
         json_schema_extra=TRAINING,
@@ -643,7 +643,7 @@ class Settings(BaseModel):
         "not always. Not where images have several labels.",
     )
 
-    cache: Annotated[Literal["auto", "memory", "disk", "off"], Decides.TRAINING, ReadBy.TRAIN] = Field(
+    cache: Annotated[Literal["auto", "memory", "disk", "off"], Decides.TRAINING, UsedBy.TRAIN] = Field(
         "auto",
         title="Keep decoded images",
         json_schema_extra=TRAINING,
@@ -651,7 +651,7 @@ class Settings(BaseModel):
         "they fit into half of what is free and the crop allows it (random and whole do).",
     )
 
-    prefetch_batches: Annotated[int, Decides.NOTHING, ReadBy.TRAIN] = Field(
+    prefetch_batches: Annotated[int, Decides.NOTHING, UsedBy.TRAIN] = Field(
         4,
         title="Batches ready",
         ge=1,
@@ -661,7 +661,7 @@ class Settings(BaseModel):
         "pauses of the input, and take more memory.",
     )
 
-    server_wait_minutes: Annotated[float, Decides.NOTHING, ReadBy.TRAIN] = Field(
+    server_wait_minutes: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
         15.0,
         title="Wait for servers",
         gt=0,
@@ -670,7 +670,7 @@ class Settings(BaseModel):
         description="How long a training server waits for the others, before it says who is missing.",
     )
 
-    learning_rate_scaling: Annotated[Literal["none", "linear", "sqrt"], Decides.TRAINING, ReadBy.TRAIN] = Field(
+    learning_rate_scaling: Annotated[Literal["none", "linear", "sqrt"], Decides.TRAINING, UsedBy.TRAIN] = Field(
         "none",
         title="Learning rate scaling",
         json_schema_extra=TRAINING,
@@ -678,7 +678,7 @@ class Settings(BaseModel):
         "by the root of that, which suits Adam: so it can stay as it is when GPUs and the batch are added.",
     )
 
-    learning_rate_schedule: Annotated[Literal["constant", "cosine"], Decides.TRAINING, ReadBy.TRAIN] = Field(
+    learning_rate_schedule: Annotated[Literal["constant", "cosine"], Decides.TRAINING, UsedBy.TRAIN] = Field(
         "constant",
         title="Learning rate schedule",
         json_schema_extra=TRAINING,
@@ -686,7 +686,7 @@ class Settings(BaseModel):
         "a cosine: mostly the better model, where the number of epochs is known.",
     )
 
-    warmup_epochs: Annotated[float, Decides.TRAINING, ReadBy.TRAIN] = Field(
+    warmup_epochs: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
         0.0,
         title="Warm-up",
         ge=0,
@@ -696,7 +696,7 @@ class Settings(BaseModel):
         "batches and high learning rates. Less than all epochs.",
     )
 
-    weight_decay: Annotated[float, Decides.TRAINING, ReadBy.TRAIN] = Field(
+    weight_decay: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
         0.0,
         title="Weight decay",
         ge=0,
@@ -707,7 +707,7 @@ class Settings(BaseModel):
         "heart, 0.05 for instance. Biases and normalization are left alone. 0: none.",
     )
 
-    clip_norm: Annotated[float, Decides.TRAINING, ReadBy.TRAIN] = Field(
+    clip_norm: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
         0.0,
         title="Largest gradient",
         ge=0,
@@ -717,7 +717,7 @@ class Settings(BaseModel):
         "instance. 0: they are not.",
     )
 
-    label_smoothing: Annotated[float, Decides.TRAINING, ReadBy.TRAIN] = Field(
+    label_smoothing: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
         0.0,
         title="Label smoothing",
         ge=0,
@@ -727,7 +727,7 @@ class Settings(BaseModel):
         "labels, 0.1 for instance.",
     )
 
-    class_weights: Annotated[Literal["none", "balanced"], Decides.TRAINING, ReadBy.TRAIN] = Field(
+    class_weights: Annotated[Literal["none", "balanced"], Decides.TRAINING, UsedBy.TRAIN] = Field(
         "none",
         title="Class weights",
         json_schema_extra=TRAINING,
@@ -735,7 +735,7 @@ class Settings(BaseModel):
         "is still seen once an epoch. Not where images have several labels.",
     )
 
-    precision: Annotated[Literal["float32", "mixed_bfloat16", "mixed_float16"], Decides.TRAINING, ReadBy.TRAIN] = Field(
+    precision: Annotated[Literal["float32", "mixed_bfloat16", "mixed_float16"], Decides.TRAINING, UsedBy.TRAIN] = Field(
         "float32",
         title="Precision",
         json_schema_extra=TRAINING,
@@ -743,7 +743,7 @@ class Settings(BaseModel):
         "mixed_float16 (with loss scaling) for older ones with tensor cores. Slower on most CPUs.",
     )
 
-    xla: Annotated[bool, Decides.TRAINING, ReadBy.TRAIN] = Field(
+    xla: Annotated[bool, Decides.TRAINING, UsedBy.TRAIN] = Field(
         False,
         title="XLA",
         json_schema_extra=TRAINING,
@@ -751,7 +751,7 @@ class Settings(BaseModel):
         "layers most; the first step takes up to a few minutes longer.",
     )
 
-    freeze_epochs: Annotated[int, Decides.TRAINING, ReadBy.TRAIN] = Field(
+    freeze_epochs: Annotated[int, Decides.TRAINING, UsedBy.TRAIN] = Field(
         0,
         title="Frozen epochs",
         ge=0,
@@ -760,7 +760,7 @@ class Settings(BaseModel):
         "learns, before all of it does. 0: all of it learns from the start.",
     )
 
-    finetune_rate: Annotated[float, Decides.TRAINING, ReadBy.TRAIN] = Field(
+    finetune_rate: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
         0.1,
         title="Fine-tuning rate",
         gt=0,
@@ -769,7 +769,7 @@ class Settings(BaseModel):
         description="The learning rate after the frozen epochs, as a share of what it would be.",
     )
 
-    simulated_step_ms: Annotated[float, Decides.TRAINING, ReadBy.TRAIN] = Field(
+    simulated_step_ms: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
         0.0,
         title="Simulated step (ms)",
         ge=0,
@@ -780,7 +780,7 @@ class Settings(BaseModel):
         "for an accelerator. The model learns nothing and is never promoted. 0: off.",
     )
 
-    checkpoint_minutes: Annotated[float, Decides.NOTHING, ReadBy.TRAIN] = Field(
+    checkpoint_minutes: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
         10.0,
         title="Minutes between checkpoints",
         ge=0,
@@ -790,7 +790,7 @@ class Settings(BaseModel):
         "many minutes after the last one: what a killed training does again at most. 0: not by time.",
     )
 
-    checkpoint_steps: Annotated[int, Decides.NOTHING, ReadBy.TRAIN] = Field(
+    checkpoint_steps: Annotated[int, Decides.NOTHING, UsedBy.TRAIN] = Field(
         0,
         title="Steps between checkpoints",
         ge=0,
@@ -798,7 +798,7 @@ class Settings(BaseModel):
         description="The same by training steps. 0: not by steps.",
     )
 
-    checkpoints_kept: Annotated[int, Decides.NOTHING, ReadBy.TRAIN] = Field(
+    checkpoints_kept: Annotated[int, Decides.NOTHING, UsedBy.TRAIN] = Field(
         3,
         title="Checkpoints kept",
         ge=1,
@@ -807,7 +807,7 @@ class Settings(BaseModel):
         description="Where the last one is damaged, training goes on from the one before.",
     )
 
-    micro_batches: Annotated[int, Decides.NOTHING, ReadBy.TRAIN] = Field(
+    micro_batches: Annotated[int, Decides.NOTHING, UsedBy.TRAIN] = Field(
         1,
         title="Micro-batches",
         ge=1,
@@ -817,7 +817,7 @@ class Settings(BaseModel):
         "weights: so much less memory is needed. The share must be a multiple of it.",
     )
 
-    on_out_of_memory: Annotated[Literal["halve", "fail"], Decides.NOTHING, ReadBy.TRAIN] = Field(
+    on_out_of_memory: Annotated[Literal["halve", "fail"], Decides.NOTHING, UsedBy.TRAIN] = Field(
         "halve",
         title="Out of memory",
         json_schema_extra=TRAINING,
@@ -825,7 +825,7 @@ class Settings(BaseModel):
         "to one example: the batch size stays. fail stops the training.",
     )
 
-    stall_minutes: Annotated[float, Decides.NOTHING, ReadBy.TRAIN] = Field(
+    stall_minutes: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
         30.0,
         title="Minutes without a step",
         ge=0,
@@ -835,7 +835,7 @@ class Settings(BaseModel):
         "again from its last checkpoint. Longer than the first step and the final export take. 0: never.",
     )
 
-    callbacks: Annotated[str, Decides.TRAINING, ReadBy.TRAIN, AllowedBy.MODELS] = Field(
+    callbacks: Annotated[str, Decides.TRAINING, UsedBy.TRAIN, AllowedBy.MODELS] = Field(
         "",
         title="Callbacks",
         max_length=MAX_TEXT,
@@ -845,7 +845,7 @@ class Settings(BaseModel):
         "returns a list of keras.callbacks.Callback: early stopping, for instance.",
     )
 
-    promote: Annotated[Literal["if_not_worse", "always", "never"], Decides.NOTHING, ReadBy.TRAIN] = Field(
+    promote: Annotated[Literal["if_not_worse", "always", "never"], Decides.NOTHING, UsedBy.TRAIN] = Field(
         "if_not_worse",
         title="Promote",
         json_schema_extra=PROMOTION,
@@ -854,7 +854,7 @@ class Settings(BaseModel):
         "validation images, and refuses it where it is surely lower.",
     )
 
-    max_worse: Annotated[float, Decides.NOTHING, ReadBy.TRAIN] = Field(
+    max_worse: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
         0.0,
         title="Accepted loss",
         ge=0,
@@ -864,7 +864,7 @@ class Settings(BaseModel):
         "the difference must lie lower for a refusal. 0.01 is one point.",
     )
 
-    sample_hz: Annotated[float, Decides.NOTHING, ReadBy.TRAIN] = Field(
+    sample_hz: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
         5.0,
         title="Samples a second",
         ge=0.2,
@@ -873,7 +873,7 @@ class Settings(BaseModel):
         description="How often utilization is sampled.",
     )
 
-    tensorboard: Annotated[bool, Decides.NOTHING, ReadBy.TRAIN] = Field(
+    tensorboard: Annotated[bool, Decides.NOTHING, UsedBy.TRAIN] = Field(
         False,
         title="TensorBoard",
         json_schema_extra=MONITORING,
@@ -881,7 +881,7 @@ class Settings(BaseModel):
         "tensorboard/ of the training.",
     )
 
-    comet_project: Annotated[str, Decides.NOTHING, ReadBy.TRAIN] = Field(
+    comet_project: Annotated[str, Decides.NOTHING, UsedBy.TRAIN] = Field(
         "tenfold",
         title="Comet project",
         # The length apart: \w{1,100} takes pydantic a third of all that importing a DAG may take.
@@ -1076,9 +1076,9 @@ def settings_that_decide(what: Decides) -> list[str]:
     return [name for name, decides in declared(Decides).items() if decides & what]
 
 
-def settings_read_by(stages: ReadBy) -> list[str]:
-    """Return the names of the settings that at least one of the stages reads."""
-    return [name for name, readers in declared(ReadBy).items() if readers & stages]
+def settings_used_by(stages: UsedBy) -> list[str]:
+    """Return the names of the settings that at least one of the stages uses."""
+    return [name for name, users in declared(UsedBy).items() if users & stages]
 
 
 def settings_in_fingerprint() -> list[str]:

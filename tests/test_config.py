@@ -11,8 +11,8 @@ from pipeline.config import (
     MODELS,
     AllowedBy,
     Decides,
-    ReadBy,
     Settings,
+    UsedBy,
     declared,
     settings_from,
     settings_in_fingerprint,
@@ -135,9 +135,9 @@ def test_every_field_says_what_it_is_for(field: str):
     assert Settings.model_fields[field].title
 
 
-@pytest.mark.parametrize("kind", [Decides, ReadBy])
+@pytest.mark.parametrize("kind", [Decides, UsedBy])
 @pytest.mark.parametrize("field", CHANGED)
-def test_every_field_declares_what_it_decides_and_which_stages_read_it(field: str, kind: type):
+def test_every_field_declares_what_it_decides_and_which_stages_use_it(field: str, kind: type):
     assert [type(marker) for marker in Settings.model_fields[field].metadata].count(kind) == 1
 
 
