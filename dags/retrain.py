@@ -66,11 +66,11 @@ def _with_name(settings: Settings) -> Settings:
 
     Skips the run if only datasets with other names are new. A run that a person triggers has no events.
     """
-    from pipeline.workspace import named
+    from pipeline.workspace import with_dataset_name
 
     names = sorted({str(event.extra.get("dataset_name")) for event in _events()})
     if not names:
-        return named(settings)
+        return with_dataset_name(settings)
     if not settings.dataset_name and len(names) > 1:
         raise SettingsError(
             f"datasets of several names are new, {', '.join(names)}, and one run trains on one dataset: set "

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.allowed import open_unless_set, open_words
+from pipeline.allowed import open_unless_set, open_warning
 from pipeline.config import Settings, settings_of_command_line
 from pipeline.errors import Preempted, SettingsError, TenfoldError
 from pipeline.preflight import require_buckets
@@ -43,8 +43,8 @@ def main(arguments: Sequence[str]) -> int:
     options = _parsed(arguments)
     log_words()
     open_unless_set()
-    if options.command in (_run, _build, _extract, _train) and (words := open_words()):
-        _log.info("%s", words)
+    if options.command in (_run, _build, _extract, _train) and (warning := open_warning()):
+        _log.info("%s", warning)
     try:
         result = options.command(options)
     except Preempted as error:
@@ -543,11 +543,11 @@ def _settings(options: argparse.Namespace) -> Settings:
 
 def _of_published(options: argparse.Namespace) -> Settings:
     """Return the settings of a command that works on one published dataset name. A bucket must be reachable."""
-    from pipeline.workspace import named
+    from pipeline.workspace import with_dataset_name
 
     settings = _settings(options)
     require_buckets({"publish_uri": settings.datasets_folder})
-    return named(settings)
+    return with_dataset_name(settings)
 
 
 def _file(what: str, uri: str) -> Place:

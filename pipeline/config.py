@@ -1055,7 +1055,7 @@ class Settings(BaseModel):
         moment = given or run_date or datetime.now(UTC)
         return self.model_copy(
             update={
-                "data_date": dates.written(moment, self.source_uri),
+                "data_date": dates.format_data_date(moment, self.source_uri),
                 "source_uri": dates.fill(self.source_uri, moment),
             }
         )

@@ -38,7 +38,15 @@ from zipfile import is_zipfile
 
 from pipeline import storage
 from pipeline.config import Decides, Settings, settings_from, settings_that_decide
-from pipeline.errors import DatasetError, Preempted, SourceError, TenfoldError, TrainingError, error_of, words_of
+from pipeline.errors import (
+    DatasetError,
+    Preempted,
+    SourceError,
+    TenfoldError,
+    TrainingError,
+    error_from_json,
+    error_to_json,
+)
 from pipeline.evaluation.metrics import metrics_of
 from pipeline.monitor import last_row, read
 from pipeline.monitor.archives import archives
@@ -316,7 +324,7 @@ def result_of(run: Run) -> dict[str, Any] | None:
 
 def save_failure(folder: Path, error: TenfoldError, attempt: str = "") -> None:
     """Say, for whoever started the process, why it failed."""
-    _write(folder / "failure.json", {**words_of(error), "attempt": attempt})
+    _write(folder / "failure.json", {**error_to_json(error), "attempt": attempt})
 
 
 def take_failure(folder: Path, attempt: str = "") -> TenfoldError | None:
@@ -332,7 +340,7 @@ def take_failure(folder: Path, attempt: str = "") -> TenfoldError | None:
     if content.get("attempt", "") != attempt:
         return None
     path.unlink(missing_ok=True)
-    return error_of(content["kind"], content["message"])
+    return error_from_json(content["kind"], content["message"])
 
 
 def save_at_once(folder: Path, examples: int) -> None:

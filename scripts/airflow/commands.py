@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 
-from pipeline.allowed import open_words
+from pipeline.allowed import open_warning
 from scripts.airflow.backfill import Outcome, carry_out
 from scripts.airflow.client import Client, new_run_id
 from scripts.airflow.dates import Backfill
@@ -129,8 +129,8 @@ def _start(airflow: Embedded, client: Client, signals: Signals) -> None:
     airflow.start(signals)
     wait_until_ready(airflow, client, since, signals)
     say(f"Airflow is ready after {time.monotonic() - begin:.0f} s")
-    if words := open_words():
-        say(words)
+    if warning := open_warning():
+        say(warning)
 
 
 def _run(airflow: Running, client: Client, conf: Conf, signals: Signals) -> list[str]:
