@@ -27,7 +27,7 @@ from pipeline.storage import BucketPath, Place, is_bucket, place_of
 
 SHARDS_PER_SERVER = 10
 SMALLEST_INPUT = {"InceptionResNetV2": 75}
-"""Sides in pixels, where Keras refuses smaller ones than our own 32."""
+"""Smallest input of a model, in pixels, if Keras requires more than our own minimum of 32."""
 
 APPLICATIONS = (
     "MobileNetV2",
@@ -37,19 +37,19 @@ APPLICATIONS = (
     "ResNet50",
     "InceptionResNetV2",
 )
-"""Those of keras.applications that `model` may name."""
+"""The models of keras.applications that `model` may name."""
 
 MODELS = ("small_cnn", *APPLICATIONS)
-"""What `model` may name beside a function of the user's own."""
+"""The values of `model`, apart from a user's own function."""
 
 MAX_PLACE = 4096
-"""Most characters of a path or an address. No file system or bucket takes more."""
+"""Maximum number of characters of a path or an address. No file system or bucket accepts more."""
 
 MAX_TEXT = 1000
-"""Most characters of any other text."""
+"""Maximum number of characters of any other text."""
 
 MAX_SHOWN = 200
-"""Most characters of a value that an error message repeats."""
+"""Maximum number of characters of a value that an error message repeats."""
 
 WEIGHTS_SUFFIXES = (".weights.h5", ".h5", ".keras")
 
@@ -148,11 +148,11 @@ class Settings(BaseModel):
         title="Images",
         max_length=MAX_PLACE,
         examples=["/data/flowers", "gs://bucket/photos/{date}"],
-        description="Folder of raw images, local or gs://bucket/prefix, one sub-folder a class, with or "
-        "without train/, validation/ and test/ above them; or a list of them (CSV, JSON lines, Parquet), or the folder "
-        "of Stanford Cars or ImageNet. "
-        "{date}, {year}, {month}, {day}, {hour} and {minute} in it are filled from the data date of the run. "
-        "Empty, in the Airflow of `make up`: drawn sample images.",
+        description="Folder of raw images, local or gs://bucket/prefix, with one sub-folder for each class, with or "
+        "without train/, validation/ and test/ above them; or a list of images (CSV, JSON lines, Parquet), or the "
+        "folder of Stanford Cars or ImageNet. "
+        "{date}, {year}, {month}, {day}, {hour} and {minute} are replaced by the data date of the run. "
+        "If it is empty in the Airflow of `make up`, drawn sample images are used.",
     )
 
     dataset_name: Annotated[str, Decides.DATASET, UsedBy.BUILD | UsedBy.TRAIN] = Field(
@@ -169,8 +169,8 @@ class Settings(BaseModel):
         title="Training servers",
         ge=1,
         le=1000,
-        description="Machines that train one model together, each with all of its GPUs: each takes a slot of the pool "
-        "gpu and a worker, all at the same time. Ten training shards are written for each.",
+        description="Machines that train one model together, each with all of its GPUs. Each needs a slot of the pool "
+        "gpu and a worker at the same time. Ten training shards are written for each.",
     )
 
     model: Annotated[str, Decides.TRAINING, UsedBy.TRAIN, AllowedBy.MODELS] = Field(
@@ -179,7 +179,7 @@ class Settings(BaseModel):
         max_length=MAX_TEXT,
         examples=list(MODELS),
         description=f"The small CNN, one of keras.applications ({', '.join(APPLICATIONS)}), or package.module:function "
-        "of yours, which is called with the image size and the number of classes and returns a keras.Model.",
+        "of yours. It is called with the image size and the number of classes, and returns a keras.Model.",
     )
 
     epochs: Annotated[int, Decides.TRAINING, UsedBy.TRAIN] = Field(
@@ -191,7 +191,7 @@ class Settings(BaseModel):
         title="Batch size",
         ge=1,
         le=65_536,
-        description="Examples in one training step, of all training servers and GPUs together.",
+        description="Examples in one training step, on all training servers and GPUs together.",
     )
 
     learning_rate: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
@@ -200,7 +200,7 @@ class Settings(BaseModel):
         gt=0,
         le=10,
         allow_inf_nan=False,
-        description="Step size of the Adam optimizer: the highest, where it rises and falls.",
+        description="Step size of the Adam optimizer. With a warm-up or a schedule, this is the highest value.",
     )
 
     workspace: Annotated[str, Decides.NOTHING, UsedBy.BUILD | UsedBy.TRAIN, AllowedBy.WORKSPACES] = Field(
@@ -217,17 +217,16 @@ class Settings(BaseModel):
         title="Publish to",
         max_length=MAX_PLACE,
         json_schema_extra=PLACES,
-        description="Folder that data sets are published in, local or gs://bucket/prefix. Empty: `datasets` in the "
+        description="Folder in which datasets are published, local or gs://bucket/prefix. Empty: `datasets` in the "
         "workspace.",
     )
 
     dataset: Annotated[str, Decides.NOTHING, UsedBy.COMMAND_LINE, AllowedBy.WORKSPACES | AllowedBy.PUBLISH] = Field(
         "",
-        title="Finished data set",
+        title="Finished dataset",
         max_length=MAX_PLACE,
         json_schema_extra=PLACES,
-        description="Folder of a published data set, local or gs://bucket/prefix, for `python -m pipeline train` on "
-        "its own.",
+        description="Folder of a published dataset, local or gs://bucket/prefix, for `python -m pipeline train`.",
     )
 
     local_folder: Annotated[str, Decides.NOTHING, UsedBy.TRAIN, AllowedBy.WORKSPACES] = Field(
@@ -235,8 +234,8 @@ class Settings(BaseModel):
         title="Local folder",
         max_length=MAX_PLACE,
         json_schema_extra=PLACES,
-        description="Folder on each worker for what a training needs at hand where the workspace is a bucket: its "
-        "record and checkpoints, which are mirrored to the workspace, and copies of shards.",
+        description="Folder on each worker for local files of a training if the workspace is a bucket: its record and "
+        "checkpoints, which are mirrored to the workspace, and copies of shards.",
     )
 
     cache_gigabytes: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
@@ -245,16 +244,16 @@ class Settings(BaseModel):
         gt=0,
         allow_inf_nan=False,
         json_schema_extra=PLACES,
-        description="How much of the local folder copies of shards may take. Copies used longest ago make room. A "
-        "training that reads more at once (8 shards) is refused.",
+        description="Maximum size of the copies of shards in the local folder, in gigabytes. The copies that were not "
+        "used for the longest time are removed first. A training that reads more at once (8 shards) is refused.",
     )
 
     read_shards: Annotated[Literal["cache", "direct"], Decides.NOTHING, UsedBy.TRAIN] = Field(
         "cache",
         title="Read shards",
         json_schema_extra=PLACES,
-        description="How training reads shards from a bucket. cache copies them to the local folder, checked, ahead of "
-        "the training. direct leaves it to TensorFlow, which fetches all of them in every epoch.",
+        description="How training reads shards from a bucket. cache copies them to the local folder ahead of the "
+        "training and verifies them. direct lets TensorFlow read them, which fetches all of them in every epoch.",
     )
 
     user_project: Annotated[str, Decides.NOTHING, UsedBy.BUILD] = Field(
@@ -262,7 +261,7 @@ class Settings(BaseModel):
         title="Project that pays",
         max_length=MAX_TEXT,
         json_schema_extra=PLACES,
-        description="Google Cloud project that pays for reading the images, where the requester must.",
+        description="Google Cloud project that pays for reading the images, for a bucket on which the requester pays.",
     )
 
     data_date: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
@@ -271,7 +270,7 @@ class Settings(BaseModel):
         max_length=MAX_TEXT,
         json_schema_extra=PLACES,
         examples=["2026-01-31", "2026-01-31T07:00"],
-        description="What {date} and {hour} in the source stand for, in UTC. Empty: the date of the run.",
+        description="The date for {date}, {hour} and so on in the source, in UTC. Empty: the date of the run.",
     )
 
     source_kind: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
@@ -279,7 +278,7 @@ class Settings(BaseModel):
         title="Kind of source",
         max_length=MAX_TEXT,
         json_schema_extra={**SOURCE, "enum": ["auto", *source_kinds()]},
-        description="How the source is laid out: a file of pipeline/sources by its name. auto: found out.",
+        description="Format of the source: the name of a file in pipeline/sources. auto detects the format.",
     )
 
     path_column: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
@@ -287,8 +286,8 @@ class Settings(BaseModel):
         title="Column of paths",
         max_length=MAX_TEXT,
         json_schema_extra=SOURCE,
-        description="In a list: the column of image paths, relative to the list's place. Empty: path, image, file, "
-        "filename or uri.",
+        description="In a list: the column of image paths, relative to the folder of the list. Empty: path, image, "
+        "file, filename or uri.",
     )
 
     label_column: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
@@ -305,7 +304,7 @@ class Settings(BaseModel):
         title="Column of splits",
         max_length=MAX_TEXT,
         json_schema_extra=SOURCE,
-        description="In a list: the column that says train, validation or test. Empty: split, where there is one.",
+        description="In a list: the column that holds train, validation or test. Empty: split, if it exists.",
     )
 
     group_column: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
@@ -314,7 +313,7 @@ class Settings(BaseModel):
         max_length=MAX_TEXT,
         json_schema_extra=SOURCE,
         description="In a list: images of one group (a person, a scene) stay on one side of the split. Empty: group, "
-        "where there is one.",
+        "if it exists.",
     )
 
     list_encoding: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
@@ -332,8 +331,8 @@ class Settings(BaseModel):
         max_length=MAX_TEXT,
         examples=[r"^(.+?)_\d+$"],
         json_schema_extra=SOURCE,
-        description="Regular expression on the file name without its ending: images that agree in its first group (or "
-        "match) stay on one side of the split. Empty: only equal images do.",
+        description="Regular expression for the file name without its suffix. Images with the same first group (or the "
+        "same match) stay on one side of the split. Empty: only equal images do.",
     )
 
     label_map: Annotated[str, Decides.DATASET, UsedBy.BUILD, AllowedBy.SOURCES] = Field(
@@ -341,15 +340,15 @@ class Settings(BaseModel):
         title="Label map",
         max_length=MAX_PLACE,
         json_schema_extra=SOURCE,
-        description="File with one label a line: the first has id 0. Empty: ids are given once for a data set name, "
-        "and never move.",
+        description="File with one label in each line. The first has id 0. Empty: each new label of a dataset name "
+        "gets the next id, and ids never change.",
     )
 
     crop_to_box: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(6)] = Field(
         False,
         title="Crop to the box",
         json_schema_extra=SOURCE,
-        description="Keep of each image what lies in its bounding box, where the source has one.",
+        description="Crop each image to its bounding box, if the source has one.",
     )
 
     num_shards: Annotated[int | None, Decides.DATASET, UsedBy.BUILD] = Field(
@@ -358,7 +357,7 @@ class Settings(BaseModel):
         ge=1,
         le=100_000,
         json_schema_extra=SHARDS,
-        description="Overrides ten for each training server.",
+        description="Number of training shards. Empty: ten for each training server.",
     )
 
     shards_per_task: Annotated[int, Decides.NOTHING, UsedBy.BUILD] = Field(
@@ -367,7 +366,7 @@ class Settings(BaseModel):
         ge=1,
         le=10_000,
         json_schema_extra=SHARDS,
-        description="How many shards one mapped Airflow task writes.",
+        description="Number of shards that one mapped Airflow task writes.",
     )
 
     validation_fraction: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(2)] = Field(
@@ -376,7 +375,7 @@ class Settings(BaseModel):
         ge=0.01,
         le=0.9,
         json_schema_extra=SHARDS,
-        description="Share of the images held back for validation, where the source has no validation folder.",
+        description="Share of the images for validation, if the source has no validation split.",
     )
 
     split_seed: Annotated[int, Decides.DATASET, UsedBy.BUILD, InFingerprint(1)] = Field(
@@ -385,7 +384,7 @@ class Settings(BaseModel):
         ge=0,
         lt=2**31,
         json_schema_extra=SHARDS,
-        description="Decides which images are held back for validation, and the order of the examples in the shards. "
+        description="Decides which images are used for validation, and the order of the examples in the shards. "
         "Another value makes another version. Use the same value for all dates of a dataset name.",
     )
 
@@ -395,7 +394,7 @@ class Settings(BaseModel):
         gt=0,
         le=2000,
         json_schema_extra=SHARDS,
-        description="An image of more megapixels is rejected from its header, before it can fill the memory.",
+        description="An image with more megapixels is rejected by its header, before it can fill the memory.",
     )
 
     max_file_megabytes: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(4)] = Field(
@@ -411,16 +410,16 @@ class Settings(BaseModel):
         "strict",
         title="Check",
         json_schema_extra=SHARDS,
-        description="strict decodes every image completely. header only walks the structure of JPEG and PNG files that "
-        "need no change: for collections that are known to be sound.",
+        description="strict decodes every image completely. header only checks the structure of JPEG and PNG files "
+        "that need no change, for collections without damaged files.",
     )
 
     prepare: Annotated[Literal["keep", "resize", "raw"], Decides.DATASET, UsedBy.BUILD, InFingerprint(7)] = Field(
         "keep",
         title="Prepare",
         json_schema_extra=SHARDS,
-        description="keep leaves images as they are. resize shrinks them once to prepare_size, for an input 2 to 3 "
-        "times faster. raw does so too and stores pixels (uint8), for one about 4 times faster, on more disk.",
+        description="keep leaves images as they are. resize shrinks them once to prepare_size, which makes the "
+        "input 2 to 3 times faster. raw also stores pixels (uint8), which makes it about 4 times faster, on more disk.",
     )
 
     prepare_size: Annotated[int, Decides.DATASET, UsedBy.BUILD, InFingerprint(9)] = Field(
@@ -429,7 +428,7 @@ class Settings(BaseModel):
         ge=16,
         le=4096,
         json_schema_extra=SHARDS,
-        description="Shorter side of prepared images in pixels; smaller ones are left as they are.",
+        description="Shorter side of prepared images in pixels. Smaller images are not resized.",
     )
 
     feature_keys: Annotated[Literal["model_garden", "plain"], Decides.DATASET, UsedBy.BUILD] = Field(
@@ -446,29 +445,29 @@ class Settings(BaseModel):
         ge=0,
         le=1,
         json_schema_extra=SHARDS,
-        description="Id of the first label in the records. Empty: 1 for the ImageNet layout, as the Model Garden has "
-        "it, else 0.",
+        description="Id of the first label in the records. Empty: 1 for the ImageNet layout, as in the Model Garden, "
+        "and 0 for others.",
     )
 
     compression: Annotated[Literal["none", "gzip"], Decides.DATASET, UsedBy.BUILD] = Field(
         "none",
         title="Compression",
         json_schema_extra=SHARDS,
-        description="gzip shrinks raw shards; encoded images hardly.",
+        description="gzip makes shards of raw pixels smaller. It hardly helps with encoded images.",
     )
 
     near_duplicates: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(8)] = Field(
         False,
         title="Near-duplicates",
         json_schema_extra=GATE,
-        description="Look for images that look alike (perceptual hash), beside those that are equal.",
+        description="Also search for images that look alike (perceptual hash), not only for equal images.",
     )
 
     on_rejected: Annotated[Action, Decides.NOTHING, UsedBy.BUILD] = Field(
         "fail",
         title="Too many rejected",
         json_schema_extra=GATE,
-        description="What happens when more images are rejected than the share below. ask asks a person.",
+        description="What happens if more images are rejected than the share below allows. ask asks a person.",
     )
 
     max_rejected_fraction: Annotated[float, Decides.NOTHING, UsedBy.BUILD] = Field(
@@ -494,7 +493,7 @@ class Settings(BaseModel):
         ge=0,
         le=1,
         json_schema_extra=GATE,
-        description="Share of the validation and test images that may be in training too.",
+        description="Share of the validation and test images that may also be in training.",
     )
 
     on_contradiction: Annotated[Action, Decides.NOTHING, UsedBy.BUILD] = Field(
@@ -517,7 +516,7 @@ class Settings(BaseModel):
         "continue",
         title="Classes out of balance",
         json_schema_extra=GATE,
-        description="What happens when the largest class has more times the images of the smallest than below.",
+        description="What happens if the largest class is more times larger than the smallest than the number below.",
     )
 
     max_imbalance: Annotated[float, Decides.NOTHING, UsedBy.BUILD] = Field(
@@ -526,14 +525,14 @@ class Settings(BaseModel):
         ge=1,
         json_schema_extra=GATE,
         allow_inf_nan=False,
-        description="Training images of the largest class over those of the smallest.",
+        description="Training images of the largest class divided by those of the smallest.",
     )
 
     on_drift: Annotated[Action, Decides.NOTHING, UsedBy.BUILD] = Field(
         "continue",
         title="Drift",
         json_schema_extra=GATE,
-        description="What happens when the images differ from those of the last version by more than the number below.",
+        description="What happens if the images differ from those of the last version by more than the number below.",
     )
 
     max_drift: Annotated[float, Decides.NOTHING, UsedBy.BUILD] = Field(
@@ -542,8 +541,8 @@ class Settings(BaseModel):
         ge=0,
         json_schema_extra=GATE,
         allow_inf_nan=False,
-        description="Population stability index of sizes, brightness and class shares, the largest of them: 0.1 is "
-        "little, 0.25 is much.",
+        description="The largest population stability index of sizes, brightness and class shares. 0.1 is a small "
+        "drift, 0.25 a large one.",
     )
 
     ask_hours: Annotated[float, Decides.NOTHING, UsedBy.BUILD] = Field(
@@ -553,7 +552,7 @@ class Settings(BaseModel):
         le=8760,
         allow_inf_nan=False,
         json_schema_extra=GATE,
-        description="How long a run of Airflow waits for an answer where one of the above says ask; it fails then.",
+        description="How long a run of Airflow waits for the answer of a person (ask), before it fails.",
     )
 
     window: Annotated[int, Decides.DATASET, UsedBy.RETRAIN] = Field(
@@ -562,7 +561,7 @@ class Settings(BaseModel):
         ge=1,
         le=1000,
         json_schema_extra=TRAINING,
-        description="How many of the newest partitions (dates) of a data set name a retraining takes, as one data set.",
+        description="Number of the newest partitions (dates) of a dataset name that a retraining uses as one dataset.",
     )
 
     image_size: Annotated[int, Decides.TRAINING, UsedBy.TRAIN] = Field(
@@ -571,7 +570,7 @@ class Settings(BaseModel):
         ge=32,
         le=2048,
         json_schema_extra=TRAINING,
-        description="Side of the model's square input, in pixels.",
+        description="Side of the square input of the model, in pixels.",
     )
 
     seed: Annotated[int, Decides.TRAINING, UsedBy.TRAIN] = Field(
@@ -606,10 +605,10 @@ class Settings(BaseModel):
         "random",
         title="Crop",
         json_schema_extra=TRAINING,
-        description="What training sees of an image. random: a square window of 7/8 of the shorter side at a random "
-        "place, not resampled where images were prepared for that (a prepare_size of 256 for an image_size of 224). "
-        "random_resized: a window of random size, shape and place, as ImageNet is trained from scratch. whole: all of "
-        "it, squeezed into a square.",
+        description="The part of an image that training sees. random: a square of 7/8 of the shorter side at a random "
+        "place, without resampling if the images were prepared for it (a prepare_size of 256 for an image_size of "
+        "224). random_resized: a crop of random size, shape and place, as in training on ImageNet from scratch. "
+        "whole: the whole image, squeezed into a square.",
     )
 
     min_crop_area: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
@@ -618,7 +617,7 @@ class Settings(BaseModel):
         gt=0,
         le=1,
         json_schema_extra=TRAINING,
-        description="Of crop=random_resized: the smallest window, as a share of the image. ImageNet is used to 0.08.",
+        description="Smallest crop of crop=random_resized, as a share of the image. 0.08 is common for ImageNet.",
     )
 
     flip: Annotated[bool, Decides.TRAINING, UsedBy.TRAIN] = Field(
@@ -631,24 +630,24 @@ class Settings(BaseModel):
         ge=0,
         le=1,
         json_schema_extra=TRAINING,
-        description="How much brightness, contrast and saturation of training images change at random, on the "
-        "accelerator: 0.4 means by up to 40%.",
+        description="Largest random change of brightness, contrast and saturation of training images, on the "
+        "accelerator. 0.4 means up to 40%.",
     )
 
     balanced: Annotated[bool, Decides.TRAINING, UsedBy.TRAIN] = Field(
         False,
         title="Balance the classes",
         json_schema_extra=TRAINING,
-        description="Show all classes equally often: examples of rare ones several times an epoch, of frequent ones "
-        "not always. Not where images have several labels.",
+        description="Show all classes equally often: examples of rare classes several times in an epoch, and of "
+        "frequent classes not in every epoch. Not for images with several labels.",
     )
 
     cache: Annotated[Literal["auto", "memory", "disk", "off"], Decides.TRAINING, UsedBy.TRAIN] = Field(
         "auto",
         title="Keep decoded images",
         json_schema_extra=TRAINING,
-        description="For the epochs after the first: in memory, or on disk in the local folder. auto: in memory, where "
-        "they fit into half of what is free and the crop allows it (random and whole do).",
+        description="Keep decoded images for the epochs after the first: in memory, or on disk in the local folder. "
+        "auto: in memory, if they fit into half of the free memory and the crop allows it (random and whole do).",
     )
 
     prefetch_batches: Annotated[int, Decides.NOTHING, UsedBy.TRAIN] = Field(
@@ -657,8 +656,8 @@ class Settings(BaseModel):
         ge=1,
         le=1024,
         json_schema_extra=TRAINING,
-        description="How many batches are made before they are asked for, on each server. More of them bridge longer "
-        "pauses of the input, and take more memory.",
+        description="Number of batches that each server keeps ready. More batches bridge longer pauses of the input, "
+        "and need more memory.",
     )
 
     server_wait_minutes: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
@@ -667,15 +666,15 @@ class Settings(BaseModel):
         gt=0,
         le=10_080,
         json_schema_extra=TRAINING,
-        description="How long a training server waits for the others, before it says who is missing.",
+        description="How long a training server waits for the others, before it fails and names the missing ones.",
     )
 
     learning_rate_scaling: Annotated[Literal["none", "linear", "sqrt"], Decides.TRAINING, UsedBy.TRAIN] = Field(
         "none",
         title="Learning rate scaling",
         json_schema_extra=TRAINING,
-        description="Takes the learning rate as one for batches of 256. linear multiplies it by batch size / 256, sqrt "
-        "by the root of that, which suits Adam: so it can stay as it is when GPUs and the batch are added.",
+        description="Treats the learning rate as that of a batch of 256. linear multiplies it by batch size / 256, "
+        "sqrt by the square root of that, which suits Adam. So the setting need not change with the number of GPUs.",
     )
 
     learning_rate_schedule: Annotated[Literal["constant", "cosine"], Decides.TRAINING, UsedBy.TRAIN] = Field(
@@ -683,7 +682,7 @@ class Settings(BaseModel):
         title="Learning rate schedule",
         json_schema_extra=TRAINING,
         description="constant keeps the learning rate. cosine lets it fall to 0 by the end of the training, along half "
-        "a cosine: mostly the better model, where the number of epochs is known.",
+        "a cosine, which mostly gives the better model if the number of epochs is known.",
     )
 
     warmup_epochs: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
@@ -692,8 +691,8 @@ class Settings(BaseModel):
         ge=0,
         allow_inf_nan=False,
         json_schema_extra=TRAINING,
-        description="Epochs, or a part of one, in which the learning rate rises from 0 in a straight line: for large "
-        "batches and high learning rates. Less than all epochs.",
+        description="Epochs, or a part of one, in which the learning rate rises linearly from 0, for large batches and "
+        "high learning rates. It must be less than the number of epochs.",
     )
 
     weight_decay: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
@@ -703,8 +702,8 @@ class Settings(BaseModel):
         le=10,
         allow_inf_nan=False,
         json_schema_extra=TRAINING,
-        description="How much of each weight a step takes away, times the learning rate (AdamW): against learning by "
-        "heart, 0.05 for instance. Biases and normalization are left alone. 0: none.",
+        description="Share of each weight that a step removes, times the learning rate (AdamW), against overfitting; "
+        "0.05 for instance. Biases and normalization are excluded. 0: none.",
     )
 
     clip_norm: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
@@ -713,8 +712,8 @@ class Settings(BaseModel):
         ge=0,
         allow_inf_nan=False,
         json_schema_extra=TRAINING,
-        description="Gradients of all weights together are shortened to this norm: for losses that jump, 1 for "
-        "instance. 0: they are not.",
+        description="Clips the gradients of all weights together to this norm, for losses that jump; 1 for instance. "
+        "0: no clipping.",
     )
 
     label_smoothing: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
@@ -723,16 +722,16 @@ class Settings(BaseModel):
         ge=0,
         lt=1,
         json_schema_extra=TRAINING,
-        description="Share of a label that training spreads over all classes: against too much certainty and wrong "
-        "labels, 0.1 for instance.",
+        description="Share of a label that training spreads over all classes, against overconfidence and wrong labels; "
+        "0.1 for instance.",
     )
 
     class_weights: Annotated[Literal["none", "balanced"], Decides.TRAINING, UsedBy.TRAIN] = Field(
         "none",
         title="Class weights",
         json_schema_extra=TRAINING,
-        description="balanced: each class counts equally in the loss, however many training images it has. Each image "
-        "is still seen once an epoch. Not where images have several labels.",
+        description="balanced: each class counts equally in the loss, whatever its number of training images. Each "
+        "image is still seen once in an epoch. Not for images with several labels.",
     )
 
     precision: Annotated[Literal["float32", "mixed_bfloat16", "mixed_float16"], Decides.TRAINING, UsedBy.TRAIN] = Field(
@@ -747,8 +746,8 @@ class Settings(BaseModel):
         False,
         title="XLA",
         json_schema_extra=TRAINING,
-        description="Compile the step with XLA. Pays on a GPU in trainings of many minutes, for models of many small "
-        "layers most; the first step takes up to a few minutes longer.",
+        description="Compile the step with XLA. This helps trainings of many minutes on a GPU, most for models of many "
+        "small layers. The first step takes up to a few minutes longer.",
     )
 
     freeze_epochs: Annotated[int, Decides.TRAINING, UsedBy.TRAIN] = Field(
@@ -756,8 +755,8 @@ class Settings(BaseModel):
         title="Frozen epochs",
         ge=0,
         json_schema_extra=TRAINING,
-        description="Of a model of keras.applications that starts from weights: epochs in which only its new head "
-        "learns, before all of it does. 0: all of it learns from the start.",
+        description="For a model of keras.applications that starts from weights: epochs in which only its new head "
+        "learns. 0: the whole model learns from the start.",
     )
 
     finetune_rate: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
@@ -766,7 +765,7 @@ class Settings(BaseModel):
         gt=0,
         le=1,
         json_schema_extra=TRAINING,
-        description="The learning rate after the frozen epochs, as a share of what it would be.",
+        description="The learning rate after the frozen epochs, as a share of the learning rate without them.",
     )
 
     simulated_step_ms: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
@@ -786,8 +785,8 @@ class Settings(BaseModel):
         ge=0,
         allow_inf_nan=False,
         json_schema_extra=TRAINING,
-        description="A checkpoint is written at the end of each epoch and when the training is asked to stop, and so "
-        "many minutes after the last one: what a killed training does again at most. 0: not by time.",
+        description="A checkpoint is written at the end of each epoch, when the training is asked to stop, and this "
+        "many minutes after the last one. A killed training repeats at most this time. 0: not by time.",
     )
 
     checkpoint_steps: Annotated[int, Decides.NOTHING, UsedBy.TRAIN] = Field(
@@ -795,7 +794,7 @@ class Settings(BaseModel):
         title="Steps between checkpoints",
         ge=0,
         json_schema_extra=TRAINING,
-        description="The same by training steps. 0: not by steps.",
+        description="A checkpoint is also written this many training steps after the last one. 0: not by steps.",
     )
 
     checkpoints_kept: Annotated[int, Decides.NOTHING, UsedBy.TRAIN] = Field(
@@ -804,7 +803,7 @@ class Settings(BaseModel):
         ge=1,
         le=100,
         json_schema_extra=TRAINING,
-        description="Where the last one is damaged, training goes on from the one before.",
+        description="Number of checkpoints. If the last one is damaged, training continues from the one before.",
     )
 
     micro_batches: Annotated[int, Decides.NOTHING, UsedBy.TRAIN] = Field(
@@ -813,16 +812,16 @@ class Settings(BaseModel):
         ge=1,
         le=65_536,
         json_schema_extra=TRAINING,
-        description="Parts that each GPU takes its share of a batch in, one after another, for one update of the "
-        "weights: so much less memory is needed. The share must be a multiple of it.",
+        description="Number of parts into which each GPU splits its share of a batch, for one update of the weights. "
+        "More parts need less memory. The share must be a multiple of it.",
     )
 
     on_out_of_memory: Annotated[Literal["halve", "fail"], Decides.NOTHING, UsedBy.TRAIN] = Field(
         "halve",
         title="Out of memory",
         json_schema_extra=TRAINING,
-        description="halve goes on from the last checkpoint with micro-batches of half the size, again and again, down "
-        "to one example: the batch size stays. fail stops the training.",
+        description="halve continues from the last checkpoint with micro-batches of half the size, repeatedly, down to "
+        "one example. The batch size stays. fail stops the training.",
     )
 
     stall_minutes: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
@@ -831,8 +830,8 @@ class Settings(BaseModel):
         ge=0,
         allow_inf_nan=False,
         json_schema_extra=TRAINING,
-        description="After so long without a step a training is taken for stuck: it says where, ends, and is tried "
-        "again from its last checkpoint. Longer than the first step and the final export take. 0: never.",
+        description="A training without a step for this time counts as stuck. It writes where it hangs, ends, and is "
+        "tried again from its last checkpoint. Must be longer than the first step and the final export. 0: never.",
     )
 
     callbacks: Annotated[str, Decides.TRAINING, UsedBy.TRAIN, AllowedBy.MODELS] = Field(
@@ -841,17 +840,17 @@ class Settings(BaseModel):
         max_length=MAX_TEXT,
         json_schema_extra=TRAINING,
         examples=["my_package.callbacks:make"],
-        description="package.module:function of yours, which is called with a folder to write to (pathlib.Path) and "
-        "returns a list of keras.callbacks.Callback: early stopping, for instance.",
+        description="package.module:function of yours. It is called with a folder to write to (pathlib.Path), and "
+        "returns a list of keras.callbacks.Callback, for early stopping for instance.",
     )
 
     promote: Annotated[Literal["if_not_worse", "always", "never"], Decides.NOTHING, UsedBy.TRAIN] = Field(
         "if_not_worse",
         title="Promote",
         json_schema_extra=PROMOTION,
-        description="Whether the trained model becomes the champion of its data set name. if_not_worse compares its "
-        "accuracy (of several labels an image: mean average precision) with that of the champion, on the same "
-        "validation images, and refuses it where it is surely lower.",
+        description="Whether the trained model becomes the champion of its dataset name. if_not_worse compares its "
+        "accuracy (for images with several labels: mean average precision) with that of the champion, on the same "
+        "validation images, and refuses it if it is significantly lower.",
     )
 
     max_worse: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
@@ -860,8 +859,8 @@ class Settings(BaseModel):
         ge=0,
         le=1,
         json_schema_extra=PROMOTION,
-        description="How much lower the accuracy may be and still be promoted, as a share: the whole 95% interval of "
-        "the difference must lie lower for a refusal. 0.01 is one point.",
+        description="How much lower the accuracy may be, as a share. A model is refused only if the whole 95% interval "
+        "of the difference is lower than that. 0.01 is one percentage point.",
     )
 
     sample_hz: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
@@ -877,7 +876,7 @@ class Settings(BaseModel):
         False,
         title="TensorBoard",
         json_schema_extra=MONITORING,
-        description="Write the values of each epoch, and windows of all other metrics, for TensorBoard too, into "
+        description="Also write the values of each epoch, and aggregates of all other metrics, for TensorBoard, into "
         "tensorboard/ of the training.",
     )
 
@@ -893,14 +892,14 @@ class Settings(BaseModel):
 
     @field_validator("source_uri", "workspace", "publish_uri", "dataset")
     @classmethod
-    def _place(cls, value: str) -> str:
-        if re.match(r"gs(:/|//)", value, re.IGNORECASE) and not is_bucket(value):  # it would become a local folder
+    def _absolute_place(cls, value: str) -> str:
+        if re.match(r"gs(:/|//)", value, re.IGNORECASE) and not is_bucket(value):  # It would become a local folder.
             raise ValueError("must be a local path or gs://bucket/prefix")
         return str(BucketPath.of(value)) if is_bucket(value) else _absolute(value, " or gs://bucket/prefix")
 
     @field_validator("list_encoding")
     @classmethod
-    def _is_known(cls, value: str) -> str:
+    def _check_encoding(cls, value: str) -> str:
         try:
             return codecs.lookup(value).name
         except LookupError:
@@ -908,25 +907,25 @@ class Settings(BaseModel):
 
     @field_validator("weights")
     @classmethod
-    def _is_one_file(cls, value: str) -> str:
-        if value and not value.endswith(WEIGHTS_SUFFIXES):  # a .weights.json names other files, wherever they lie
+    def _check_weights(cls, value: str) -> str:
+        if value and not value.endswith(WEIGHTS_SUFFIXES):  # A .weights.json names other files, anywhere.
             raise ValueError(f"must end in {' or '.join(WEIGHTS_SUFFIXES)}")
         return value
 
     @field_validator("weights", "label_map", "local_folder")
     @classmethod
-    def _local(cls, value: str) -> str:
+    def _absolute_local(cls, value: str) -> str:
         return _absolute(value, "")
 
     @model_validator(mode="after")
-    def _large_enough(self) -> "Settings":
+    def _check_image_size(self) -> "Settings":
         least = SMALLEST_INPUT.get(self.model, 32)
         if self.image_size < least:
             raise ValueError(f"image_size must be at least {least} for {self.model}, got {self.image_size}")
         return self
 
     @model_validator(mode="after")
-    def _can_be_kept(self) -> "Settings":
+    def _check_cache(self) -> "Settings":
         if self.cache in ("memory", "disk") and self.crop == "random_resized":
             raise ValueError(
                 f"cache must be auto or off with crop=random_resized, which reads whole images, got {self.cache!r}"
@@ -938,13 +937,13 @@ class Settings(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _warm_in_time(self) -> "Settings":
+    def _check_warmup(self) -> "Settings":
         if self.warmup_epochs >= self.epochs:
             raise ValueError(f"warmup_epochs must be less than epochs ({self.epochs}), got {self.warmup_epochs}")
         return self
 
     @model_validator(mode="after")
-    def _balanced_once(self) -> "Settings":
+    def _check_balance(self) -> "Settings":
         if self.balanced and self.class_weights == "balanced":
             raise ValueError(
                 "class_weights must be none with balanced, which shows all classes equally often, got 'balanced'"
@@ -952,7 +951,7 @@ class Settings(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _can_be_frozen(self) -> "Settings":
+    def _check_freeze(self) -> "Settings":
         if self.freeze_epochs and not (self.weights and self.model in APPLICATIONS):
             raise ValueError(
                 f"freeze_epochs must be 0 without weights of a model of keras.applications, got {self.freeze_epochs} "
@@ -964,31 +963,31 @@ class Settings(BaseModel):
 
     @field_validator("workspace")
     @classmethod
-    def _not_empty(cls, value: str) -> str:
+    def _check_workspace(cls, value: str) -> str:
         if not value:
             raise ValueError("must name a folder")
         return value
 
     @field_validator("source_uri")
     @classmethod
-    def _known_placeholders(cls, value: str) -> str:
+    def _check_placeholders(cls, value: str) -> str:
         if unknown := dates.unknown_placeholder(value):
             raise ValueError(f"must hold none but {dates.PLACEHOLDERS}: {unknown} is not known")
         return value
 
     @field_validator("dataset_name")
     @classmethod
-    def _named_after_source(cls, value: str, info: ValidationInfo) -> str:
+    def _default_dataset_name(cls, value: str, info: ValidationInfo) -> str:
         source_uri = info.data.get("source_uri")
         return value or (name_of_source(source_uri) if source_uri else "")
 
     @field_validator("data_date")
     @classmethod
-    def _is_date(cls, value: str) -> str:
+    def _check_data_date(cls, value: str) -> str:
         return dates.check_data_date(value) if value else value
 
     @model_validator(mode="after")
-    def _with_time(self) -> "Settings":
+    def _check_time(self) -> "Settings":
         if self.data_date and dates.has_no_time(self.data_date) and dates.needs_time(self.source_uri):
             raise ValueError(
                 f"data_date must name a time too, such as {self.data_date}T07:00, since source_uri asks for it, "
@@ -998,7 +997,7 @@ class Settings(BaseModel):
 
     @field_validator("model")
     @classmethod
-    def _is_a_model(cls, value: str) -> str:
+    def _check_model(cls, value: str) -> str:
         if value not in MODELS and not _FUNCTION.fullmatch(value):
             names = {name.lower(): name for name in MODELS}
             if close := difflib.get_close_matches(value.lower(), names, n=1):
@@ -1008,21 +1007,21 @@ class Settings(BaseModel):
 
     @field_validator("callbacks")
     @classmethod
-    def _is_a_function(cls, value: str) -> str:
+    def _check_function(cls, value: str) -> str:
         if value and not _FUNCTION.fullmatch(value):
             raise ValueError("must be package.module:function, or empty")
         return value
 
     @field_validator("source_kind")
     @classmethod
-    def _is_a_kind(cls, value: str) -> str:
+    def _check_source_kind(cls, value: str) -> str:
         if value not in ("auto", *source_kinds()):
             raise ValueError(f"must be auto, {' or '.join(source_kinds())}")
         return value
 
     @field_validator("group_pattern")
     @classmethod
-    def _is_a_pattern(cls, value: str) -> str:
+    def _check_group_pattern(cls, value: str) -> str:
         try:
             re.compile(value)
         except (re.error, OverflowError, RecursionError) as error:
@@ -1036,23 +1035,24 @@ class Settings(BaseModel):
 
     @property
     def source(self) -> Place:
-        """Where the raw images lie, or their list."""
+        """The place of the raw images, or of their list."""
         return place_of(self.source_uri, self.user_project)
 
     @property
     def datasets_folder(self) -> Place:
-        """Where versions are published: `publish_uri`, or `datasets` in the workspace."""
+        """The folder of published datasets: `publish_uri`, or `datasets` in the workspace."""
         return place_of(self.publish_uri) if self.publish_uri else place_of(self.workspace) / "datasets"
 
     def dated(self, run_date: datetime | None = None) -> "Settings":
-        """These settings with the data date (that of the form, else of the run, else now in UTC) in the source's place.
+        """Return these settings with the data date filled into `source_uri`.
 
-        The data date of a source that asks for none stays as it is: its images are not those of a date.
+        The data date is that of the form, or of the run, or now in UTC, in this order. If the source has no
+        placeholder, the settings stay as they are, because its images do not depend on a date.
         """
         if not dates.is_dated(self.source_uri):
             return self
-        given = datetime.fromisoformat(self.data_date) if self.data_date else None
-        moment = given or run_date or datetime.now(UTC)
+        form_date = datetime.fromisoformat(self.data_date) if self.data_date else None
+        moment = form_date or run_date or datetime.now(UTC)
         return self.model_copy(
             update={
                 "data_date": dates.format_data_date(moment, self.source_uri),
@@ -1087,17 +1087,21 @@ def settings_in_fingerprint() -> list[str]:
     return sorted(markers, key=lambda name: markers[name].position)
 
 
-def _absolute(value: str, otherwise: str) -> str:
+def _absolute(value: str, alternative: str) -> str:
     if "://" in value:
-        raise ValueError(f"must be a local path{otherwise}")
+        raise ValueError(f"must be a local path{alternative}")
     return os.path.abspath(os.path.expanduser(value)) if value else value  # noqa: PTH100, PTH111 - keeps {date}
 
 
 def settings_from(values: Mapping[str, Any], *, strict: bool = True) -> Settings:
-    """Settings made from a form, a file or an XCom. With `strict=False` text is read as the field's type ("3" is 3).
+    """Return the settings of a form, a file or an XCom.
 
-    None leaves a field at its default: Airflow's form sends null for a text field that was emptied.
-    Raises SettingsError with one sentence for each field that is unknown, of the wrong type or out of range.
+    Args:
+        values: By field. None leaves a field at its default, because Airflow's form sends null for an emptied field.
+        strict: With False, a text is read as the type of the field: "3" is 3.
+
+    Raises:
+        SettingsError: With one sentence for each field that is unknown, of the wrong type or out of range.
     """
     try:
         return Settings.model_validate(
@@ -1108,7 +1112,7 @@ def settings_from(values: Mapping[str, Any], *, strict: bool = True) -> Settings
 
 
 def settings_of_command_line(config: Path | None, assignments: list[str]) -> Settings:
-    """Settings from a TOML or JSON file (optional) and `field=value` texts, which win over the file."""
+    """Return the settings of a TOML or JSON file (optional) and of `field=value` texts, which win over the file."""
     values = _read_file(config) if config else {}
     _require_numbers(values)
     for assignment in assignments:
@@ -1139,18 +1143,18 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _sentence(problem: Any) -> str:
-    field = _shown(".".join(str(part) for part in problem["loc"]))
+    field = _shorten(".".join(str(part) for part in problem["loc"]))
     if problem["type"] == "extra_forbidden":
         return f"{field} is not a setting: {_suggestion(field)}"
     message = problem["msg"].removeprefix("Value error, ")
-    if not field:  # it names the fields that do not go together
+    if not field:  # The message names the fields that do not go together.
         return str(message)
     message = message.removeprefix("Input should be ").replace("String should ", "must ")
     message = message if message.startswith("must") else f"must be {message}"
-    return f"{field} {message}, got {_shown(repr(problem['input']))}"
+    return f"{field} {message}, got {_shorten(repr(problem['input']))}"
 
 
-def _shown(text: str) -> str:
+def _shorten(text: str) -> str:
     """Return the part of a text that an error message repeats. A task's log holds every message several times."""
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}... ({len(text):,} characters)"
 
