@@ -21,7 +21,7 @@ env-dev: ## the same with the tools for tests and checks
 run: env ## images to trained model, once; SOURCE=/path/to/images, PARAMS='{"epochs": 3}'
 	@$(AIRFLOW) run --source "$$SOURCE" --params "$$PARAMS"
 
-backfill: env ## data sets of FROM=2026-01-01 TO=2026-01-31 SOURCE=/data/{date}, and one training; REPROCESS=all, DAG=...
+backfill: env ## datasets of FROM=2026-01-01 TO=2026-01-31 SOURCE=/data/{date}, and one training; REPROCESS=all, DAG=...
 	@$(AIRFLOW) backfill --from "$$FROM" --to "$$TO" --source "$$SOURCE" --params "$$PARAMS" --reprocess "$$REPROCESS" \
 		--dag "$$DAG"
 

@@ -219,7 +219,7 @@ def folder_of(data: str, source: Path, side: int, shards: int = SHARDS) -> Path:
 
 
 def published(source: Path, prepare: str, side: int, shards: int) -> Path:
-    """This project's data set of a source."""
+    """This project's dataset of a source."""
     prepared = {} if prepare == KEEP else {"prepare": prepare, "prepare_size": side}
     told = {
         "source_uri": str(source),
@@ -265,7 +265,7 @@ def contender(pipeline: Pipeline, source: Path, folder: Path, *, size: int, **mo
 
 
 def parts_of(folder: Path) -> list[dict[str, Any]]:
-    """The training shards of a data set dealt out to the cores."""
+    """The training shards of a dataset dealt out to the cores."""
     dealt = split(list(load(folder).splits["train"].shards), CORES)
     return [{"shards": [each.name for each in part], "images": sum(each.examples for each in part)} for part in dealt]
 

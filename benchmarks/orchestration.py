@@ -32,7 +32,7 @@ from scripts.airflow.client import Client, new_run_id
 from scripts.airflow.commands import own_airflow
 from scripts.airflow.follow import follow
 from scripts.airflow.progress import Lines
-from scripts.airflow.record import only_one
+from scripts.airflow.record import exclusive_home
 from scripts.airflow.settings import Layout
 from scripts.airflow.signals import Signals
 from scripts.airflow.times import time_of
@@ -167,7 +167,7 @@ def measure_airflow(source: Path, measured: Measured) -> None:
     with ExitStack() as stack:
         signals = stack.enter_context(Signals())
         stack.enter_context(redirect_stdout(sys.stderr))  # standard output is for the tables alone
-        stack.enter_context(only_one(layout.home))
+        stack.enter_context(exclusive_home(layout.home))
         airflow, client = stack.enter_context(own_airflow(layout, DAG, signals))
         measured.start.append(time.perf_counter() - begin)
         for name in RUNS:

@@ -36,7 +36,7 @@ from pipeline.allowed import open_unless_set
 from scripts.airflow.client import Login
 from scripts.airflow.commands import own_airflow
 from scripts.airflow.embedded import Embedded
-from scripts.airflow.record import only_one
+from scripts.airflow.record import exclusive_home
 from scripts.airflow.settings import Layout
 from scripts.airflow.signals import Signals
 from tests.browser import CHROMIUM
@@ -154,7 +154,7 @@ def serving(options: argparse.Namespace) -> Iterator[Server]:
         for other in long[1:]:
             other.symlink_to(long[0])  # another path is another record to the server
         signals = stack.enter_context(Signals())
-        stack.enter_context(only_one(layout.home))
+        stack.enter_context(exclusive_home(layout.home))
         airflow, _ = stack.enter_context(own_airflow(layout, DAG, signals))
         names = {f"{MINUTES} minutes": short[1:], f"{options.hours:g} hours": long}
         ids = {name: [path.name for path in paths] for name, paths in names.items()}

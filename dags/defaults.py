@@ -13,7 +13,7 @@ from pipeline.config import Settings, settings_of_command_line
 
 RETRIES = 2
 DATASETS = Asset("image_dataset")
-"""Updated whenever the DAG `image_dataset` has published a data set, or found it complete."""
+"""Updated whenever the DAG `image_dataset` has published a dataset, or found it complete."""
 
 
 def form_defaults() -> Settings:

@@ -1,4 +1,4 @@
-"""The DAG `image_dataset`: the raw images of one date become a published data set, which an asset event tells of."""
+"""The DAG `image_dataset`: the raw images of one date become a published dataset, which an asset event tells of."""
 
 from airflow.sdk import dag
 
@@ -25,7 +25,7 @@ FIRST = (
     tags=["images", "data set"],
 )
 def image_dataset() -> None:
-    """The raw images of one date → a published data set.
+    """The raw images of one date → a published dataset.
 
     - `extract` fills `{date}` (`{year}`, `{month}`, `{day}`, `{hour}`, `{minute}`) in *Images* from the data date of
       the run, and lists what is there.
@@ -35,7 +35,7 @@ def image_dataset() -> None:
     **Cost**: about 1,000 photographs a second and core. No GPU.
 
     **Backfill**: *Trigger*, *Backfill*, with the dates, or `make backfill FROM=2026-01-01 TO=2026-01-30`. Each date
-    makes a data set, and all of them together one training. Once more: unchanged dates are found complete, changed ones
+    makes a dataset, and all of them together one training. Once more: unchanged dates are found complete, changed ones
     get a new version. With `Reprocess Behavior: All Runs` dates that succeeded run again.
 
     **By schedule**: `TENFOLD_DATASET_SCHEDULE` (a cron expression or `@daily`); a run starts when its interval is over.

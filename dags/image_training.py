@@ -1,4 +1,4 @@
-"""The DAG `image_training`: raw images become a published data set, a trained model, a champion and a report."""
+"""The DAG `image_training`: raw images become a published dataset, a trained model, a champion and a report."""
 
 from airflow.sdk import dag
 
@@ -29,17 +29,17 @@ def image_training() -> None:
     - `upload` asks a person where the data gate is told to, copies to the published place, verifies every byte, and
       commits `dataset.json` last.
     - `train` trains in a process of its own, on a slot of the pool `gpu`, from the last checkpoint if there is one.
-    - `promote` makes the model the champion of its data set name, unless it is worse on the same images.
+    - `promote` makes the model the champion of its dataset name, unless it is worse on the same images.
     - `report` draws the run from its local record.
 
     **Cost**: about 1,000 photographs a second and core on the way into shards, then the GPU. Each task says what it
     costs, and what its failures mean, under *Docs*.
 
     **Again**: clearing any task is safe; what is complete is not done again. The same images and settings find their
-    data set complete and go straight to training.
+    dataset complete and go straight to training.
 
     **By date**: with `{date}` (`{year}`, `{month}`, `{day}`, `{hour}`, `{minute}`) in *Images*, each run takes the
-    images of its data date. Backfill: *Trigger*, *Backfill*, with the dates; each makes a data set **and a model**. For
+    images of its data date. Backfill: *Trigger*, *Backfill*, with the dates; each makes a dataset **and a model**. For
     one model on all of them, backfill `image_dataset`. A schedule: `TENFOLD_TRAINING_SCHEDULE`.
     """
     published = publish(for_training=True, outlets=[])

@@ -26,7 +26,7 @@ class ReportLink(_Page):
 
 
 class CardLink(_Page):
-    """The card of a data set."""
+    """The card of a dataset."""
 
     name, page = "Data set card", "card"
 

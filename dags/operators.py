@@ -50,9 +50,7 @@ class ApproveOperator(HITLOperator):
     template_fields = (*HITLOperator.template_fields, "plan_file", "settings")
 
     def __init__(self, *, plan_file: str, settings: dict[str, Any], **kwargs: Any) -> None:
-        super().__init__(
-            subject="Publish this data set?", options=[_APPROVE, "Reject"], notifiers=notifiers(), **kwargs
-        )
+        super().__init__(subject="Publish this dataset?", options=[_APPROVE, "Reject"], notifiers=notifiers(), **kwargs)
         self.plan_file = plan_file
         self.settings = settings
 
@@ -62,7 +60,7 @@ class ApproveOperator(HITLOperator):
         if not questions:
             return
         name = " ".join(filter(None, (self._settings.dataset_name, self._settings.data_date)))
-        self.subject = f"Publish this data set of {name!r}?"
+        self.subject = f"Publish this dataset of {name!r}?"
         self.body = "\n".join([f"Images of {self._settings.source_uri}:", "", *(f"- {each}" for each in questions)])
         self.response_timeout = timedelta(hours=self._settings.ask_hours)
         self.log.warning("%s\nanswer under Required Actions within %g hours", self.body, self._settings.ask_hours)

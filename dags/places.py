@@ -3,7 +3,7 @@
 TRAINING_PLACE = "training_place"
 """Key under which a task says it, of the folder of a training, from its start on."""
 DATASET_PLACE = "dataset_place"
-"""Of a published data set."""
+"""Of a published dataset."""
 FAILURE = "failure"
 """XCom key of the error message of a task that failed."""
 GPU_POOL = "gpu"

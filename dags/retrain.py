@@ -1,4 +1,4 @@
-"""The DAG `retrain`: new data sets become one training on the newest state of all of them."""
+"""The DAG `retrain`: new datasets become one training on the newest state of all of them."""
 
 import logging
 import os
@@ -77,7 +77,7 @@ def _with_name(settings: Settings) -> Settings:
             "dataset_name in the file that TENFOLD_SETTINGS names, or trigger one run for each name"
         )
     if settings.dataset_name not in ("", *names):
-        raise AirflowSkipException(f"new data sets of {names}: this DAG serves {settings.dataset_name!r}")
+        raise AirflowSkipException(f"new datasets of {names}: this DAG serves {settings.dataset_name!r}")
     return settings.model_copy(update={"dataset_name": settings.dataset_name or names[0]})
 
 
@@ -149,7 +149,7 @@ def _newest(settings: Settings) -> dict[str, Any]:
     schedule=DATASETS,
     catchup=False,
     **ownership(),
-    # One at a time: two would train on the same data sets beside one another.
+    # One at a time: two would train on the same datasets beside one another.
     max_active_runs=1,
     params=form(form_defaults(), settings_of_training(), FIRST),
     default_args=task_defaults(),
@@ -157,7 +157,7 @@ def _newest(settings: Settings) -> dict[str, Any]:
     tags=["images", "training"],
 )
 def retrain() -> None:
-    """New data sets of `image_dataset` → one training on the newest state of them.
+    """New datasets of `image_dataset` → one training on the newest state of them.
 
     - `choose` waits until no run of `image_dataset` makes this dataset, and takes the newest `window` partitions as one
       dataset, without copying a shard. If the same versions were trained with the same settings, the rest is skipped.

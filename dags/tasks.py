@@ -41,7 +41,7 @@ def extract(for_training: bool) -> dict[str, Any]:
 def plan(settings: dict[str, Any], snapshot: str) -> list[str]:
     """Decide which image goes where, and write a plan file for each task that writes shards.
 
-    *Cost*: seconds a million images, and 100 bytes of memory each. A complete data set leaves nothing to write.
+    *Cost*: seconds a million images, and 100 bytes of memory each. A complete dataset leaves nothing to write.
 
     *A failure* is the data gate (validation images in training too, classes out of balance): mend the source, or
     change the threshold that the message names.
@@ -91,10 +91,10 @@ def copy(plan_file: str) -> None:
         copy_range(place_of(plan_file), advance)
 
 
-# Nothing to write is no failure: the mapped tasks are then skipped, and the data set is found complete.
+# Nothing to write is no failure: the mapped tasks are then skipped, and the dataset is found complete.
 @task(trigger_rule="none_failed", execution_timeout=timedelta(hours=2))
 def commit(plan_file: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """Write `dataset.json`, last: from then on the data set exists. An asset that the task updates learns its version.
+    """Write `dataset.json`, last: from then on the dataset exists. An asset that the task updates learns its version.
 
     *Cost*: seconds.
 
@@ -124,7 +124,7 @@ def commit(plan_file: str, settings: dict[str, Any]) -> dict[str, Any]:
 def servers(settings: dict[str, Any], dataset: str) -> list[int]:
     """Check that the training can start, and start a task for each of its servers.
 
-    *Cost*: seconds, and no GPU. *A failure* names what is wrong: the data set or the weights are missing, or it has too
+    *Cost*: seconds, and no GPU. *A failure* names what is wrong: the dataset or the weights are missing, or it has too
     few shards for the servers. The log names the pool that the training needs.
     """
     from pipeline.runs.launch import require_startable
@@ -156,11 +156,11 @@ def report(runs: list[str]) -> dict[str, str]:
 
 @task(execution_timeout=timedelta(hours=6))
 def promote(settings: dict[str, Any], runs: list[str]) -> dict[str, Any]:
-    """Make the model the champion of its data set name, unless it is worse than the champion on the same images.
+    """Make the model the champion of its dataset name, unless it is worse than the champion on the same images.
 
     The log and the returned value say why, or why not. A refusal is no failure: the training stands.
 
-    *Cost*: seconds; where the champion was evaluated on another version of the data set, an evaluation of it, which is
+    *Cost*: seconds; where the champion was evaluated on another version of the dataset, an evaluation of it, which is
     why it has a slot of the pool `gpu`.
 
     *A failure*: the champion cannot be evaluated, or its file is damaged (the message names it). Clear this task:

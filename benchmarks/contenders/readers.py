@@ -162,7 +162,7 @@ def _best_tfdata(job: Job, decode: Callable[[Any, int], Any]) -> Batches:
 
 
 def _again(dataset: Any) -> Batches:
-    """The epochs of a data set of TensorFlow."""
+    """The epochs of a dataset of TensorFlow."""
     # The end of an iterator may wait for TensorFlow's autotuning, nearly as long as it lived. That is no reading.
     ended: list[Any] = []
 
@@ -281,7 +281,7 @@ def read_mosaicml(job: Job) -> Batches:
             sample = super().__getitem__(index)
             return load(sample["image"]), sample["label"]
 
-    # In a folder name of its own: two data sets of one name refuse each other, also in other processes.
+    # In a folder name of its own: two datasets of one name refuse each other, also in other processes.
     samples = Samples(local=_linked(job), shuffle=True, batch_size=job["batch_size"])
     return _of_pytorch(job, samples, batch_size=job["batch_size"])
 

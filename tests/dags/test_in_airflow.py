@@ -151,7 +151,7 @@ def test_a_run_waits_for_the_answer_and_goes_on_with_it(airflow: Embedded, clien
     assert "max_leaked_fraction=0.01" in question["body"]
     assert question["options"] == ["Approve", "Reject"]
     assert _committed(leaking) == []
-    assert question["subject"] == "Publish this data set of 'source'?"
+    assert question["subject"] == "Publish this dataset of 'source'?"
     assert leaking["source_uri"] in question["body"]
     assert f"notify {run_id}\n" in notes.read_text()  # somebody is told that there is a question
     until(lambda: f"async_notify {run_id}\n" in notes.read_text())  # and that the run is late
