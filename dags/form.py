@@ -1,4 +1,4 @@
-"""Airflow's forms, made from the one configuration."""
+"""Airflow's forms, from the one configuration."""
 
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -9,11 +9,11 @@ from airflow.sdk import Param
 from pipeline.config import Settings, UsedBy, settings_used_by
 
 _DIALECT = "http://json-schema.org/draft-07/schema#"
-"""Without it each field is checked by the latest dialect, which took a third of the import of a DAG."""
+"""The dialect of the schemas. The check by the latest dialect takes a third of the import time of a DAG."""
 
 
 class _SharedSchema(dict[str, Any]):
-    """Copied for no task: Airflow copies all fields of the form for each, which took half of the import of a DAG."""
+    """A schema that is never copied. Airflow's copies for each task take half of the import time of a DAG."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "_SharedSchema":
         return self
@@ -41,9 +41,12 @@ def settings_of_training() -> list[str]:
 
 
 def form(defaults: Settings, names: Iterable[str], first: Iterable[str]) -> dict[str, Param]:
-    """A parameter for each setting of `names`, with its default, title, description, range and room in the form.
+    """Return a parameter for each setting, with its default, title, description, range and section of the form.
 
-    Those of `first` come first and stand in no room: Airflow shows them unfolded.
+    Args:
+        defaults: The default values.
+        names: The settings of the form.
+        first: Settings that come first and are in no section, so that Airflow shows them unfolded.
     """
     schemas = _schemas()
     order = [*first, *(name for name in names if name not in set(first))]
@@ -58,9 +61,9 @@ def _param(default: Any, schema: Mapping[str, Any], unfolded: bool) -> Param:
 
 
 def _schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A field's JSON schema as the form wants it: one list of types, with null where the field may be left empty.
+    """Return the JSON schema of a field for the form: one list of types, with null if the field may be empty.
 
-    Airflow sends null for a text field that was emptied, whatever its type says.
+    Airflow sends null for an emptied text field, whatever its type is.
     """
     described = {key: value for key, value in schema.items() if key not in ("default", "description", "anyOf", "type")}
     described["$schema"] = _DIALECT

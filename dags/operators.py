@@ -18,22 +18,23 @@ _ASKED = "asked"
 """XCom key of the questions that the task asked. When it resumes, there may be other questions."""
 
 APPROVE_DOC = """
-Ask a person, where the images are over a threshold whose setting says `ask`. The question stands under *Required
-Actions*; no worker and no GPU waits with it.
+Ask a person if the images exceed a threshold whose setting is `ask`. The question appears under *Required Actions*. No
+worker and no GPU waits for the answer.
 
-*Cost*: none. *A failure* is the answer *Reject*, or none within `ask_hours`: clear the task to be asked again. If
+*Cost*: none. *A failure* is the answer *Reject*, or no answer within `ask_hours`: clear the task to be asked again. If
 another run of this dataset name commits a version in the meantime, the images are compared with that version, and the
 approval no longer holds: trigger the DAG again.
 """
 TRAIN_DOC = """
-Train in a process of its own, on a slot of the pool `gpu`. Killed or cleared, it goes on from its last checkpoint; out
-of memory, with half as many examples at once; stuck, for `stall_minutes`, after a dump of what it was at. Several
-servers train together: they wait for each other, and where one is gone all end and are tried again.
+Train in a process of its own, on a slot of the pool `gpu`. A killed or cleared training continues from its last
+checkpoint. If it is out of memory, it continues with micro-batches of half the size. If it is stuck for
+`stall_minutes`, it writes where it hangs and is tried again. Several servers train together: they wait for each other,
+and if one ends, all end and are tried again.
 
-*Cost*: the GPU, for as long as the log says. *A failure*: a server is missing (give the pool `gpu` a slot for each, and
-the queue a worker), a loss that is no number (a smaller `learning_rate`), a damaged shard, or one example that is too
-much for the memory (the message names it and what to do). *In the state scheduled* it waits for a slot. If the pool
-does not exist, it waits forever: create it with `airflow pools set gpu 1 "trainings at once"`.
+*Cost*: the GPU, for the time that the log shows. *A failure*: a server is missing (the pool `gpu` needs a slot for each
+server, and the queue a worker), the loss is not a number (use a smaller `learning_rate`), a shard is damaged, or a
+single example needs too much memory (the message names it and the remedy). *In the state scheduled* it waits for a
+slot. If the pool does not exist, it waits forever: create it with `airflow pools set gpu 1 "trainings at once"`.
 """
 
 

@@ -19,9 +19,9 @@ _log = logging.getLogger(__name__)
 def extract(for_training: bool) -> dict[str, Any]:
     """Check the form, fix the data date, and list the images with label, size and checksum.
 
-    *Cost*: images that are new on a disk are read once; a bucket is only listed.
+    *Cost*: new images on a disk are read once. A bucket is only listed.
 
-    *A failure* names the field or the source that is wrong. It is not retried: trigger again with another value.
+    *A failure* names the wrong field or source. It is not retried: trigger the DAG again with another value.
     """
     from pipeline.runs.launch import require_shares, require_trainable
     from pipeline.snapshot.extract import take_snapshot
@@ -39,30 +39,31 @@ def extract(for_training: bool) -> dict[str, Any]:
 
 @task(execution_timeout=timedelta(hours=2))
 def plan(settings: dict[str, Any], snapshot: str) -> list[str]:
-    """Decide which image goes where, and write a plan file for each task that writes shards.
+    """Decide the split and shard of each image, and write a plan file for each task that writes shards.
 
-    *Cost*: seconds a million images, and 100 bytes of memory each. A complete dataset leaves nothing to write.
+    *Cost*: seconds for a million images, and 100 bytes of memory for each image. For a complete dataset, no task
+    follows.
 
-    *A failure* is the data gate (validation images in training too, classes out of balance): mend the source, or
-    change the threshold that the message names.
+    *A failure* comes from the data gate (validation images that are also in training, classes out of balance): repair
+    the source, or change the threshold that the message names.
     """
     from pipeline.sharding.gate import asked_later
     from pipeline.sharding.plan_files import load_plan, make_plan
 
     path = make_plan(settings_from(settings), place_of(snapshot), asked_later)
-    # Under a key of its own: Airflow maps over the returned value only.
+    # In an XCom of its own, because Airflow maps over the returned value.
     get_current_context()["ti"].xcom_push(key="plan", value=str(path))
     return load_plan(path).ranges
 
 
 @task(map_index_template="{{ shards }}", execution_timeout=timedelta(hours=12))
 def write(plan_file: str) -> None:
-    """Write the shards of one range that are not finished yet.
+    """Write the shards of one range. Complete shards are skipped.
 
-    *Cost*: one core, 30 MB, about 1,000 photographs a second (`check: strict`).
+    *Cost*: one core, 30 MB of memory, a second for about 1,000 photographs (`check: strict`).
 
-    *A failure*: an image changed or vanished after it was listed (trigger again), or the disk is full (free space, and
-    clear this task: what is finished stays).
+    *A failure*: an image changed or vanished after it was listed (trigger the DAG again), or the disk is full (free
+    some space and clear this task; complete shards stay).
     """
     from pipeline.sharding.ranges import load_range
     from pipeline.sharding.write import write_range
@@ -75,12 +76,12 @@ def write(plan_file: str) -> None:
 
 @task(map_index_template="{{ shards }}", execution_timeout=timedelta(hours=12))
 def copy(plan_file: str) -> None:
-    """Bring the shards of one range to the published place, and verify every byte there.
+    """Copy the shards of one range to the published folder, and verify every byte there.
 
-    *Cost*: a reading of the shards; a copy where workspace and published place are two stores.
+    *Cost*: the shards are read once, and copied if workspace and published folder are in different stores.
 
-    *A failure*: another file stands at a shard's name (it was left alone: move it away, clear this task), or a bucket
-    does not answer (clear this task later: it goes on).
+    *A failure*: another file has the name of a shard (it is left untouched: move it away and clear this task), or a
+    bucket does not answer (clear this task later; it continues).
     """
     from pipeline.sharding.publish import copy_range, copy_size
     from pipeline.system.progress import progress
@@ -91,16 +92,16 @@ def copy(plan_file: str) -> None:
         copy_range(place_of(plan_file), advance)
 
 
-# Nothing to write is no failure: the mapped tasks are then skipped, and the dataset is found complete.
+# If there is nothing to write, the mapped tasks are skipped, and the dataset is complete. That is no failure.
 @task(trigger_rule="none_failed", execution_timeout=timedelta(hours=2))
 def commit(plan_file: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """Write `dataset.json`, last: from then on the dataset exists. An asset that the task updates learns its version.
+    """Write `dataset.json`. From then on the dataset exists, and the event of the asset has its version.
 
     *Cost*: seconds.
 
-    *A failure* is the data gate (too many images rejected, drift; the message names the threshold), a count that
-    does not add up, or labels that a person released in the meantime. For the last two, clear `shard.plan` and what
-    follows it.
+    *A failure* comes from the data gate (too many rejected images, drift; the message names the threshold), from a
+    count that does not add up, or from labels that a person released in the meantime. For the last two, clear
+    `shard.plan` and all tasks after it.
     """
     from pipeline.build import summary
     from pipeline.report import write_card
@@ -124,8 +125,8 @@ def commit(plan_file: str, settings: dict[str, Any]) -> dict[str, Any]:
 def servers(settings: dict[str, Any], dataset: str) -> list[int]:
     """Check that the training can start, and start a task for each of its servers.
 
-    *Cost*: seconds, and no GPU. *A failure* names what is wrong: the dataset or the weights are missing, or it has too
-    few shards for the servers. The log names the pool that the training needs.
+    *Cost*: seconds, and no GPU. *A failure* names the reason: the dataset or the weights are missing, or the dataset
+    has too few shards for the servers. The log names the pool that the training needs.
     """
     from pipeline.runs.launch import require_startable
 
@@ -147,7 +148,7 @@ def servers(settings: dict[str, Any], dataset: str) -> list[int]:
 def report(runs: list[str]) -> dict[str, str]:
     """Draw the report of a training from its local record.
 
-    *Cost*: seconds. *A failure* harms nothing: the model stands; clear this task.
+    *Cost*: seconds. *A failure* does not affect the model: clear this task.
     """
     from pipeline.report import report_run
 
@@ -158,13 +159,13 @@ def report(runs: list[str]) -> dict[str, str]:
 def promote(settings: dict[str, Any], runs: list[str]) -> dict[str, Any]:
     """Make the model the champion of its dataset name, unless it is worse than the champion on the same images.
 
-    The log and the returned value say why, or why not. A refusal is no failure: the training stands.
+    The log and the returned value give the reason. A refusal is no failure, and the trained model stays available.
 
-    *Cost*: seconds; where the champion was evaluated on another version of the dataset, an evaluation of it, which is
-    why it has a slot of the pool `gpu`.
+    *Cost*: seconds. If the champion was evaluated on another version of the dataset, it is evaluated again, so this
+    task uses a slot of the pool `gpu`.
 
-    *A failure*: the champion cannot be evaluated, or its file is damaged (the message names it). Clear this task:
-    cleared, it gives the same answer and promotes nothing twice.
+    *A failure*: the champion cannot be evaluated, or its file is damaged (the message names it). Clear this task. It
+    gives the same answer again and promotes nothing twice.
     """
     from pipeline.runs.promotion import gate
 
