@@ -25,8 +25,8 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from benchmarks.machine import machine_line, measure_sections, new_folder, say
-from benchmarks.rounds import turned
+from benchmarks.harness.machine import machine_line, measure_sections, new_folder, say
+from benchmarks.harness.rounds import turned
 from pipeline.monitor import StepTimes, open_monitor
 from pipeline.monitor import machine as system
 

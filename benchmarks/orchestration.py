@@ -24,15 +24,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.machine import HOME, logs, machine_line, new_folder, say
-from benchmarks.rounds import ENVIRONMENT, ROOT
+from benchmarks.harness.machine import HOME, logs, machine_line, new_folder, say
+from benchmarks.harness.rounds import ENVIRONMENT, ROOT
 from pipeline.allowed import open_unless_set
 from pipeline.sources.samples import draw_samples
 from scripts.airflow.client import Client, new_run_id
 from scripts.airflow.commands import own_airflow
 from scripts.airflow.follow import follow
 from scripts.airflow.progress import Lines
-from scripts.airflow.record import only_one
+from scripts.airflow.record import exclusive_home
 from scripts.airflow.settings import Layout
 from scripts.airflow.signals import Signals
 from scripts.airflow.times import time_of
@@ -116,8 +116,8 @@ def import_results() -> list[dict[str, Any]]:
 
 
 def imported(names: Sequence[str]) -> dict[str, Any]:
-    """What `benchmarks.dag_import` says of one import of the modules."""
-    command = [sys.executable, "-m", "benchmarks.dag_import", *names]
+    """What `benchmarks.harness.dag_import` says of one import of the modules."""
+    command = [sys.executable, "-m", "benchmarks.harness.dag_import", *names]
     with open(logs() / "dag_import.log", "ab") as words:
         said = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=words, check=True)
     result: dict[str, Any] = json.loads(said.stdout.splitlines()[-1])
@@ -167,7 +167,7 @@ def measure_airflow(source: Path, measured: Measured) -> None:
     with ExitStack() as stack:
         signals = stack.enter_context(Signals())
         stack.enter_context(redirect_stdout(sys.stderr))  # standard output is for the tables alone
-        stack.enter_context(only_one(layout.home))
+        stack.enter_context(exclusive_home(layout.home))
         airflow, client = stack.enter_context(own_airflow(layout, DAG, signals))
         measured.start.append(time.perf_counter() - begin)
         for name in RUNS:

@@ -22,9 +22,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import images as pictures
-from benchmarks.images import rows_of, split
-from benchmarks.machine import (
+from benchmarks.harness import images as pictures
+from benchmarks.harness.images import rows_of, split
+from benchmarks.harness.machine import (
     CORES,
     HOME,
     PEERS_PYTHON,
@@ -36,7 +36,7 @@ from benchmarks.machine import (
     say,
     versions_in,
 )
-from benchmarks.rounds import ROOT, Contender, as_json, measure_whole, measure_work, rate_cells
+from benchmarks.harness.rounds import ROOT, Contender, as_json, measure_whole, measure_work, rate_cells
 from pipeline.allowed import open_unless_set
 from pipeline.config import settings_from
 from pipeline.sharding.plan_files import load_plan, make_plan
@@ -217,7 +217,7 @@ def compiled_limit() -> Path | None:
     library.parent.mkdir(parents=True, exist_ok=True)
     crc = ["-march=armv8-a+crc"] if platform.machine() in ("aarch64", "arm64") else ["-msse4.2"]
     try:
-        source = ROOT / "benchmarks" / "limit.c"
+        source = ROOT / "benchmarks" / "contenders" / "limit.c"
         subprocess.run(["cc", "-O3", *crc, "-shared", "-fPIC", "-o", library, source], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:
         say(f"the limit in C is left out: cc does not compile it here ({error})")

@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.machine import HOME, job_file, logs, machine_line, new_folder, say, versions_in
-from benchmarks.rounds import ROOT, Contender, as_json, measure_work
+from benchmarks.harness.machine import HOME, job_file, logs, machine_line, new_folder, say, versions_in
+from benchmarks.harness.rounds import ROOT, Contender, as_json, measure_work
 from pipeline import storage
 from pipeline.snapshot.raw_image import RawImage, content_of, to_line
 from pipeline.storage import BucketPath
@@ -62,6 +62,7 @@ class Size:
 
     @property
     def large(self) -> bool:
+        """Whether the rate is in MB a second, not in objects."""
         return self.bytes > 1 << 24
 
     def rate(self, contender: Contender) -> str:
@@ -98,10 +99,12 @@ class Server:
             [*command, *self._options], cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True
         )
         log.close()
+        assert self._process.stdout
         self.url = self._process.stdout.readline().strip()
         return self
 
     def __exit__(self, *_: object) -> None:
+        assert self._process
         self._process.terminate()
         self._process.communicate()
 

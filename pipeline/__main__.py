@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.allowed import open_unless_set, open_words
+from pipeline.allowed import open_unless_set, open_warning
 from pipeline.config import Settings, settings_of_command_line
 from pipeline.errors import Preempted, SettingsError, TenfoldError
 from pipeline.preflight import require_buckets
@@ -43,8 +43,8 @@ def main(arguments: Sequence[str]) -> int:
     options = _parsed(arguments)
     log_words()
     open_unless_set()
-    if options.command in (_run, _build, _extract, _train) and (words := open_words()):
-        _log.info("%s", words)
+    if options.command in (_run, _build, _extract, _train) and (warning := open_warning()):
+        _log.info("%s", warning)
     try:
         result = options.command(options)
     except Preempted as error:
@@ -175,7 +175,7 @@ def _labels_words(result: dict[str, Any]) -> str:
 def _train(options: argparse.Namespace) -> dict[str, Any]:
     settings = _settings(options)
     if not settings.dataset:
-        raise SettingsError("dataset is empty: name the folder of a published data set, with --set dataset=...")
+        raise SettingsError("dataset is empty: name the folder of a published dataset, with --set dataset=...")
     return _trained(settings, place_of(settings.dataset))
 
 
@@ -406,13 +406,13 @@ def _add_stages(commands: Any) -> None:
     _add(commands, "shard", _shard, "write the shards of a snapshot", ("snapshot", "what `extract` returned"))
     plan = "plan", "what `shard` returned, of the same settings"
     _add(commands, "upload", _upload, "publish the shards of a plan", plan)
-    newest = "make one data set of the newest dates of a name (--set window=7), of shards that stand"
+    newest = "make one dataset of the newest dates of a name (--set window=7), of shards that stand"
     _add(commands, "window", _window, newest)
     to = "point a date to another version of the dataset; the next new listing of the source moves the date again"
     partition = _add(commands, "partition", _partition, to, ("partition", "a date, such as 2026-01-31, or `latest`"))
     partition.add_argument("version", help="the name of the version's folder, without its path")
     _add_labels(commands)
-    _add(commands, "train", _train, "train on a published data set (--set dataset=...)")
+    _add(commands, "train", _train, "train on a published dataset (--set dataset=...)")
 
 
 def _add_labels(commands: Any) -> None:
@@ -443,11 +443,11 @@ def _add_checks(commands: Any) -> None:
 
 
 def _add_champions(commands: Any) -> None:
-    champion = _add(commands, "champion", _champion, "say which model of a data set name is promoted, and since when")
+    champion = _add(commands, "champion", _champion, "say which model of a dataset name is promoted, and since when")
     champion.set_defaults(words=_champion_words)
-    by_hand = "make the model of a run the champion of its data set name, without a comparison"
+    by_hand = "make the model of a run the champion of its dataset name, without a comparison"
     _add(commands, "promote", _promote, by_hand, _RUN_FOLDER)
-    back = "make the model before the champion of a data set name the champion again"
+    back = "make the model before the champion of a dataset name the champion again"
     _add(commands, "rollback", _roll_back, back)
 
 
@@ -486,7 +486,7 @@ def _add_show(commands: Any) -> None:
         commands,
         "show",
         _show,
-        "draw images of a data set with their labels, as the model sees them (a PNG)",
+        "draw images of a dataset with their labels, as the model sees them (a PNG)",
         _DATASET,
     )
     show.add_argument(
@@ -543,11 +543,11 @@ def _settings(options: argparse.Namespace) -> Settings:
 
 def _of_published(options: argparse.Namespace) -> Settings:
     """Return the settings of a command that works on one published dataset name. A bucket must be reachable."""
-    from pipeline.workspace import named
+    from pipeline.workspace import with_dataset_name
 
     settings = _settings(options)
     require_buckets({"publish_uri": settings.datasets_folder})
-    return named(settings)
+    return with_dataset_name(settings)
 
 
 def _file(what: str, uri: str) -> Place:

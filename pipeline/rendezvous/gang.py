@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
-from pipeline.errors import BadInput, Preempted, ServerLost, TenfoldError, error_of
+from pipeline.errors import BadInput, Preempted, ServerLost, TenfoldError, error_from_json
 from pipeline.rendezvous.presence import SILENT_S, Lookout, Member, Presence
 from pipeline.rendezvous.servers import Server
 
@@ -70,7 +70,7 @@ class Gang:
     def _losses(self) -> Iterator[TenfoldError]:
         for member in self._members:
             if member.ended and not member.is_done:
-                told = error_of(member.ended["kind"], f"{self._named(member)} ended: {member.ended['message']}")
+                told = error_from_json(member.ended["kind"], f"{self._named(member)} ended: {member.ended['message']}")
                 # What no retry mends ends all; of anything else the others only know that this server is gone.
                 yield told if isinstance(told, BadInput | Preempted) else ServerLost(str(told))
             elif not member.ended and self._lookout.is_silent(member.nonce):

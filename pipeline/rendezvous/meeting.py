@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from pipeline.errors import Preempted, StorageError, TenfoldError, TrainingError, words_of
+from pipeline.errors import Preempted, StorageError, TenfoldError, TrainingError, error_to_json
 from pipeline.rendezvous.gang import Gang
 from pipeline.rendezvous.presence import DONE, SILENT_S, Lookout, Member, Presence, beat_of, present
 from pipeline.rendezvous.servers import Server
@@ -54,7 +54,7 @@ def _end_told(presence: Presence) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        presence.end(words_of(error if isinstance(error, TenfoldError) else TrainingError(repr(error))))
+        presence.end(error_to_json(error if isinstance(error, TenfoldError) else TrainingError(repr(error))))
         raise
     presence.end({"kind": DONE, "message": ""})
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from pipeline.config import Settings
-from pipeline.errors import OwnCodeError, SettingsError, error_of
+from pipeline.errors import OwnCodeError, SettingsError, error_from_json
 from pipeline.system.process import environment_of_tensorflow
 
 MAX_S = 300.0
@@ -54,7 +54,7 @@ def require_own_model(settings: Settings, classes: int) -> None:
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired, json.JSONDecodeError) as error:
         _log.warning("could not check the model %s (%s): the training will check it", settings.model, error)
         return
-    failure = error_of(**words) if words else None
+    failure = error_from_json(**words) if words else None
     if isinstance(failure, OwnCodeError):
         _log.warning(
             "%s: the training will check it again, because its worker may have a GPU and other packages", failure

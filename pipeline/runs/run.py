@@ -37,8 +37,16 @@ from typing import Any
 from zipfile import is_zipfile
 
 from pipeline import storage
-from pipeline.config import Settings, settings_from
-from pipeline.errors import DatasetError, Preempted, SourceError, TenfoldError, TrainingError, error_of, words_of
+from pipeline.config import Decides, Settings, settings_from, settings_that_decide
+from pipeline.errors import (
+    DatasetError,
+    Preempted,
+    SourceError,
+    TenfoldError,
+    TrainingError,
+    error_from_json,
+    error_to_json,
+)
 from pipeline.evaluation.metrics import metrics_of
 from pipeline.monitor import last_row, read
 from pipeline.monitor.archives import archives
@@ -119,31 +127,15 @@ def training_place(settings: Settings, run_id: str, dataset_version: str) -> Pla
     return run_folder(settings, run_id) / _key(settings, dataset_version)
 
 
-_OF_ALL = ("model", "epochs", "batch_size", "learning_rate", "image_size", "seed", "num_training_servers")
-
-_OF_THE_INPUT = ("shuffle_megabytes", "crop", "min_crop_area", "flip", "color_jitter", "balanced", "cache")
-
-_OF_THE_STEP = (
-    *(
-        "learning_rate_scaling",
-        "learning_rate_schedule",
-        "warmup_epochs",
-        "weight_decay",
-        "clip_norm",
-        "label_smoothing",
-        "class_weights",
-    ),
-    *("precision", "xla", "freeze_epochs", "finetune_rate", "callbacks"),
-)
-
-
 def _key(settings: Settings, dataset_version: str) -> str:
-    names = (*_OF_ALL, *_OF_THE_INPUT, *_OF_THE_STEP)
-    weights = f"{crc32c_of(Path(settings.weights)):08x}" if settings.weights else ""
-    content = {"dataset": dataset_version, "weights": weights, **{name: getattr(settings, name) for name in names}}
+    """Return the identity of a training: a hash of the dataset and of the settings that decide the training."""
+    content = {name: getattr(settings, name) for name in settings_that_decide(Decides.TRAINING)}
+    content["dataset"] = dataset_version
+    if settings.weights:
+        content["weights"] = f"{crc32c_of(Path(settings.weights)):08x}"  # The content decides, not the path.
     # Only if it is set, so that trainings of earlier releases keep their folders.
-    if settings.simulated_step_ms:
-        content["simulated_step_ms"] = settings.simulated_step_ms
+    if not settings.simulated_step_ms:
+        del content["simulated_step_ms"]
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=6).hexdigest()
 
 
@@ -328,7 +320,7 @@ def result_of(run: Run) -> dict[str, Any] | None:
 
 def save_failure(folder: Path, error: TenfoldError, attempt: str = "") -> None:
     """Say, for whoever started the process, why it failed."""
-    _write(folder / FAILURE, {**words_of(error), "attempt": attempt})
+    _write(folder / FAILURE, {**error_to_json(error), "attempt": attempt})
 
 
 def take_failure(folder: Path, attempt: str = "") -> TenfoldError | None:
@@ -341,7 +333,7 @@ def take_failure(folder: Path, attempt: str = "") -> TenfoldError | None:
     if content is None or content.get("attempt", "") != attempt:
         return None
     path.unlink(missing_ok=True)
-    return error_of(content["kind"], content["message"])
+    return error_from_json(content["kind"], content["message"])
 
 
 def save_at_once(folder: Path, examples: int) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline import storage
-from pipeline.config import Settings
+from pipeline.config import Settings, settings_in_fingerprint
 from pipeline.dataset.labels import given_labels, proposed_labels, reserve_labels
 from pipeline.dataset.manifest import is_committed, last_version, load, require_shards
 from pipeline.dataset.partitions import save_listed
@@ -36,16 +36,6 @@ from pipeline.storage import Place
 from pipeline.workspace import dataset_folder, name_folder, shards_folder, work_folder
 
 MAX_NUMBER = 100
-_SETTINGS_OF_BYTES = (
-    "split_seed",
-    "validation_fraction",
-    "max_megapixels",
-    "max_file_megabytes",
-    "check",
-    "crop_to_box",
-    "prepare",
-    "near_duplicates",
-)
 _log = logging.getLogger(__name__)
 
 
@@ -213,9 +203,11 @@ def version_of(snapshot: Snapshot, settings: Settings, labels: list[str], shard_
 
 
 def settings_of_bytes(settings: Settings) -> dict[str, Any]:
-    """Return the settings that decide the bytes of a dataset, except the number of shards."""
-    chosen = {name: getattr(settings, name) for name in _SETTINGS_OF_BYTES}
-    return chosen if settings.prepare == "keep" else chosen | {"prepare_size": settings.prepare_size}
+    """Return the settings that are part of the fingerprint by their value (`InFingerprint` in pipeline/config.py)."""
+    values = {name: getattr(settings, name) for name in settings_in_fingerprint()}
+    if settings.prepare == "keep":
+        del values["prepare_size"]  # It decides nothing then.
+    return values
 
 
 def _arrange(columns: NDArray[np.void], settings: Settings) -> Arrangement:

@@ -82,8 +82,10 @@ def last_image_of(settings: dict[str, Any], number: int) -> str:
 def test_a_cpu_worker_that_dies_while_it_writes_shards(
     cluster: Cluster, image_dataset: Client, source: Path, bucket: FakeGcs
 ):
-    """No disk is shared here: source and workspace are a bucket. The task hangs in the last shard of its range, for the
-    bucket does not answer, and is killed there: for sure in the middle, however fast the machine.
+    """Source and workspace are a bucket, so that no disk is shared.
+
+    The bucket does not answer for the last shard of a range, so the task hangs there and is killed. It is in the middle
+    of its work then, however fast the machine is.
     """
     bucket.put_folder("bucket", "raw/", source)
     settings = {"source_uri": "gs://bucket/raw", **SHARDS}

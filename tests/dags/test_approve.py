@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dags.stages import ApproveOperator
+from dags.operators import ApproveOperator
 from pipeline.config import Settings
 from pipeline.errors import GateError
 from pipeline.sharding.approval import answers, questions

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import verdicts
-from benchmarks.verdict_jobs import CHANGES, JOBS, Job
+from benchmarks.known_limits.jobs import CHANGES, JOBS, Job
 from benchmarks.verdicts import ALONE, BESIDE, Seen
 from pipeline.monitor.limits import Limit
 

@@ -1,5 +1,6 @@
-"""Measuring in alternating rounds: all are measured in turn, again and again, so that a machine that slows down or a
-neighbor that wakes up meets every one of them alike.
+"""Measure contenders in alternating rounds.
+
+All of them are measured in turn, again and again, so that a slow minute of the machine meets each of them alike.
 """
 
 import json
@@ -12,16 +13,17 @@ from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median, quantiles
-from typing import Any
+from typing import IO, Any, NamedTuple, TypeVar
 
-ROOT = Path(__file__).resolve().parent.parent
-# One writer's GPU or words must not cost the others time.
+ROOT = Path(__file__).resolve().parents[2]
+_T = TypeVar("_T")
+# No contender may use a GPU or print much, because that would cost time.
 ENVIRONMENT = os.environ | {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
 
 
 @dataclass
 class Contender:
-    """What is measured: a writer of `benchmarks.writers`, in one process a job, and what was seen of it."""
+    """A function of `benchmarks.contenders` that is measured, with one process for each job, and its results."""
 
     title: str
     writer: str
@@ -57,7 +59,8 @@ class Contender:
 
     def command(self, job: Path, *, serve: bool) -> list[str]:
         """What starts one of its processes."""
-        return [str(self.python), "-m", "benchmarks.worker", self.writer, str(job), *(["serve"] if serve else [])]
+        mode = ["serve"] if serve else []
+        return [str(self.python), "-m", "benchmarks.harness.worker", self.writer, str(job), *mode]
 
 
 class Team:
@@ -73,8 +76,8 @@ class Team:
 
     def __exit__(self, *_: object) -> None:
         for process in self._processes:
-            process.stdin.close()
-            process.stdout.close()
+            pipes(process).stdin.close()
+            pipes(process).stdout.close()
             process.wait()
         self._log.close()
 
@@ -97,7 +100,7 @@ class Team:
         begin = time.perf_counter()
         for process in self._processes:
             tell(process)
-        answers = [process.stdout.readline() for process in self._processes]
+        answers = [pipes(process).stdout.readline() for process in self._processes]
         seconds = time.perf_counter() - begin
         note(self._contender, answers)
         return seconds
@@ -139,6 +142,20 @@ def whole(contender: Contender, log: Path) -> float:
     return seconds
 
 
+class Pipes(NamedTuple):
+    """The pipes of a worker."""
+
+    stdin: IO[bytes]
+    stdout: IO[bytes]
+
+
+def pipes(process: "subprocess.Popen[bytes]") -> Pipes:
+    """Return the pipes of a worker, which `start` always opens."""
+    assert process.stdin
+    assert process.stdout
+    return Pipes(process.stdin, process.stdout)
+
+
 def start(command: Sequence[str], log: Any) -> "subprocess.Popen[bytes]":
     """A worker; its words go into the log, its answers into the pipe."""
     pipe = subprocess.PIPE
@@ -148,8 +165,8 @@ def start(command: Sequence[str], log: Any) -> "subprocess.Popen[bytes]":
 def tell(process: "subprocess.Popen[bytes]") -> None:
     """Have a worker begin; one that died is found out by its silence."""
     try:
-        process.stdin.write(b"\n")
-        process.stdin.flush()
+        pipes(process).stdin.write(b"\n")
+        pipes(process).stdin.flush()
     except BrokenPipeError:
         pass
 
@@ -167,8 +184,8 @@ def sound(contenders: Sequence[Contender]) -> list[Contender]:
     return [contender for contender in contenders if not contender.error]
 
 
-def turned(contenders: Sequence[Contender], by: int) -> list[Contender]:
-    """The same in another order: what one leaves in the caches must not always meet the same next one."""
+def turned(contenders: Sequence[_T], by: int) -> list[_T]:
+    """Return the contenders in another order for each round. Each leaves the caches to another successor."""
     order = [*contenders[by % max(len(contenders), 1) :], *contenders[: by % max(len(contenders), 1)]]
     return order[::-1] if by % 2 else order
 

@@ -12,8 +12,8 @@ from typing import Any
 
 from PIL import Image
 
-from benchmarks.images import linked, make_source, photograph, tiny_image
-from benchmarks.rounds import ENVIRONMENT, ROOT
+from benchmarks.harness.images import linked, make_source, photograph, tiny_image
+from benchmarks.harness.rounds import ENVIRONMENT, ROOT
 
 LARGE = (3000, 2000)
 

@@ -1,6 +1,6 @@
 """Imports Airflow as a process that parses DAGs has it, then the modules named on the command line.
 
-    python -m benchmarks.dag_import MODULE ...
+    python -m benchmarks.harness.dag_import MODULE ...
 
 A process of its own, since a module is imported once. Prints a JSON object: seconds, and what came in with the modules.
 """

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.rounds import ROOT
+from benchmarks.harness.rounds import ROOT
 
 HOME = ROOT / ".bench"
 PEERS_PYTHON = HOME / "env" / "bin" / "python"

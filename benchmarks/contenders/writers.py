@@ -7,17 +7,24 @@ that a process pays for its own writer alone.
 
 import io
 import os
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
+
+from benchmarks.contenders import Job
+
+Shard = tuple[str, list[Any]]
+"""The path of a shard, and the rows of its images."""
 
 
-def tenfold(job):
+def tenfold(job: Job) -> None:
     """This project's task of writing shards, as Airflow's mapped task calls it."""
     from pipeline.sharding.write import write_range
 
     write_range(Path(job["range"]), lambda count: None)
 
 
-def plan(job):
+def plan(job: Job) -> None:
     """This project's planning, from a snapshot to the plan files of all tasks."""
     from pipeline.config import settings_from
     from pipeline.sharding.plan_files import make_plan
@@ -25,7 +32,7 @@ def plan(job):
     make_plan(settings_from(job["settings"]).dated(), Path(job["snapshot"]))
 
 
-def limit(job):
+def limit(job: Job) -> None:
     """Read, CRC32C and write, by one thread in C."""
     import ctypes
 
@@ -36,7 +43,7 @@ def limit(job):
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), target)
 
 
-def decoder(job):
+def decoder(job: Job) -> None:
     """Nothing but Pillow's decoding, of bytes in memory."""
     from PIL import Image
 
@@ -44,7 +51,7 @@ def decoder(job):
         Image.open(io.BytesIO(encoded)).load()
 
 
-def decoder_and_encoder(job):
+def decoder_and_encoder(job: Job) -> None:
     """Nothing but Pillow's decoding, resizing and encoding, of bytes in memory, as `prepare=resize` has it."""
     from PIL import Image
 
@@ -56,7 +63,7 @@ def decoder_and_encoder(job):
         image.save(io.BytesIO(), "JPEG", quality=95)
 
 
-def array_record(job):
+def array_record(job: Job) -> None:
     """ArrayRecord: the class id and the bytes, a record an image in a group of its own, as random access wants it."""
     from array_record.python.array_record_module import ArrayRecordWriter
 
@@ -67,7 +74,7 @@ def array_record(job):
         writer.close()
 
 
-def webdataset(job):
+def webdataset(job: Job) -> None:
     """WebDataset: a tar file a shard, an image and its class a sample."""
     from webdataset import TarWriter
 
@@ -79,7 +86,7 @@ def webdataset(job):
                 number += 1
 
 
-def mosaicml_streaming(job):
+def mosaicml_streaming(job: Job) -> None:
     """MosaicML Streaming: MDS shards, closed by size, so that about as many of them come out."""
     from streaming import MDSWriter
 
@@ -90,7 +97,7 @@ def mosaicml_streaming(job):
             writer.write({"image": read(job, path), "label": label})
 
 
-def tfrecord_package(job):
+def tfrecord_package(job: Job) -> None:
     """The `tfrecord` package of PyPI: protobuf and CRC32C, without TensorFlow; size from Pillow's header."""
     from PIL import Image
     from tfrecord import TFRecordWriter
@@ -115,7 +122,7 @@ def tfrecord_package(job):
         writer.close()
 
 
-def tfds(job):
+def tfds(job: Job) -> None:
     """TensorFlow Datasets: the writer under its builders, with an image and a class label for features."""
     import tensorflow_datasets as tfds
     from tensorflow_datasets.core import example_serializer, file_adapters, naming
@@ -146,31 +153,33 @@ def tfds(job):
     writer.finalize()
 
 
-def blog_encode_again(job):
+def blog_encode_again(job: Job) -> None:
     """What articles show: TensorFlow decodes each image and encodes it again into the record."""
     import tensorflow as tf
 
-    def example(path, label, text):
+    def example(path: str, label: int, text: str) -> Any:
         image = tf.io.decode_jpeg(tf.io.read_file(place_of(job, path)), channels=3)
         return _blog_example(tf.io.encode_jpeg(image).numpy(), image.shape, label, text)
 
     _write_by_tensorflow(job, example)
 
 
-def blog_keep_bytes(job):
+def blog_keep_bytes(job: Job) -> None:
     """The better articles: TensorFlow decodes each image for its size and keeps the bytes."""
     import tensorflow as tf
 
-    def example(path, label, text):
+    def example(path: str, label: int, text: str) -> Any:
         encoded = tf.io.read_file(place_of(job, path))
         return _blog_example(encoded.numpy(), tf.io.decode_jpeg(encoded, channels=3).shape, label, text)
 
     _write_by_tensorflow(job, example)
 
 
-def imagenet_script(job):
-    """The way of the ImageNet script of the TensorFlow models: four threads, each with shards of its own, and one
-    session that decodes every image for its size and checks; thirteen features an example.
+def imagenet_script(job: Job) -> None:
+    """The way of the ImageNet script of the TensorFlow models.
+
+    Four threads write shards of their own. One session decodes every image to get its size and to check it. An example
+    has thirteen features.
     """
     from threading import Thread
 
@@ -178,9 +187,9 @@ def imagenet_script(job):
 
     shape_of = _session_decoder(tf)
     shards = list(shards_of(job))
-    errors = []
+    errors: list[Exception] = []
 
-    def write(mine):
+    def write(mine: Iterable[Shard]) -> None:
         try:
             for target, images in mine:
                 with tf.io.TFRecordWriter(target) as writer:
@@ -220,7 +229,7 @@ WRITERS = {
 }
 
 
-def shards_of(job):
+def shards_of(job: Job) -> Iterator[Shard]:
     """The path of each shard and its images; their counts differ by one at most."""
     images, shards = job["images"], job["shards"]
     for index in range(shards):
@@ -228,25 +237,26 @@ def shards_of(job):
         yield f"{job['folder']}/train-{index:05d}-of-{shards:05d}", images[start:end]
 
 
-def place_of(job, path):
+def place_of(job: Job, path: str) -> str:
     """Where an image lies; put together as text, since a `Path` costs what reading a tiny image costs."""
     return f"{job['root']}/{path}"
 
 
-def read(job, path):
+def read(job: Job, path: str) -> bytes:
     """The bytes of one image."""
     with open(place_of(job, path), "rb") as file:
         return file.read()
 
 
-def in_memory(job):
+def in_memory(job: Job) -> list[bytes]:
     """All images, read once in the life of the process: the first, untimed round fills it."""
     if "encoded" not in job:
         job["encoded"] = [read(job, path) for path, _, _ in job["images"]]
-    return job["encoded"]
+    encoded: list[bytes] = job["encoded"]
+    return encoded
 
 
-def _write_by_tensorflow(job, example):
+def _write_by_tensorflow(job: Job, example: Callable[[str, int, str], Any]) -> None:
     import tensorflow as tf
 
     for target, images in shards_of(job):
@@ -255,16 +265,16 @@ def _write_by_tensorflow(job, example):
                 writer.write(example(*image).SerializeToString())
 
 
-def _blog_example(encoded, shape, label, text):
+def _blog_example(encoded: Any, shape: Any, label: int, text: str) -> Any:
     height, width, channels = shape
     return _example(
         image=encoded, height=int(height), width=int(width), channels=int(channels), label=label, text=text.encode()
     )
 
 
-def _imagenet_example(path, encoded, shape, label, text):
+def _imagenet_example(path: str, encoded: Any, shape: Any, label: int, text: str) -> Any:
     height, width, channels = shape
-    box = {f"image/object/bbox/{side}": [] for side in ("xmin", "ymin", "xmax", "ymax")}
+    box: dict[str, list[float]] = {f"image/object/bbox/{side}": [] for side in ("xmin", "ymin", "xmax", "ymax")}
     return _example(
         **box,
         **{
@@ -283,10 +293,10 @@ def _imagenet_example(path, encoded, shape, label, text):
     )
 
 
-def _example(**features):
+def _example(**features: Any) -> Any:
     import tensorflow as tf
 
-    def feature(value):
+    def feature(value: Any) -> Any:
         if isinstance(value, bytes):
             return tf.train.Feature(bytes_list=tf.train.BytesList(value=[value]))
         if isinstance(value, int):
@@ -298,7 +308,7 @@ def _example(**features):
     )
 
 
-def _session_decoder(tf):
+def _session_decoder(tf: Any) -> Callable[[bytes], Any]:
     """A function from the bytes of a JPEG to the shape of its pixels, by a session as in TensorFlow 1."""
     graph = tf.Graph()
     with graph.as_default():

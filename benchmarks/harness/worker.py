@@ -1,7 +1,7 @@
 """A process that does one kind of work on command, so that its imports, memory and time are its own.
 
-    python -m benchmarks.worker NAME JOB.json          do the job and end: the whole process is timed from outside
-    python -m benchmarks.worker NAME JOB.json serve    do it each time a line comes on stdin
+    python -m benchmarks.harness.worker NAME JOB.json          do the job and end, timed from outside
+    python -m benchmarks.harness.worker NAME JOB.json serve    do it each time a line comes on stdin
 
 Each time it answers with a line of JSON on what was its stdout: {"peak_mb": ...}, with {"seen": ...} where the work
 returned what it measured itself, or {"error": ...} where the writer is not installed or failed. It imports next to
@@ -11,9 +11,12 @@ nothing itself: what a process costs is its writer's doing.
 import json
 import os
 import sys
+from collections.abc import Callable
+from typing import Any
 
 
 def main() -> None:
+    """Do the job of the command line, once or for each line of stdin."""
     name, job_file, *serve = sys.argv[1:]
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # writers print to stdout as they like
@@ -26,17 +29,18 @@ def main() -> None:
         now = job
 
 
-def answer(name: str, job: dict) -> dict:
-    """Do the job; what to say of it."""
+def answer(name: str, job: dict[str, Any]) -> dict[str, Any]:
+    """Do the job, and return the answer."""
     try:
-        from benchmarks.loops import TRAININGS
-        from benchmarks.readers import READERS
-        from benchmarks.transfers import TRANSFERS
-        from benchmarks.writers import WRITERS
+        from benchmarks.contenders.loops import TRAININGS
+        from benchmarks.contenders.readers import READERS
+        from benchmarks.contenders.transfers import TRANSFERS
+        from benchmarks.contenders.writers import WRITERS
 
         if "url" in job:
             os.environ["STORAGE_EMULATOR_HOST"] = job["url"]  # before a client is loaded
-        seen = (WRITERS | TRANSFERS | READERS | TRAININGS)[name](job)
+        works: dict[str, Callable[[dict[str, Any]], Any]] = {**WRITERS, **TRANSFERS, **READERS, **TRAININGS}
+        seen = works[name](job)
     except ImportError as error:
         return {"error": f"not installed ({error})"}
     except Exception as error:  # noqa: BLE001 - one writer that fails must not end the measurement of the others

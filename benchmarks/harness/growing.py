@@ -1,6 +1,6 @@
 """Records of trainings on 8 GPUs with 20 ms steps that began hours ago and still go on; the rows are simulated.
 
-    python -m benchmarks.growing HOURS FOLDER ...
+    python -m benchmarks.harness.growing HOURS FOLDER ...
 
 Writes all at once what such a training left until now, says "ready", and goes on in its pace until its stdin ends.
 """
@@ -17,7 +17,7 @@ from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
-from benchmarks.rounds import ROOT
+from benchmarks.harness.rounds import ROOT
 from pipeline.monitor.overview import OverviewSink
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row, Sink
@@ -73,7 +73,7 @@ def has_ended(until: float) -> bool:
 @contextmanager
 def growing(trainings: Sequence[tuple[float, Sequence[Path]]]) -> Iterator[None]:
     """Folders of trainings that began so many hours ago, a process each length; they grow while the block goes on."""
-    command = [sys.executable, "-m", "benchmarks.growing"]
+    command = [sys.executable, "-m", "benchmarks.harness.growing"]
     writers = [
         subprocess.Popen([*command, str(hours), *folders], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         for hours, folders in trainings

@@ -1,6 +1,6 @@
 """A training on a user's own input, for `benchmarks.verdicts`: inputs that Tenfold's own settings cannot make.
 
-    python -m benchmarks.own_inputs INPUT FOLDER STEPS STEP_MS PREFETCHED
+    python -m benchmarks.known_limits.own_inputs INPUT FOLDER STEPS STEP_MS PREFETCHED
 
 Takes STEPS simulated steps of STEP_MS milliseconds, with at most PREFETCHED batches ready. Writes the record into
 FOLDER, and prints one line of JSON, as `python -m pipeline train --json` does.
@@ -56,7 +56,7 @@ def main() -> None:
 
 def parse() -> argparse.Namespace:
     """Return the arguments of the command line."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.own_inputs")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.known_limits.own_inputs")
     parser.add_argument("input", choices=INPUTS)
     parser.add_argument("folder", type=Path)
     parser.add_argument("steps", type=int)

@@ -1,7 +1,7 @@
 """The jobs of `benchmarks.verdicts`: trainings with a known limit, which each job makes on purpose.
 
 Most are trainings of `python -m pipeline train` on a simulated accelerator, which waits instead of computing. The jobs
-of `benchmarks.own_inputs` have an input that Tenfold's settings cannot make.
+of `benchmarks.known_limits.own_inputs` have an input that Tenfold's settings cannot make.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import Any
 
 from pipeline.monitor.limits import Limit
 
-EACH_EPOCH = "benchmarks.own_models:"
+EACH_EPOCH = "benchmarks.known_limits.own_models:"
 
 
 @dataclass(frozen=True)
@@ -21,11 +21,11 @@ class Job:
     limits: frozenset[Limit]
     """The limits that the verdict must name: one of them, or all if `names_all`."""
     data: str = "pixels"
-    """The dataset (`benchmarks.verdict_data`)."""
+    """The dataset (`benchmarks.known_limits.datasets`)."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Settings of the training, in addition to `COMMON`."""
     own_input: str = ""
-    """An input of `benchmarks.own_inputs` instead of a dataset."""
+    """An input of `benchmarks.known_limits.own_inputs` instead of a dataset."""
     steps: int = 100
     """Steps of a training on an own input."""
     prefetched: int = 2

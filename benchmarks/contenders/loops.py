@@ -10,9 +10,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from benchmarks.rounds import turned
+from benchmarks.contenders import Job
+from benchmarks.harness.rounds import turned
 
+Loop = Callable[[int], float]
+"""From a number of steps to the seconds that they took."""
+Rounds = list[dict[str, float]]
+"""Seconds by name, of each round."""
 CLASSES = 10
 WARM_STEPS = 5
 BARE, BARE_SYNCED = "bare `tf.function` step, one sync at the end", "bare `tf.function` step, a sync a step"
@@ -24,7 +30,7 @@ ONE, TWO = "one device", "two devices"
 # --- the loops --------------------------------------------------------------------------------------------------------
 
 
-def bare(job, synced):
+def bare(job: Job, synced: bool) -> Loop:
     """What a tutorial writes: it gives the mean loss, and counts nothing."""
     import tensorflow as tf
 
@@ -33,7 +39,7 @@ def bare(job, synced):
     optimizer.build(variables)
 
     @tf.function
-    def step(images, labels, weights):
+    def step(images: Any, labels: Any, weights: Any) -> Any:
         with tf.GradientTape() as tape:
             logits = model(images, training=True)
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
@@ -43,7 +49,7 @@ def bare(job, synced):
 
     batches = iter(_batches(job))
 
-    def run(steps):
+    def run(steps: int) -> float:
         begin = time.perf_counter()
         for _ in range(steps):
             loss = step(*next(batches))
@@ -55,7 +61,7 @@ def bare(job, synced):
     return run
 
 
-def ours(job, monitored, strategy=None):
+def ours(job: Job, monitored: bool, strategy: Any = None) -> Loop:
     """This project's loop as a training has it: batches fetched ahead, each step recorded, five samples a second."""
     import tensorflow as tf
 
@@ -72,7 +78,7 @@ def ours(job, monitored, strategy=None):
     steps = Steps(strategy, model, optimizer)
     batches = one_ahead(on_devices(_numbered(job), job["batch_size"], strategy))
 
-    def run(count):
+    def run(count: int) -> float:
         with _monitor(Path(job["folder"]), monitored) as monitor:
             loop = EpochLoop(steps, monitor, lambda: False)
             begin = time.perf_counter()
@@ -83,7 +89,7 @@ def ours(job, monitored, strategy=None):
     return run
 
 
-def fit(job, xla):
+def fit(job: Job, xla: bool) -> Loop:
     """Keras's own loop. `xla` is what Keras chooses, where the model allows for it."""
     import keras
 
@@ -96,8 +102,8 @@ def fit(job, xla):
     )
     batches = _batches(job)
 
-    def run(steps):
-        ends = []
+    def run(steps: int) -> float:
+        ends: list[float] = []
         seen = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: ends.append(time.perf_counter()))
         # One more, not counted: with its first step it makes the iterator anew.
         model.fit(batches, steps_per_epoch=steps + 1, shuffle=False, verbose=0, callbacks=[seen])
@@ -124,7 +130,7 @@ class _NoMonitor:
 
 
 @contextmanager
-def _monitor(folder: Path, monitored: bool) -> Iterator:
+def _monitor(folder: Path, monitored: bool) -> Iterator[Any]:
     """As of a training without Comet; it samples only while its own loop runs."""
     from pipeline.monitor import open_monitor
 
@@ -136,7 +142,7 @@ def _monitor(folder: Path, monitored: bool) -> Iterator:
     shutil.rmtree(folder)
 
 
-def _built(job):
+def _built(job: Job) -> tuple[Any, Any]:
     """The model and its optimizer, the same for all."""
     import keras
 
@@ -151,7 +157,7 @@ def _built(job):
     return model, build_optimizer(settings, model, steps_per_epoch=100)
 
 
-def linear(image_size, classes):
+def linear(image_size: int, classes: int) -> Any:
     """A model of next to no work: what is left of its step is what a step costs at all."""
     import keras
 
@@ -160,7 +166,7 @@ def linear(image_size, classes):
     return keras.Model(pixels, keras.layers.Dense(classes)(flat))
 
 
-def _batches(job):
+def _batches(job: Job) -> Any:
     """One batch of noise, again and again."""
     import numpy as np
     import tensorflow as tf
@@ -172,7 +178,7 @@ def _batches(job):
     return tf.data.Dataset.from_tensors(batch).repeat().prefetch(tf.data.AUTOTUNE)
 
 
-def _numbered(job):
+def _numbered(job: Job) -> Any:
     """The same as a training has them, for a step that mirrors none."""
     import tensorflow as tf
 
@@ -184,12 +190,12 @@ def _numbered(job):
 # --- what is measured of them -----------------------------------------------------------------------------------------
 
 
-def overhead(job):
+def overhead(job: Job) -> Rounds:
     """Seconds of a step of each loop, round by round."""
     return _alternating({name: make(job) for name, make in LOOPS.items()}, job)
 
 
-def scaling(job):
+def scaling(job: Job) -> Rounds:
     """Seconds of a step on one and on two devices that share this processor, round by round."""
     import tensorflow as tf
 
@@ -204,7 +210,7 @@ def scaling(job):
     return _alternating(loops, job)
 
 
-def _alternating(loops: dict[str, Callable[[int], float]], job):
+def _alternating(loops: dict[str, Loop], job: Job) -> Rounds:
     for run in loops.values():
         run(WARM_STEPS)
     seen = []
@@ -214,9 +220,12 @@ def _alternating(loops: dict[str, Callable[[int], float]], job):
     return seen
 
 
-def checkpoint(job):
-    """What a checkpoint takes, round by round: seconds of the call, and by how much longer the same steps take with one
-    before them, as what is written meanwhile slows them down; its bytes, and the weights of the model.
+def checkpoint(job: Job) -> dict[str, Any]:
+    """Measure what a checkpoint costs.
+
+    Returns:
+        For each round, the seconds of the call, and the seconds that the following steps lose because the checkpoint is
+        still being written. Also the bytes of a checkpoint and the number of weights.
     """
     import tensorflow as tf
 
@@ -233,12 +242,12 @@ def checkpoint(job):
     loop = EpochLoop(Steps(strategy, model, optimizer), _NoMonitor(), lambda: False)
     batches = iter(on_devices(_numbered(job), job["batch_size"], strategy))
 
-    def steps():
+    def steps() -> float:
         begin = time.perf_counter()
         loop.train(1, batches, loop.step + job["steps"], lambda *_: None)
         return time.perf_counter() - begin
 
-    def save():
+    def save() -> float:
         begin = time.perf_counter()
         saved.save(Position(0, loop.step, Sums(), False))
         return time.perf_counter() - begin
