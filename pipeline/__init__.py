@@ -71,6 +71,7 @@ MOVED = {
     "pipeline.training.memory": "pipeline.training.device_memory",
     "pipeline.training.own": "pipeline.training.user_functions",
     "pipeline.training.parts": "pipeline.training.microbatches",
+    "pipeline.training.python_calls": "pipeline.input.tensorflow_internals",
     "pipeline.training.quiet": "pipeline.training.tensorflow_start",
     "pipeline.upload": "pipeline.sharding.publish",
     "pipeline.verify": "pipeline.dataset.verify",

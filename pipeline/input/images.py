@@ -22,6 +22,7 @@ from pipeline.input.batch_counter import BatchCounter
 from pipeline.input.examples import Numbers, Shards, shuffle_elements
 from pipeline.input.options import BatchOptions
 from pipeline.input.shares import Share, epoch_order, repeated, share_of
+from pipeline.input.tensorflow_internals import seed_graph
 from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place, place_of
 from pipeline.system.cores import usable_cores
@@ -294,8 +295,7 @@ def _square(image: tf.Tensor, options: BatchOptions) -> tf.Tensor:
 
 def _shuffled(examples: tf.data.Dataset, elements: tf.Tensor | int, seed: int, epoch: tf.Tensor) -> tf.data.Dataset:
     """The examples in an order of this epoch. Called within the function of a `flat_map`, whose graph it seeds."""
-    # Else the order would follow from the seed of the whole process, too, which belongs to the model.
-    tf.compat.v1.set_random_seed(seed + 1)  # a pair of zeros would stand for a random seed
+    seed_graph(seed + 1)  # A pair of zeros would stand for a random seed.
     return examples.shuffle(elements, epoch, reshuffle_each_iteration=False)
 
 

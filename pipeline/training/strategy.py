@@ -1,7 +1,6 @@
 """What a training runs on: one device, all GPUs of a machine, or those of several machines."""
 
 import logging
-import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -10,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from pipeline.errors import BadInput, ServerLost
+from pipeline.input.tensorflow_internals import sigterm_handler_kept, take_batches_of_equal_number
 from pipeline.rendezvous import Gang
 from pipeline.training.tensorflow_start import stderr_held_back
 
@@ -134,13 +134,9 @@ def _of_servers(gang: Gang) -> tf.distribute.Strategy:
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         cluster, task_type="worker", task_id=gang.server.index, rpc_layer="grpc"
     )
-    heeds = signal.getsignal(signal.SIGTERM)
-    with stderr_held_back():
+    with sigterm_handler_kept(), stderr_held_back():
         strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver)
-    # TensorFlow's servers take the signal for themselves, to tell each other of it, and nobody would hear it.
-    signal.signal(signal.SIGTERM, heeds)
-    # Else the servers ask each other before each batch whether all have one. Their shares are of equal length.
-    strategy.extended.experimental_enable_get_next_as_optional = False
+    take_batches_of_equal_number(strategy)
     return strategy
 
 
