@@ -14,7 +14,7 @@ from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import load_result
 from pipeline.training.checkpoint import Checkpoints, Position
 from pipeline.training.job import run_job
-from pipeline.training.steps import Steps
+from pipeline.training.steps import StepOptions, Steps
 from tests.published import publish_case
 
 Jitter = Callable[[tf.Tensor, float, tf.Tensor], tf.Tensor]
@@ -108,7 +108,7 @@ def trained(folder: Path, steps: int, color_jitter: float = 0.4, seed: int = 3) 
         optimizer = keras.optimizers.Adam(1e-3)
         checkpoints = Checkpoints(folder, model, optimizer)
     checkpoints.restore()
-    compiled = Steps(strategy, model, optimizer, color_jitter, seed)
+    compiled = Steps(strategy, model, optimizer, StepOptions(color_jitter=color_jitter, seed=seed))
     images = tf.constant(np.random.default_rng(0).integers(0, 256, (4, 9, 7, 3), np.uint8))
     batch = images, tf.constant([0, 1, 0, 1]), tf.ones(4)
     losses = [float(compiled.train(*batch, tf.zeros(4, tf.bool), GO_ON)[0]) for _ in range(steps)]
