@@ -66,7 +66,7 @@ def with_examples(dataset: Dataset, train: int) -> Dataset:
 @pytest.mark.parametrize(
     ("crop", "servers", "expected"),
     [
-        # The whole image as the model sees it, or a window a seventh larger of a photograph a third longer than high.
+        # The whole image as the model sees it, or a crop a seventh larger of a photograph a third longer than high.
         ("whole", 1, 100 * 300 + 20 * 300),
         ("random", 1, 100 * 522 + 20 * 300),
         ("random", 2, (100 * 522 + 20 * 300) // 2),

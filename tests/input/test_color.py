@@ -87,10 +87,10 @@ def test_contrast_and_saturation_change_too():
     assert np.ptp((reds[:, 0] - reds[:, 1]) / reds.sum(axis=-1)) > 0.1
 
 
-def test_colors_do_not_go_with_the_windows():
-    """The input draws its windows and flips with the seed of the settings and the number of the batch."""
-    windows = {(3, number) for number in range(100)}
-    assert windows.isdisjoint({tuple(seed(number).numpy().tolist()) for number in range(100)})
+def test_colors_do_not_go_with_the_crops():
+    """The input draws its crops and flips with the seed of the settings and the number of the batch."""
+    crops = {(3, number) for number in range(100)}
+    assert crops.isdisjoint({tuple(seed(number).numpy().tolist()) for number in range(100)})
 
 
 GO_ON = tf.constant(0.0)
