@@ -53,6 +53,7 @@ MOVED = {
     "pipeline.ranges": "pipeline.sharding.ranges",
     "pipeline.raw": "pipeline.snapshot.raw_image",
     "pipeline.raw_reader": "pipeline.snapshot.raw_reader",
+    "pipeline.rendezvous.gang": "pipeline.rendezvous.cluster",
     "pipeline.report.evaluation": "pipeline.report.evaluation_section",
     "pipeline.report.parts": "pipeline.report.components",
     "pipeline.report.run": "pipeline.runs.contents",

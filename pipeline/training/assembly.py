@@ -13,7 +13,7 @@ from pipeline.dataset import manifest as datasets
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import BadInput
 from pipeline.input import steps_per_epoch
-from pipeline.rendezvous import Gang
+from pipeline.rendezvous import Cluster
 from pipeline.runs.run import Run
 from pipeline.storage import Place, place_of
 from pipeline.training.callbacks import Callbacks
@@ -73,13 +73,15 @@ class Training:
         return on_devices(batches, self.batch_size, self.strategy)
 
 
-def assemble(run: Run, should_stop: Callable[[], bool], gang: Gang | None, heartbeat: Callable[[], None]) -> Training:
+def assemble(
+    run: Run, should_stop: Callable[[], bool], cluster: Cluster | None, heartbeat: Callable[[], None]
+) -> Training:
     """Build the training of `run` and restore its last checkpoint.
 
     Args:
         run: What is trained.
         should_stop: Returns whether a stop is requested.
-        gang: The other training servers, if there are any. All servers must call this together.
+        cluster: The training servers, if there are several. All servers must call this together.
         heartbeat: Called with each step as a sign of life.
 
     Raises:
@@ -92,7 +94,7 @@ def assemble(run: Run, should_stop: Callable[[], bool], gang: Gang | None, heart
     batch_size = settings.batch_size // run.server.count
     steps = steps_per_epoch(dataset, batch_size, run.server.count)
 
-    strategy = open_strategy(gang)
+    strategy = open_strategy(cluster)
     device_batch_size = share_of_device(batch_size, strategy)
     micro_batches = micro_batches_of(run, device_batch_size)
 

@@ -25,7 +25,7 @@ from pipeline.training.loop import Batch, EpochLoop, NumberedBatch, Sums
 from pipeline.training.models import with_probabilities
 from pipeline.training.optimizer import rate_now
 from pipeline.training.saved_state import Keeper
-from pipeline.training.strategy import agreed
+from pipeline.training.strategy import all_agree
 
 _log = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ def _keeps_decoded_images(training: Training) -> bool | None:
     run, start = training.run, training.start
     if start.keeps is not None or run.server.count == 1:
         return start.keeps
-    return agreed(would_keep(run.settings, training.dataset, run.server), training.strategy)
+    return all_agree(would_keep(run.settings, training.dataset, run.server), training.strategy)
 
 
 def _train(training: Training, inputs: Inputs, loop: EpochLoop, keeper: Keeper) -> None:

@@ -9,12 +9,12 @@ from pipeline.monitor.live import LiveVerdict
 from pipeline.monitor.overview import OVERVIEW, OverviewSink
 from pipeline.monitor.record import rows
 from pipeline.monitor.verdict import Verdict
-from pipeline.rendezvous import Gang
+from pipeline.rendezvous import Cluster
 from pipeline.runs.run import VERDICT, Run, save_result
 from pipeline.training.assembly import Training, assemble
 from pipeline.training.experiment import comet_options
 from pipeline.training.fit import fit
-from pipeline.training.strategy import losses_named
+from pipeline.training.strategy import lost_servers_named
 from pipeline.training.tensorboard import TensorBoardSink
 from pipeline.tuning.advice import advised
 
@@ -22,15 +22,15 @@ from pipeline.tuning.advice import advised
 def run_job(
     run: Run,
     should_stop: Callable[[], bool],
-    gang: Gang | None = None,
+    cluster: Cluster | None = None,
     heartbeat: Callable[[], None] = lambda: None,
 ) -> None:
-    """Train what `run` describes, together with the other servers of a gang. Server 0 writes the result.
+    """Train what `run` describes, together with the other servers. Server 0 writes the result.
 
     Args:
         run: What is trained.
         should_stop: Returns whether a stop is requested. It is called between steps.
-        gang: The training servers, if there are several.
+        cluster: The training servers, if there are several.
         heartbeat: Called with each step as a sign of life, with those of the validation and the evaluation too.
 
     Raises:
@@ -40,7 +40,7 @@ def run_job(
         OutOfMemory: If the next try takes fewer examples at once.
     """
     # Before the monitor: Comet's thread draws from Python's random numbers, from which Keras takes the first weights.
-    training = assemble(run, should_stop, gang, heartbeat)
+    training = assemble(run, should_stop, cluster, heartbeat)
 
     def in_words(verdict: Verdict) -> str:
         """Return the verdict, and the next thing to do."""
@@ -49,8 +49,8 @@ def run_job(
     with (
         closing_sink(OverviewSink(run.folder / OVERVIEW)) as overview,
         _tensorboard(run, training.start.epochs_done) as trackers,
-        _monitored(training, gang, [overview, *trackers], in_words) as monitor,
-        losses_named(gang),
+        _monitored(training, cluster, [overview, *trackers], in_words) as monitor,
+        lost_servers_named(cluster),
     ):
         fit(training, monitor)
     if run.server.is_chief:
@@ -58,16 +58,18 @@ def run_job(
 
 
 def _monitored(
-    training: Training, gang: Gang | None, sinks: Sequence[Sink], in_words: Callable[[Verdict], str]
+    training: Training, cluster: Cluster | None, sinks: Sequence[Sink], in_words: Callable[[Verdict], str]
 ) -> AbstractContextManager[Monitor]:
     """Open the monitor: each server records its own machine, and server 0 reports to the trackers for all."""
     run = training.run
     comet = comet_options(run) if run.server.is_chief else None
     live = LiveVerdict(in_words, run.folder / VERDICT, lambda: training.activity.text)
-    if gang is None:
+    if cluster is None:
         return open_monitor(run.folder, run.settings.sample_hz, comet, [live, *sinks])
-    of_all = {"servers": lambda: aggregate(gang.samples)} if run.server.is_chief else {}
-    return open_monitor(run.folder, run.settings.sample_hz, comet, [live, *sinks, SampleTeller(gang.tell)], of_all)
+    of_all = {"servers": lambda: aggregate(cluster.samples)} if run.server.is_chief else {}
+    return open_monitor(
+        run.folder, run.settings.sample_hz, comet, [live, *sinks, SampleTeller(cluster.report_sample)], of_all
+    )
 
 
 @contextmanager

@@ -23,12 +23,12 @@ SETTINGS = settings_from({"clip_norm": 0.05, "weight_decay": 0.01})
 
 
 class Pinned:
-    """A gang whose addresses are known."""
+    """A cluster whose addresses are known."""
 
     def __init__(self, index: int, addresses: list[str]) -> None:
         self.server, self.addresses = Server(index, len(addresses)), addresses
 
-    def own_part(self, devices: list) -> list:
+    def own_devices(self, devices: list) -> list:
         return devices
 
 
@@ -50,10 +50,10 @@ def model() -> keras.Model:
     return keras.Model(inputs, keras.layers.Dense(3)(hidden))
 
 
-def two_steps(gang: Pinned | None = None) -> list[np.ndarray]:
+def two_steps(cluster: Pinned | None = None) -> list[np.ndarray]:
     """Their results, weights and averages; on all devices of this process."""
-    strategy = open_strategy(gang)
-    server = gang.server if gang else Server()
+    strategy = open_strategy(cluster)
+    server = cluster.server if cluster else Server()
     keras.utils.set_random_seed(0)
     with strategy.scope():
         trained = model()
