@@ -1,14 +1,14 @@
-"""The training servers: which one, of how many."""
+"""A training server: its number, and how many there are."""
 
 from dataclasses import dataclass
 from math import ceil
 
 SERVERS, CLUSTER = "servers", "cluster"
-"""Folders of a run: what the servers but the first one have of their own, and where all of them meet."""
+"""Folders of a run: the files of all servers but the first one, and the place where all servers meet."""
 
 
 def steps_of_epoch(examples: int, servers: int, batch_size: int) -> int:
-    """How many batches of `batch_size` examples each of the servers takes: as many as the one with the most."""
+    """Return how many batches of `batch_size` examples each server takes: all as many as the one with the most."""
     return ceil(ceil(examples / servers) / batch_size)
 
 
@@ -28,5 +28,5 @@ class Server:
 
     @property
     def is_chief(self) -> bool:
-        """Whether it is the one that writes checkpoints and models."""
+        """Whether it is the server that writes checkpoints and models."""
         return self.index == 0

@@ -30,7 +30,7 @@ from pipeline.errors import (
     error_to_json,
 )
 from pipeline.preflight import require_buckets, require_weights
-from pipeline.rendezvous import say_ended
+from pipeline.rendezvous import report_end
 from pipeline.rendezvous.servers import CLUSTER, steps_of_epoch
 from pipeline.runs.mirror import Mirror, claim
 from pipeline.runs.own_model import require_own_model
@@ -244,7 +244,7 @@ class TrainingProcess:
         error = TrainingError(f"the training process ended with {_ending(code)}")
         if self._process is None or self._run.server.count == 1:
             return error
-        say_ended(self._run.training / CLUSTER, self._process.pid, error_to_json(error))
+        report_end(self._run.training / CLUSTER, self._process.pid, error_to_json(error))
         return TrainingError(f"training server {self._run.index}: {error}")
 
     def ask_to_stop(self) -> None:

@@ -8,10 +8,11 @@ import io
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
+from typing import Any
 from zipfile import BadZipFile
 
 import keras
@@ -24,6 +25,8 @@ from pipeline.training.loop import Sums
 
 KEPT = 3
 _VARIABLES = "variables"  # How many there are. A damaged list of a file's arrays may end early.
+_KEYS = {"correct": "right"}
+"""Keys of a checkpoint's sums that are not the name of the field. They are part of the file format."""
 _TORN = (BadZipFile, EOFError, KeyError, ValueError, RuntimeError)
 """What content raises that was cut, or of which bytes are others: each array has its checksum."""
 _log = logging.getLogger(__name__)
@@ -111,7 +114,7 @@ class Checkpoints:
         """
         self.wait()
         values = [variable.numpy() for variable in self.variables]
-        about = json.dumps({**asdict(position), _VARIABLES: len(values)})
+        about = json.dumps({**_as_json(position), _VARIABLES: len(values)})
         # Both numbers: the end of an epoch has the step of its last training step, before the validation.
         path = self._folder / f"checkpoint-{position.epochs_done:06d}-{position.step:010d}.npz"
         self._writing = self._writer.submit(self._write, path, about, values, before_it_appears)
@@ -171,7 +174,19 @@ def _parsed(content: bytes) -> tuple[Position, list[NDArray[np.generic]]]:
     about = json.loads(str(first))
     if (promised := about.pop(_VARIABLES, len(values))) != len(values):  # Earlier releases did not store the number.
         raise ValueError(f"it holds {len(values)} of {promised} variables")
-    return Position(**{**about, "sums": Sums(**about["sums"])}), values
+    return _from_json(about), values
+
+
+def _as_json(position: Position) -> dict[str, Any]:
+    content = asdict(position)
+    content["sums"] = {_KEYS.get(name, name): value for name, value in content["sums"].items()}
+    return content
+
+
+def _from_json(content: Mapping[str, Any]) -> Position:
+    names = {key: name for name, key in _KEYS.items()}
+    sums = Sums(**{names.get(key, key): value for key, value in content["sums"].items()})
+    return Position(**{**content, "sums": sums})
 
 
 @dataclass

@@ -14,7 +14,7 @@ from pipeline.input import one_ahead
 from pipeline.runs.run import Run, best_model
 from pipeline.system.progress import progress
 from pipeline.training.loop import Batch
-from pipeline.training.microbatches import joined as in_parts
+from pipeline.training.microbatches import concatenated
 from pipeline.training.models import with_probabilities
 from pipeline.training.task import task_of
 
@@ -27,25 +27,34 @@ def evaluate(
     strategy: tf.distribute.Strategy,
     model: keras.Model,
     batches: Iterable[Batch],
-    stopping: Callable[[], bool],
-    parts: int = 1,
+    should_stop: Callable[[], bool],
+    micro_batches: int = 1,
 ) -> None:
-    """Evaluate the best model of a run and write what came of it into its folder.
+    """Evaluate the best model of a run, and write the predictions and the evaluation into its folder.
 
-    Its weights are read into `model`, which gives logits: a second model would want a second one's memory, and a file
-    that is loaded as a whole the user's own classes registered. `batches` are those of `validation_batches`, as
-    `strategy` distributes them; each device takes them in so many `parts`. Raises Preempted where `stopping` says so.
+    Args:
+        run: The run, all epochs of which are done.
+        dataset: Its dataset.
+        strategy: Strategy of the training.
+        model: A model of the same layers that gives logits. It gets the best weights: a second model would need memory
+            of its own, and to load a whole file, the classes of the user's own model would have to be registered.
+        batches: The batches of `validation_batches`, as `strategy` distributes them.
+        should_stop: Returns whether a stop is requested.
+        micro_batches: Equal parts in which each device takes its batch.
+
+    Raises:
+        Preempted: If a stop is requested.
     """
     best = with_probabilities(model, task_of(dataset.records))
     best.load_weights(best_model(run))
     with progress("evaluation", dataset.splits["validation"].examples) as advance:
-        found = []
-        for answers in predicted(strategy, best, batches, kept_of(dataset.records), parts):
-            if stopping():
+        answers_of_batches = []
+        for answers in predicted(strategy, best, batches, kept_of(dataset.records), micro_batches=micro_batches):
+            if should_stop():
                 raise Preempted("asked to stop in the evaluation of the best model")
             advance(len(answers.label))
-            found.append(answers)
-    predictions = joined(found)
+            answers_of_batches.append(answers)
+    predictions = joined(answers_of_batches)
     judged = evaluation.evaluation_of(predictions, dataset.names, run.settings.seed)
     evaluation.save(run.folder, predictions, judged)
     _say(judged["figures"])
@@ -56,12 +65,12 @@ def predicted(
     model: keras.Model,
     batches: Iterable[Batch],
     kept: type[Answers],
-    parts: int = 1,
+    micro_batches: int = 1,
 ) -> Iterator[Answers]:
-    """What is kept of each batch, in order and without its padding; `model` gives probabilities."""
+    """Yield the answers to each batch, in order and without its padding; `model` gives probabilities."""
 
     def of_replica(images: tf.Tensor) -> tf.Tensor:
-        return in_parts(lambda part: model(part, training=False), images, parts)
+        return concatenated(lambda part: model(part, training=False), images, micro_batches)
 
     run = tf.function(lambda images: strategy.run(of_replica, args=(images,)), reduce_retracing=True)
     for images, labels, weights in one_ahead(batches):

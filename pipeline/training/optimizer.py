@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from pipeline.config import Settings
+from pipeline.training.keras_internals import AdamOfSums
 
 BATCH_OF_RATE = 256
 """Batch size that a learning rate is meant for where it is scaled."""
@@ -43,16 +44,6 @@ def _rate(settings: Settings, steps_per_epoch: int) -> "LearningRate | float":
 def rate_now(optimizer: keras.Optimizer) -> float:
     """The learning rate of the next update; `float` knows no variable of several replicas."""
     return float(ops.convert_to_numpy(optimizer.learning_rate))
-
-
-class AdamOfSums(keras.optimizers.Adam):  # type: ignore[misc]  # Keras is not followed
-    """Adam for gradients that are the sum over all replicas already.
-
-    Keras sums them itself, but only after it has clipped those of each replica.
-    """
-
-    def _all_reduce_sum_gradients(self, grads_and_vars: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-        return grads_and_vars
 
 
 def _vectors(model: keras.Model) -> list[keras.Variable]:

@@ -1,4 +1,4 @@
-"""What a training keeps on the disk while it goes on: its checkpoints, and the model of its best epoch."""
+"""What a training saves while it goes on: checkpoints, and the model of the best epoch."""
 
 import logging
 import math
@@ -21,9 +21,10 @@ _log = logging.getLogger(__name__)
 
 
 def restored(run: Run, checkpoints: Checkpoints, strategy: tf.distribute.Strategy) -> Position:
-    """How far the last checkpoint is, which server 0 reads for all: their variables are those of it.
+    """Restore the last checkpoint, and return its position. Server 0 reads it, and the others take its variables.
 
-    Raises TrainingError where it holds other variables than `checkpoints`.
+    Raises:
+        TrainingError: If it holds other variables than `checkpoints`.
     """
     start = Position()
     if run.server.is_chief:
@@ -37,9 +38,10 @@ def restored(run: Run, checkpoints: Checkpoints, strategy: tf.distribute.Strateg
 
 
 class Keeper:
-    """Writes the checkpoints of a loop, and the model where it is the best so far; only server 0 does.
+    """Writes the checkpoints of a loop, and the model if it is the best so far. Only server 0 writes.
 
-    `keeps` is what the input says of decoded images, for the tries to come. Intervals between checkpoints begin here.
+    `keeps` says whether the input keeps decoded images; later attempts do the same. The interval to the first
+    checkpoint begins with this object.
     """
 
     def __init__(
@@ -50,13 +52,13 @@ class Keeper:
         self._interval = Interval(run.settings.checkpoint_minutes, run.settings.checkpoint_steps, loop.step)
 
     def save_where_due(self, epochs_done: int) -> None:
-        """Write a checkpoint where the interval is over. Raises StorageError where the one before failed."""
+        """Write a checkpoint if one is due. Raises StorageError if the one before failed."""
         # One after another: a disk that is slower than that must not stop the steps.
         if self._interval.is_over(self._loop.step) and not self._checkpoints.busy:
             self.save(epochs_done)
 
     def save(self, epochs_done: int) -> None:
-        """Write a checkpoint, in the background. Raises StorageError where the one before failed."""
+        """Write a checkpoint, in the background. Raises StorageError if the one before failed."""
         if not self._run.server.is_chief:
             return
         position = Position(epochs_done, self._loop.step, self._loop.sums, self._keeps)
@@ -66,7 +68,7 @@ class Keeper:
         self._interval.begin(self._loop.step)
 
     def save_if_best(self, epoch: int, values: Mapping[str, float]) -> None:
-        """Write the model where the values of an epoch are better than those of all before it."""
+        """Write the model if the values of an epoch are better than those of all epochs before it."""
         if not self._run.server.is_chief:
             return
         best = load_best(self._run)
@@ -76,8 +78,8 @@ class Keeper:
     def replace_lost_best(self, epochs_done: int) -> None:
         """Save the model of the last epoch if no model of a better one is left, as after damage to a disk.
 
-        The next epochs would save one, but there may be none. Call it where the training goes on, at the end of an
-        epoch: the model then has the weights of that epoch.
+        The next epochs would save one, but there may be none. Call it if the training goes on at the end of an epoch:
+        the model then has the weights of that epoch.
         """
         if not self._run.server.is_chief or not epochs_done or load_best(self._run):
             return

@@ -22,8 +22,8 @@ class Task(Protocol):
     def loss(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         """The plain one, by which a validation is told, (n,)."""
 
-    def right(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        """Which examples were answered right, float32 of (n,), 0 or 1."""
+    def correct(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        """Return which predictions are correct, float32 of (n,), 0 or 1."""
 
     def probabilities(self) -> keras.Layer:
         """From logits to probabilities."""
@@ -46,7 +46,7 @@ class OneLabel:
         """The cross-entropy."""
         return cross_entropy(labels, logits)
 
-    def right(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    def correct(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         """Whether the likeliest class is the true one."""
         return tf.cast(tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels), tf.float32)
 
@@ -77,7 +77,7 @@ class SeveralLabels:
         """The sigmoid cross-entropy, the mean over all classes."""
         return sigmoid_cross_entropy(labels, logits)
 
-    def right(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    def correct(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         """Whether all labels of an example were predicted, and no other: the exact match."""
         return tf.cast(tf.reduce_all(tf.equal(labels > 0, logits > 0), axis=-1), tf.float32)
 

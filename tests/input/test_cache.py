@@ -21,7 +21,7 @@ from PIL import Image
 from pipeline.dataset.manifest import Dataset, load
 from pipeline.errors import BadInput, CacheDamaged
 from pipeline.input import BatchOptions, Server, damage_named, training_batches, validation_batches
-from pipeline.input.cache import kept_bytes, open_cache
+from pipeline.input.cache import cached_bytes, open_cache
 from tests.published import publish
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,7 +66,7 @@ def with_examples(dataset: Dataset, train: int) -> Dataset:
 @pytest.mark.parametrize(
     ("crop", "servers", "expected"),
     [
-        # The whole image as the model sees it, or a window a seventh larger of a photograph a third longer than high.
+        # The whole image as the model sees it, or a crop a seventh larger of a photograph a third longer than high.
         ("whole", 1, 100 * 300 + 20 * 300),
         ("random", 1, 100 * 522 + 20 * 300),
         ("random", 2, (100 * 522 + 20 * 300) // 2),
@@ -78,7 +78,7 @@ def test_what_the_images_would_take(dataset: Dataset, crop: Any, servers: int, e
         for name, examples in {"train": 100, "validation": 20}.items()
     }
     options = BatchOptions(image_size=10, batch_size=1, crop=crop)
-    assert kept_bytes(replace(dataset, splits=splits), options, servers) == expected
+    assert cached_bytes(replace(dataset, splits=splits), options, servers) == expected
 
 
 CHOICES = {

@@ -14,7 +14,7 @@ from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import load_result
 from pipeline.training.checkpoint import Checkpoints, Position
 from pipeline.training.job import run_job
-from pipeline.training.steps import Steps
+from pipeline.training.steps import StepOptions, Steps
 from tests.published import publish_case
 
 Jitter = Callable[[tf.Tensor, float, tf.Tensor], tf.Tensor]
@@ -87,10 +87,10 @@ def test_contrast_and_saturation_change_too():
     assert np.ptp((reds[:, 0] - reds[:, 1]) / reds.sum(axis=-1)) > 0.1
 
 
-def test_colors_do_not_go_with_the_windows():
-    """The input draws its windows and flips with the seed of the settings and the number of the batch."""
-    windows = {(3, number) for number in range(100)}
-    assert windows.isdisjoint({tuple(seed(number).numpy().tolist()) for number in range(100)})
+def test_colors_do_not_go_with_the_crops():
+    """The input draws its crops and flips with the seed of the settings and the number of the batch."""
+    crops = {(3, number) for number in range(100)}
+    assert crops.isdisjoint({tuple(seed(number).numpy().tolist()) for number in range(100)})
 
 
 GO_ON = tf.constant(0.0)
@@ -108,7 +108,7 @@ def trained(folder: Path, steps: int, color_jitter: float = 0.4, seed: int = 3) 
         optimizer = keras.optimizers.Adam(1e-3)
         checkpoints = Checkpoints(folder, model, optimizer)
     checkpoints.restore()
-    compiled = Steps(strategy, model, optimizer, color_jitter, seed)
+    compiled = Steps(strategy, model, optimizer, StepOptions(color_jitter=color_jitter, seed=seed))
     images = tf.constant(np.random.default_rng(0).integers(0, 256, (4, 9, 7, 3), np.uint8))
     batch = images, tf.constant([0, 1, 0, 1]), tf.ones(4)
     losses = [float(compiled.train(*batch, tf.zeros(4, tf.bool), GO_ON)[0]) for _ in range(steps)]

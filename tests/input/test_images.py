@@ -199,7 +199,7 @@ def test_validation_keeps_the_order_of_the_shards(published: Path):
     )
 
 
-def test_half_of_the_images_are_mirrored_and_windows_differ(tmp_path: Path):
+def test_half_of_the_images_are_mirrored_and_crops_differ(tmp_path: Path):
     """Images with a bright left half: a mirrored one is bright on the right."""
     for number in range(200):
         path = tmp_path / "source" / f"class{number % 2}" / f"{number}.png"

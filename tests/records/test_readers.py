@@ -515,7 +515,7 @@ def by_tenfold(content: bytes) -> Any:
     height, width = by_pillow(content).shape[:2]
     stored = decode.Stored(tf.constant(content), tf.constant(height), tf.constant(width), tf.constant(0))
     size = tf.constant([height, width])
-    return decode.pixels_of(stored, tf.concat([[0, 0], size], 0), RecordFormat(), size).numpy()
+    return decode.decode_crop(stored, tf.concat([[0, 0], size], 0), RecordFormat(), size).numpy()
 
 
 def as_exact_rgb(encoded: bytes) -> bytes:

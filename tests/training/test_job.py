@@ -51,18 +51,18 @@ def after(steps: int) -> Callable[[], bool]:
 
 @dataclass(frozen=True)
 class Trained:
-    """A complete training, and how often it was heard of."""
+    """A complete training, and how many heartbeats it gave."""
 
     run: Run
-    heard: int
+    heartbeats: int
 
 
 @pytest.fixture(scope="module")
 def trained(published: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    heard: list[None] = []
+    heartbeats: list[None] = []
     run = prepare_run(settings_in(tmp_path_factory.mktemp("trained")), published, "some run")
-    run_job(run, never, heard=lambda: heard.append(None))
-    return Trained(run, len(heard))
+    run_job(run, never, heartbeat=lambda: heartbeats.append(None))
+    return Trained(run, len(heartbeats))
 
 
 @pytest.mark.long
@@ -84,7 +84,7 @@ def test_a_training_leaves_all_that_it_promises(trained: Trained, published: Pat
     epochs, batches, samples = (read(run.folder / "record", kind) for kind in ("epochs", "batches", "samples"))
     train, validation = (datasets.load(published).splits[name].examples for name in ("train", "validation"))
     steps = -(-train // 8)
-    assert trained.heard == 2 * steps + 3 * -(-validation // 8)  # two epochs, and the evaluation
+    assert trained.heartbeats == 2 * steps + 3 * -(-validation // 8)  # two epochs, and the evaluation
     assert epochs["step"].tolist() == [1, 2]
     assert batches["step"].tolist() == list(range(1, 2 * steps + 1))
     assert batches["input/examples"].sum() == 2 * train

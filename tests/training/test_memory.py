@@ -12,7 +12,7 @@ from pipeline.monitor import read
 from pipeline.runs import launch as training
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import Run, load_at_once, load_result, save_at_once
-from pipeline.training.device_memory import fewest_parts, out_of_memory, parts_of_batch
+from pipeline.training.device_memory import fewest_micro_batches, micro_batches_of, out_of_memory
 from pipeline.training.job import run_job
 from tests.training.hungry import SMALL_MEMORY
 
@@ -36,8 +36,8 @@ def with_settings(run: Run, **values: object) -> Run:
 @pytest.mark.parametrize(
     ("batch", "at_most", "parts"), [(8, 8, 1), (8, 4, 2), (8, 3, 4), (8, 1, 8), (12, 5, 3), (7, 3, 7), (1, 1, 1)]
 )
-def test_the_fewest_parts(batch: int, at_most: int, parts: int):
-    assert fewest_parts(batch, at_most) == parts
+def test_the_fewest_micro_batches(batch: int, at_most: int, parts: int):
+    assert fewest_micro_batches(batch, at_most) == parts
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_the_smaller_of_what_is_set_and_what_was_tried(
 ):
     if tried:
         save_at_once(run.folder, tried)
-    assert parts_of_batch(with_settings(run, micro_batches=micro_batches), share) == parts
+    assert micro_batches_of(with_settings(run, micro_batches=micro_batches), share) == parts
 
 
 def test_parts_that_are_not_equal_are_refused(run: Run):
@@ -78,11 +78,11 @@ def test_a_full_memory_is_told_from_other_failures(error: tf.errors.OpError, is_
 def test_each_try_takes_half_until_one_example_is_too_much(run: Run):
     said = []
     for _ in range(3):
-        error = out_of_memory(run, 8, parts_of_batch(run, 8))
+        error = out_of_memory(run, 8, micro_batches_of(run, 8))
         assert isinstance(error, OutOfMemory)
         said.append(load_at_once(run.folder))
     assert said == [4, 2, 1]
-    error = out_of_memory(run, 8, parts_of_batch(run, 8))
+    error = out_of_memory(run, 8, micro_batches_of(run, 8))
     assert isinstance(error, BadInput)
     assert "out of memory with 1 of 8 examples at once on each device (batch_size=8, micro_batches=8): set a" in str(
         error
