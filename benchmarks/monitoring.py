@@ -29,6 +29,7 @@ from benchmarks.harness.machine import machine_line, measure_sections, new_folde
 from benchmarks.harness.rounds import turned
 from pipeline.monitor import StepTimes, open_monitor
 from pipeline.monitor import machine as system
+from pipeline.system.kernel import File
 
 HZ = 5.0
 WANTED_CPU_PCT, WANTED_LOSS = 0.5, 0.01
@@ -133,7 +134,7 @@ def many_costs(cores: int = 128, calls: int = 50) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as name, ExitStack() as back:
         lines = [f"cpu{core} 123456 12 234567 1234567890 12345 0 12345 0 0 0" for core in ("", *range(cores))]
         Path(name, "stat").write_text("\n".join([*lines, "intr 1 0", "btime 1"]) + "\n")
-        ours = system.Processors(system.File(Path(name, "stat")))
+        ours = system.Processors(File(Path(name, "stat")))
         back.callback(setattr, psutil, "PROCFS_PATH", psutil.PROCFS_PATH)
         psutil.PROCFS_PATH = name
         asked = {"ours": ours, "psutil": lambda: psutil.cpu_times_percent(percpu=True)}

@@ -67,7 +67,7 @@ def tenfold_upload(job: Job) -> None:
 
 def tenfold_upload_shards(job: Job) -> None:
     """The same, as many at once as the task `upload` brings."""
-    from pipeline.build import COPIERS
+    from pipeline.sharding.publish import COPIERS
 
     _tenfold_upload(job, COPIERS)
 

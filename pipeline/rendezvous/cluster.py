@@ -72,7 +72,9 @@ class Cluster:
     def _losses(self) -> Iterator[TenfoldError]:
         for member in self._members:
             if member.ended and not member.is_done:
-                error = error_from_json(member.ended["kind"], f"{self._name_of(member)} ended: {member.ended['message']}")
+                error = error_from_json(
+                    member.ended["kind"], f"{self._name_of(member)} ended: {member.ended['message']}"
+                )
                 # An error that no retry solves is the error of all. For any other, this server is gone.
                 yield error if isinstance(error, BadInput | Preempted) else ServerLost(str(error))
             elif not member.ended and self._lookout.is_silent(member.nonce):

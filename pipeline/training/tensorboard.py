@@ -44,7 +44,7 @@ class TensorBoardSink:
 
     def write(self, row: Row) -> None:
         """Write an epoch, or the aggregates that a sample or batch completes."""
-        self._write(self._windows.add(row))
+        self._write(self._intervals.add(row))
 
     def close(self) -> None:
         """Write the aggregates that are not complete. Raises OSError if the disk fails, after closing everything."""

@@ -25,7 +25,7 @@ class Lazy:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, after building the application if this is the first one."""
         # In a thread, because importing pandas and Bokeh takes seconds, and Airflow must answer others meanwhile.
-        app = self._app or await asyncio.to_thread(self._built)
+        app = await asyncio.to_thread(self._built) if self._app is None else self._app
         await app(scope, receive, send)
 
     def _built(self) -> App:

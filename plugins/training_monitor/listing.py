@@ -135,7 +135,8 @@ def _matches(row: Row, search: str) -> bool:
 
 def _sorted(rows: Iterable[Row], column: Column, ascending: bool) -> list[Row]:
     """Return the rows, sorted by a column and then by their number. Rows without a value come last."""
-    known, unknown = [], []
+    known: list[Row] = []
+    unknown: list[Row] = []
     for row in sorted(rows, key=lambda row: row["number"], reverse=True):
         (known if row["cells"][column] else unknown).append(row)
 

@@ -69,7 +69,7 @@ class AirflowRun(NamedTuple):
     @property
     def is_failed(self) -> bool:
         """Whether the run failed."""
-        return self.state == DagRunState.FAILED
+        return bool(self.state == DagRunState.FAILED)
 
 
 def find_run(dag_id: str, run_id: str) -> AirflowRun | None:
