@@ -34,10 +34,9 @@ def tfds_files(dataset: Dataset) -> dict[str, bytes]:
 
 
 def class_names(dataset: Dataset) -> list[str]:
-    """A name of each id in the records, as TFDS reads it from a line: the label, with what a line does not keep
-    written as an escape.
+    """Return the name of each id in the records as TFDS reads it from a line: the label, escaped where necessary.
 
-    Empty where two names would be the same. TFDS would count other names than classes, hide the error, and give most
+    Empty if two names would be the same. TFDS would count other names than classes, hide the error, and give most
     ids the name of another class; without a names file it calls them by their numbers.
     """
     names = [_NO_CLASS] * dataset.records.label_offset + [_NOT_KEPT.sub(_escape, label) for label in dataset.labels]

@@ -58,6 +58,7 @@ class Writer(Protocol):
 
     @property
     def ends(self) -> bytes:
+        """The checksums of the first and of the last record, as `ends_of` reads them."""
         """The bytes that `ends_of` returns for the file after it is closed."""
 
     def write(self, before: bytes, body: bytes, body_crc: int) -> None:
@@ -78,6 +79,7 @@ class RecordWriter:
 
     @property
     def ends(self) -> bytes:
+        """The checksums of the first and of the last record, as `ends_of` reads them."""
         return self._first + self._last
 
     def write(self, before: bytes, body: bytes, body_crc: int) -> None:
@@ -93,6 +95,7 @@ class RecordWriter:
             self._flush()
 
     def close(self) -> None:
+        """Write the records that are gathered. The descriptor stays open."""
         self._flush()
 
     def _flush(self) -> None:
@@ -132,9 +135,11 @@ class GzipRecordWriter:
         self.ends = b""
 
     def write(self, before: bytes, body: bytes, body_crc: int) -> None:
+        """Write one record of `before` and `body`."""
         self._put(self._compress.compress(frame(before + body)))
 
     def close(self) -> None:
+        """Write the end of the gzip stream. The descriptor stays open."""
         end = self._compress.flush()
         self.ends = end[-GZIP_TRAILER_BYTES:]
         self._put(end)

@@ -100,25 +100,31 @@ class BucketPath:
 
     @property
     def name(self) -> str:
+        """The last part of the key."""
         return self.key.rpartition("/")[2]
 
     @property
     def suffix(self) -> str:
+        """The ending of the name with its dot; empty if it has none."""
         stem, dot, ending = self.name.rpartition(".")
         return dot + ending if stem else ""
 
     @property
     def stem(self) -> str:
+        """The name without its suffix."""
         return self.name.removesuffix(self.suffix) if self.suffix else self.name
 
     @property
     def parent(self) -> "BucketPath":
+        """The place that holds this one; the bucket itself is its own parent."""
         return self._at(self.key.rpartition("/")[0])
 
     def with_name(self, name: str) -> "BucketPath":
+        """Return the place of another name in the same parent."""
         return self.parent / name
 
     def with_suffix(self, suffix: str) -> "BucketPath":
+        """Return the place whose name has another suffix."""
         return self.with_name(self.stem + suffix)
 
     def is_relative_to(self, other: object) -> bool:
@@ -132,6 +138,7 @@ class BucketPath:
         return _get_client().stat(self, generation)
 
     def exists(self) -> bool:
+        """Return whether there is an object of this name, or one below it."""
         return self.is_file() or self.is_dir()
 
     def is_file(self) -> bool:
@@ -176,6 +183,7 @@ class BucketPath:
         return _get_client().read(self, generation)
 
     def read_text(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """Return the content of the object as text. Raises FileNotFoundError."""
         return self.read_bytes().decode(encoding, errors)
 
     def open(self, mode: str = "rb") -> IO[bytes]:

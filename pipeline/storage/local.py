@@ -275,8 +275,9 @@ def _is_orphan(path: Path) -> bool:
 
 
 def _is_alive(pid: int, written: float) -> bool:
-    """Whether a process of this id lives that can have written at that time: ids are given again, and a killed process
-    keeps its own until its parent has asked for its end.
+    """Return whether a process of this id is alive that may have written at that time.
+
+    The system reuses ids, and a killed process keeps its id until its parent has asked for its end.
     """
     import psutil  # a task that finds nothing to sweep need not load it
 

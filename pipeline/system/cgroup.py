@@ -106,10 +106,12 @@ class ProcessorsV2:
         self._max, self._stat = File(base / path / "cpu.max"), File(base / path / "cpu.stat")
 
     def limit(self) -> float | None:
+        """Return the cores that the group may use; None without a limit."""
         quota, period = self._max.read().split()
         return None if quota == b"max" else int(quota) / int(period)
 
     def use(self) -> Mapping[str, float]:
+        """Return `used`, `periods` and `throttled`, as `Group` describes."""
         told = self._stat.read()
         return {"used": number(told, "usage_usec") / 1e6, **_periods(told)}
 
@@ -125,10 +127,12 @@ class ProcessorsV1:
         )
 
     def limit(self) -> float | None:
+        """Return the cores that the group may use; None without a limit."""
         quota = int(self._quota.read())
         return None if quota <= 0 else quota / int(self._period.read())
 
     def use(self) -> Mapping[str, float]:
+        """Return `used`, `periods` and `throttled`, as `Group` describes."""
         periods = _periods(self._stat.read())
         try:
             return {"used": int(self._usage.read()) / 1e9, **periods}

@@ -14,7 +14,8 @@ _log = logging.getLogger(__name__)
 class Advance(Protocol):
     """Takes the number of units just finished, and their bytes where those are counted."""
 
-    def __call__(self, count: int, size: int = 0, /) -> object: ...
+    def __call__(self, count: int, size: int = 0, /) -> object:
+        """Add `count` units of `size` bytes together."""
 
 
 def log_words() -> None:
