@@ -83,6 +83,7 @@ class RecordWriter:
         return self._first + self._last
 
     def write(self, before: bytes, body: bytes, body_crc: int) -> None:
+        """Write one record of `before` and `body`. `body_crc` is the CRC32C of `body`."""
         if len(body) >= SHORT:
             self._flush()
             self._write_large(before, body, body_crc)
