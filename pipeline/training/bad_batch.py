@@ -1,4 +1,4 @@
-"""Which examples a batch held, in words for whoever looks for the one that spoiled it."""
+"""Describes the examples of a batch, for a person who looks for the one that spoiled a step."""
 
 from collections.abc import Sequence
 
@@ -13,7 +13,7 @@ from pipeline.storage import Place
 from pipeline.training.loop import NumberedBatch
 
 MAX_NAMES, MAX_NUMBERS = 5, 64
-"""Of a batch: a name costs reading its shard up to it."""
+"""How many names and numbers of a batch are listed. To find a name, its shard is read up to there."""
 
 
 def examples_in_words(
@@ -41,11 +41,14 @@ def examples_in_words(
     own = [number - devices * server.index for number in guilty if number // devices == server.index]
     if not own:
         return f"the part of training server {guilty[0] // devices} of {server.count}, whose log names its examples"
-    weights, numbers = (np.concatenate(_arrays(strategy, batch[place], own)) for place in (2, 4))
-    held = [int(number) for number in numbers[weights > 0]]
-    listed = ", ".join(map(str, held[:MAX_NUMBERS])) + (" ..." if len(held) > MAX_NUMBERS else "")
-    named = ", ".join(_names(folder, dataset, held[:MAX_NAMES])) + (" ..." if len(held) > MAX_NAMES else "")
-    return f"{len(held)} examples: numbers {listed} of the training shards, from 0" + (f"; {named}" if named else "")
+    _, _, weights, _, numbers = batch
+    weights, numbers = (np.concatenate(_arrays(strategy, tensor, own)) for tensor in (weights, numbers))
+    examples = [int(number) for number in numbers[weights > 0]]
+    listed = ", ".join(map(str, examples[:MAX_NUMBERS])) + (" ..." if len(examples) > MAX_NUMBERS else "")
+    named = ", ".join(_names(folder, dataset, examples[:MAX_NAMES])) + (" ..." if len(examples) > MAX_NAMES else "")
+    return f"{len(examples)} examples: numbers {listed} of the training shards, from 0" + (
+        f"; {named}" if named else ""
+    )
 
 
 def _arrays(strategy: tf.distribute.Strategy, tensor: tf.Tensor, devices: Sequence[int]) -> list[NDArray[np.generic]]:
@@ -56,5 +59,9 @@ def _arrays(strategy: tf.distribute.Strategy, tensor: tf.Tensor, devices: Sequen
 def _names(folder: Place, dataset: Dataset, numbers: list[int]) -> list[str]:
     try:
         return [name for name, _ in images_at(folder, dataset, "train", numbers)]
-    except (TenfoldError, OSError, ValueError):  # the shards are damaged, or gone: the loss is what is to be told
+    except (
+        TenfoldError,
+        OSError,
+        ValueError,
+    ):  # The shards are damaged or gone. The error about the loss is more important.
         return []

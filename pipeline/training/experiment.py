@@ -1,4 +1,4 @@
-"""A training as an experiment of Comet: what it is known by, and what is logged of it once it is complete."""
+"""A training as an experiment of Comet: its identity, and the results that are logged once it is complete."""
 
 import io
 import json
@@ -18,37 +18,38 @@ from pipeline.runs.run import Run, load_result
 from pipeline.storage import crc32c_of, place_of
 
 LOGGED = "comet/logged.json"
-"""Says that the results of a run are logged: a retry does not do it again."""
+"""Exists once the results of a run are logged. A retry does not log them again."""
 LOGGED_WITHIN_S = 120.0
 MAX_ASSET_BYTES = 200_000_000
 MAX_IMAGES = 24
 MAX_CLASSES = 500
-"""Of a confusion matrix: it is sent as a square."""
+"""Limit for a confusion matrix, which Comet gets as a square."""
 SHOWN_CLASSES = 30
 _RECORDS = ("record/*", "servers/*/record/*")
 _log = logging.getLogger(__name__)
 
 
 def comet_options(run: Run) -> CometOptions:
-    """The experiment of a run: the same for every retry, another one for other settings or data.
+    """Return the experiment of a run: the same for every retry, and another one for other settings or data.
 
-    Raises OSError or StorageError where the data set cannot be read.
+    Raises:
+        OSError, StorageError: If the dataset cannot be read.
     """
     checksum = f"{crc32c_of(place_of(run.dataset) / COMMIT):08x}"
-    known = {"dag": run.dag, "run_id": run.run_id, "dataset_version": run.dataset_version, "dataset_crc32c": checksum}
+    origin = {"dag": run.dag, "run_id": run.run_id, "dataset_version": run.dataset_version, "dataset_crc32c": checksum}
     return CometOptions(
         project=run.settings.comet_project,
         # The workspace, too: run ids of the command line are all the same.
         identity=f"{run.dag}/{run.run_id}/{run.settings.workspace}/{run.dataset_version}/{run.folder.name}",
         name=f"{run.settings.dataset_name} {run.settings.model} {run.run_id}",
-        parameters={**run.settings.model_dump(), **known},
+        parameters={**run.settings.model_dump(), **origin},
     )
 
 
 def log_results(run: Run) -> None:
     """Log model, report, record, evaluation and sample images of a complete run, once.
 
-    Whatever fails, or takes longer than LOGGED_WITHIN_S, is a warning.
+    An error, or more than LOGGED_WITHIN_S, costs a warning only.
     """
     if not (run.folder / LOGGED).exists():
         finish_within(LOGGED_WITHIN_S, "logging the results to Comet", partial(_log_results, run))
@@ -56,17 +57,17 @@ def log_results(run: Run) -> None:
 
 def _log_results(run: Run) -> None:
     session = Session(run.folder / "comet", comet_options(run))
-    for log in (_log_words, _log_figures, _log_confusions, _log_images, _log_report, _log_files):
+    for log in (_log_summary, _log_figures, _log_confusions, _log_images, _log_report, _log_files):
         try:
             log(session.experiment, run)
-        except Exception as error:  # noqa: BLE001 - what one of them lacks, the others may have
+        except Exception as error:  # noqa: BLE001 - the other results may be there
             _log.warning("some of the results are not logged to Comet: %s", error_text(error))
     content = {"comet": session.end()}
     with storage.write_whole(run.folder / LOGGED) as file:
         file.write(json.dumps(content).encode())
 
 
-def _log_words(experiment: Any, run: Run) -> None:
+def _log_summary(experiment: Any, run: Run) -> None:
     result = load_result(run.folder) or {}
     experiment.log_other("verdict", result.get("verdict", ""))
     experiment.log_other("best_epoch", result.get("metrics", {}).get("best_epoch", 0))
@@ -82,7 +83,9 @@ def _log_figures(experiment: Any, run: Run) -> None:
 def _log_confusions(experiment: Any, run: Run) -> None:
     evaluation = read_required(run.folder / EVALUATION)
     names = [row["name"] for row in evaluation["classes"]]
-    if "confusions" not in evaluation or len(names) > MAX_CLASSES:  # several labels an image; evaluation.json has them
+    if (
+        "confusions" not in evaluation or len(names) > MAX_CLASSES
+    ):  # Several labels for an image: only evaluation.json has them.
         return
     experiment.log_confusion_matrix(
         matrix=confusion_matrix(evaluation["confusions"], len(names)),
@@ -95,7 +98,7 @@ def _log_confusions(experiment: Any, run: Run) -> None:
 
 
 def confusion_matrix(confusions: Sequence[tuple[int, int, int]], classes: int) -> list[list[int]]:
-    """Counts by true class, then predicted one, of triples (true class, predicted class, count)."""
+    """Return the counts by true class, then predicted class, of triples (true class, predicted class, count)."""
     rows = [[0] * classes for _ in range(classes)]
     for label, predicted, count in confusions:
         rows[label][predicted] = count
@@ -116,7 +119,7 @@ def _log_images(experiment: Any, run: Run) -> None:
 
 
 def image_name(name: str, encoded: bytes) -> str:
-    """A name that ends as that of a JPEG or PNG does."""
+    """Return a name with the ending of a JPEG or PNG."""
     ending = ".png" if encoded.startswith(b"\x89PNG") else ".jpg"
     return name if name.lower().endswith((ending, ".jpeg")) else name + ending
 
@@ -124,7 +127,7 @@ def image_name(name: str, encoded: bytes) -> str:
 def _log_report(experiment: Any, run: Run) -> None:
     from pipeline.report import report_run
 
-    # As it is now: the task `report` draws it again, and tells what became of the promotion.
+    # The current report. The task `report` draws it again, with the result of the promotion.
     experiment.log_asset(str(report_run(run.folder)), file_name="report.html", overwrite=True)
 
 
@@ -141,6 +144,8 @@ def _is_small_enough(path: Path) -> bool:
     if size > MAX_ASSET_BYTES:
         _log.warning(
             "%s (%d MB) is not logged to Comet, which gets files of up to %d MB: it stays where it is",
-            *(path, size // 10**6, MAX_ASSET_BYTES // 10**6),
+            path,
+            size // 10**6,
+            MAX_ASSET_BYTES // 10**6,
         )
     return size <= MAX_ASSET_BYTES

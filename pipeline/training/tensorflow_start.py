@@ -1,4 +1,4 @@
-"""TensorFlow's start, without its dozen lines."""
+"""The start of TensorFlow, without the dozen lines that it writes."""
 
 import os
 import sys
@@ -9,28 +9,28 @@ from contextlib import contextmanager
 
 @contextmanager
 def stderr_held_back() -> Iterator[None]:
-    """What is written to stderr meanwhile is shown only where the block fails.
+    """Hold back stderr in the block, and show it only if the block fails.
 
-    TensorFlow's C++ parts write at import, before any setting of theirs is read; "failed call to cuInit" among it, on
-    every machine without a GPU, sends people looking for an error that is none.
+    TensorFlow's C++ parts write at import, before any setting of theirs is read. One of the lines, "failed call to
+    cuInit", appears on every machine without a GPU, and people look for an error that does not exist.
     """
     sys.stderr.flush()
-    kept = os.dup(2)
+    original = os.dup(2)
     with tempfile.TemporaryFile() as held:
         os.dup2(held.fileno(), 2)
         try:
             yield
         except BaseException:
             held.seek(0)
-            os.write(kept, held.read())
+            os.write(original, held.read())
             raise
         finally:
-            os.dup2(kept, 2)
-            os.close(kept)
+            os.dup2(original, 2)
+            os.close(original)
 
 
 def leave_gpus_alone() -> None:
-    """Hide all GPUs from this process, before TensorFlow does anything: it would take the memory of one at work."""
+    """Hide all GPUs from TensorFlow, before it does anything: it would take the memory of a GPU that is in use."""
     import tensorflow as tf
 
     tf.config.set_visible_devices([], "GPU")

@@ -1,4 +1,4 @@
-"""Functions of the user's own, which a setting names as package.module:function."""
+"""Functions of the user's own, which settings name as package.module:function."""
 
 import inspect
 import textwrap
@@ -12,9 +12,15 @@ from pipeline.runs.own_model import not_there
 
 
 def own_function(what: str, name: str) -> Callable[..., Any]:
-    """The function of a `name`; `what` is said of it.
+    """Import a function.
 
-    Raises OwnCodeError if its module cannot be imported, SettingsError if the module has no such function.
+    Args:
+        what: Describes the function in error messages.
+        name: Its name, as package.module:function.
+
+    Raises:
+        OwnCodeError: If its module cannot be imported.
+        SettingsError: If the module has no such function.
     """
     module_name, _, function = name.partition(":")
     try:
@@ -25,18 +31,18 @@ def own_function(what: str, name: str) -> Callable[..., Any]:
         why = "install its package, or put it on PYTHONPATH, on every worker" if is_absent else "mend its module"
         kind = SettingsError if isinstance(error, SyntaxError) else OwnCodeError
         raise kind(f"{what} cannot be imported: {why} ({in_words(error)})") from error
-    found: Callable[..., Any] | None = getattr(module, function, None)
-    if found is None:
+    own: Callable[..., Any] | None = getattr(module, function, None)
+    if own is None:
         functions = [each for each, value in vars(module).items() if callable(value)]
         raise not_there(what, function, module.__file__ or module_name, functions)
-    return found
+    return own
 
 
 def require_arguments(what: str, function: Callable[..., Any], *arguments: Any) -> None:
     """Raise SettingsError if a function does not take these arguments."""
     try:
         signature = inspect.signature(function)
-    except ValueError:  # one that is not written in Python says nothing
+    except ValueError:  # A function that is not written in Python has none.
         return
     try:
         signature.bind(*arguments)
@@ -46,7 +52,7 @@ def require_arguments(what: str, function: Callable[..., Any], *arguments: Any) 
 
 @contextmanager
 def explained(what: str, kind: type[SettingsError] = SettingsError) -> Iterator[None]:
-    """Turn whatever code of the user's own raises into one sentence, of an error of this kind."""
+    """Turn any error of the user's own code in the block into an error of this kind, in one sentence."""
     try:
         yield
     except Exception as error:
@@ -54,5 +60,5 @@ def explained(what: str, kind: type[SettingsError] = SettingsError) -> Iterator[
 
 
 def in_words(error: Exception) -> str:
-    """What kind of error it is and what it says, in one line."""
+    """Return the class and the message of an error in one line."""
     return f"{type(error).__name__}: {textwrap.shorten(str(error), 300)}"

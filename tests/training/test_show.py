@@ -18,7 +18,7 @@ from pipeline.input.color import jittered, seed_of_batch
 from pipeline.input.options import batch_options
 from pipeline.storage import BucketPath
 from pipeline.training import show as shown
-from pipeline.training.show import LABEL_HEIGHT, MARGIN, TITLE_HEIGHT, Seen, draw_grid, shortened, show, shown_side
+from pipeline.training.show import LABEL_HEIGHT, MARGIN, TITLE_HEIGHT, Shown, draw_grid, shortened, show, shown_side
 from tests.fake_gcs import FakeGcs
 from tests.published import publish, publish_case
 
@@ -126,8 +126,8 @@ def test_from_a_bucket_it_is_the_same_picture(gcs: FakeGcs, published: Path, tmp
     assert remote.read_bytes() == local.read_bytes()
 
 
-def one_colored(side: int, *colors: tuple[int, int, int]) -> list[Seen]:
-    return [Seen(Image.new("RGB", (side, side), color), [label]) for label, color in enumerate(colors)]
+def one_colored(side: int, *colors: tuple[int, int, int]) -> list[Shown]:
+    return [Shown(Image.new("RGB", (side, side), color), [label]) for label, color in enumerate(colors)]
 
 
 @pytest.mark.parametrize("side", [32, 96, 160, 224, 600])
@@ -195,10 +195,10 @@ def test_several_labels_stand_side_by_side_and_the_first_as_if_alone(tmp_path: P
     path = show(settings_of(), dataset, tmp_path / "a.png", augmented=False, count=4)
     assert_shows(path, validated(dataset, settings_of()), 2)
     image = Image.new("RGB", (SIZE, SIZE))
-    both, one = (draw_grid([Seen(image, labels)], ["daisy", "rose"], "t", "s") for labels in ([0, 1], [0]))
+    both, one = (draw_grid([Shown(image, labels)], ["daisy", "rose"], "t", "s") for labels in ([0, 1], [0]))
     assert label_of(both, 0, 1).crop((0, 0, 45, LABEL_HEIGHT)) == label_of(one, 0, 1).crop((0, 0, 45, LABEL_HEIGHT))
     assert label_of(both, 0, 1).tobytes() != label_of(one, 0, 1).tobytes()
-    many = draw_grid([Seen(image, range(20))], ["a rather long name"] * 20, "t", "s")
+    many = draw_grid([Shown(image, range(20))], ["a rather long name"] * 20, "t", "s")
     assert is_blank(label_of(many, 0, 1).crop((shown_side(SIZE), 0, shown_side(SIZE) + MARGIN, LABEL_HEIGHT)))
 
 
