@@ -200,7 +200,7 @@ def _from_json(content: Mapping[str, Any]) -> Position:
 
 @dataclass
 class Interval:
-    """Tells when the next checkpoint is due: `minutes` or `steps` after the last one, whichever comes first; 0: never."""
+    """Tells when the next checkpoint is due: `minutes` or `steps` after the last one, whichever is first; 0: never."""
 
     minutes: float
     steps: int

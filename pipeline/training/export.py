@@ -35,8 +35,8 @@ def export(model: keras.Model, settings: Settings, dataset: Dataset, folder: Pat
 
     Its endpoint takes `images`, JPEG or PNG files (string, (n,)). It returns the `probabilities` of all labels
     (float32, (n, labels)) in the order of about.json. For a dataset with one label for each image, it also returns
-    `label` (string, (n,)) and its `probability` (float32, (n,)). For several labels, it returns the `labels` over one half
-    (string, (n, the most of an image)), the likeliest first, filled up with "".
+    `label` (string, (n,)) and its `probability` (float32, (n,)). For several labels, it returns the `labels` over one
+    half (string, (n, the most of an image)), the likeliest first, filled up with "".
     """
     shutil.rmtree(folder, ignore_errors=True)  # An attempt that was killed may have left a part of it.
     _archive(model, settings, dataset).write_out(str(folder), verbose=False)
