@@ -58,7 +58,6 @@ class Writer(Protocol):
 
     @property
     def ends(self) -> bytes:
-        """The checksums of the first and of the last record, as `ends_of` reads them."""
         """The bytes that `ends_of` returns for the file after it is closed."""
 
     def write(self, before: bytes, body: bytes, body_crc: int) -> None:
