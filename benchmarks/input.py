@@ -238,7 +238,12 @@ def written(writer: str, source: Path) -> Path:
         part = folder.with_name(f".{folder.name}.part")
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
-        job = {"root": str(source), "images": rows_of(source), "folder": str(part), "shards": SHARDS} | WRITTEN[writer]
+        job: dict[str, Any] = {
+            "root": str(source),
+            "images": rows_of(source),
+            "folder": str(part),
+            "shards": SHARDS,
+        } | WRITTEN[writer]
         task = Contender(writer, writer, PEERS_PYTHON, [job_file(job)], len(job["images"]), [])
         whole(task, logs() / f"{writer}.log")
         if task.error:

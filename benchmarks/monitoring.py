@@ -137,7 +137,7 @@ def many_costs(cores: int = 128, calls: int = 50) -> dict[str, float]:
         ours = system.Processors(File(Path(name, "stat")))
         back.callback(setattr, psutil, "PROCFS_PATH", psutil.PROCFS_PATH)
         psutil.PROCFS_PATH = name
-        asked = {"ours": ours, "psutil": lambda: psutil.cpu_times_percent(percpu=True)}
+        asked: dict[str, Callable[[], object]] = {"ours": ours, "psutil": lambda: psutil.cpu_times_percent(percpu=True)}
         return {who: median(cpu_us(call) for _ in range(calls)) for who, call in asked.items()}
 
 
@@ -178,7 +178,7 @@ def loop_rounds(step_ms: float, rounds: int, turn: float) -> Rounds:
     """A round is one of each kind, by turns in another order."""
     step = step_of(step_ms)
     say(f"loop, steps of {step_ms} ms: {rounds} rounds of three turns of {turn:g} s")
-    runs = {
+    runs: dict[str, Callable[[], Turn]] = {
         BARE: lambda: looped(step, turn),
         SAMPLED: lambda: sampled(step, turn),
         WATCHED: lambda: watched(step, turn),

@@ -169,7 +169,7 @@ def add_runs(server: Server, trainings: Sequence[Path]) -> None:
     with server.http() as http:
         http.patch(dag, json={"is_paused": True}).raise_for_status()
         for training in trainings:
-            asked = {"dag_run_id": training.name, "logical_date": None, "conf": {}}
+            asked: dict[str, Any] = {"dag_run_id": training.name, "logical_date": None, "conf": {}}
             http.post(f"{dag}/dagRuns", json=asked).raise_for_status()
             left = {"key": TRAINING_PLACE, "value": str(training)}
             entries = f"{dag}/dagRuns/{training.name}/taskInstances/report/xcomEntries"

@@ -280,7 +280,7 @@ def cells_of(size: Size, each: Contender | None, loop: Contender | None) -> tupl
         return "", "", ""
     if each.error:
         return each.error, "", ""
-    times = f"{each.images_per_s / loop.images_per_s:.1f}" if loop and loop.images_per_s else ""
+    times = f"{each.images_per_s / loop.images_per_s:.1f}" if loop and each.images_per_s and loop.images_per_s else ""
     # Of curl, and of what the transfer manager starts, the worker sees nothing.
     alone = each.title not in (LIMIT, WITH_PEERS.format("processes"))
     return size.rate(each), times, f"{each.peak_mb:.0f}" if alone else ""

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from benchmarks.contenders import Job
 from benchmarks.harness.rounds import turned
@@ -112,7 +112,7 @@ def fit(job: Job, xla: bool) -> Loop:
     return run
 
 
-LOOPS = {
+LOOPS: dict[str, Callable[[Job], Loop]] = {
     BARE: lambda job: bare(job, synced=False),
     BARE_SYNCED: lambda job: bare(job, synced=True),
     OURS: lambda job: ours(job, monitored=True),
@@ -239,7 +239,7 @@ def checkpoint(job: Job) -> dict[str, Any]:
     with strategy.scope():
         model, optimizer = _built(job)
         saved = Checkpoints(folder, model, optimizer)
-    loop = EpochLoop(Steps(strategy, model, optimizer), _NoMonitor(), lambda: False)
+    loop = EpochLoop(Steps(strategy, model, optimizer), cast(Any, _NoMonitor()), lambda: False)
     batches = iter(on_devices(_numbered(job), job["batch_size"], strategy))
 
     def steps() -> float:

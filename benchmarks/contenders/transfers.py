@@ -155,7 +155,7 @@ def _bucket(job: Job) -> Any:
     from google.cloud.storage import Client
     from requests.adapters import HTTPAdapter
 
-    client = Client(project="none", credentials=AnonymousCredentials())
+    client = Client(project="none", credentials=AnonymousCredentials())  # type: ignore[no-untyped-call]
     client._http.mount("http://", HTTPAdapter(pool_maxsize=WORKERS))  # it keeps ten connections unless it is told
     return client.bucket(job["bucket"])
 

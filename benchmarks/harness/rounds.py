@@ -173,7 +173,9 @@ def tell(process: "subprocess.Popen[bytes]") -> None:
 
 def note(contender: Contender, answers: Sequence[bytes]) -> None:
     """Keep what the workers said."""
-    said = [json.loads(answer) if answer else {"error": "failed (it died: see the log)"} for answer in answers]
+    said: list[dict[str, Any]] = [
+        json.loads(answer) if answer else {"error": "failed (it died: see the log)"} for answer in answers
+    ]
     contender.error = contender.error or next((each["error"] for each in said if "error" in each), "")
     contender.peak_mb = max(contender.peak_mb, sum(each.get("peak_mb", 0.0) for each in said))
     contender.seen.extend(each["seen"] for each in said if "seen" in each)
@@ -209,7 +211,7 @@ def rate_cells(each: Contender | None, base: Contender | None) -> tuple[str, str
         return "", ""
     if each.error:
         return each.error, ""
-    share = f"{each.images_per_s / base.images_per_s:.0%}" if base and base.images_per_s else ""
+    share = f"{each.images_per_s / base.images_per_s:.0%}" if base and each.images_per_s and base.images_per_s else ""
     return f"{each.images_per_s:,.0f} ±{each.spread:.0%}", share
 
 

@@ -40,7 +40,7 @@ def main() -> None:
     batches = iter(numbered.prefetch(prefetched).with_options(_options()))
     with open_monitor(folder) as monitor:
         loop = EpochLoop(simulated, monitor, should_stop=lambda: False, is_simulated=True, ready_pct=counter.ready_pct)
-        loop.train(1, batches, options.steps, lambda _: None)
+        loop.train(1, batches, options.steps, lambda *_: None)
     verdict = diagnose_run(folder)
     print(
         json.dumps(
