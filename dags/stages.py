@@ -223,7 +223,10 @@ class ApproveOperator(HITLOperator):
         super().execute(context)
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> None:
-        """Store the approval. Raises GateError if the answer is no, nobody answered, or there are new questions."""
+        """Store the approval.
+
+        Raises GateError if the answer is no, if there is no answer in time, or if there are new questions.
+        """
         from pipeline.approval import approve, unasked
 
         # Nothing is kept of a question that an older release asked, before an upgrade.
@@ -312,7 +315,7 @@ def settings_of_run() -> Settings:
 def _warn_of_slots(settings: Settings) -> None:
     """Warn if the pool was created with fewer slots than the training has servers, or if their number is unknown.
 
-    This is no error, because a task cannot look up pools, and somebody may have changed the slots since the start.
+    It is a warning and not an error, because a task cannot look up the current slots of a pool.
     """
     servers, slots = settings.num_training_servers, os.environ.get("TENFOLD_GPUS", "")
     if servers == 1 or (slots.isdecimal() and servers <= int(slots)):
