@@ -63,6 +63,7 @@ DATA = {
     "many prepared": Data(400, photograph, copies=32, settings={"prepare": "resize", "prepare_size": 256}),
     "prepared pixels": Data(400, photograph, copies=8, settings={"prepare": "raw", "prepare_size": 256}),
     "large": Data(60, large_image, copies=12),
+    "many large": Data(60, large_image, copies=36),
     "png": Data(200, png, copies=12),
     "halved": Data(600, tiny_image, settings=_PIXELS, validation_fraction=0.5),
     "tenth": Data(600, tiny_image, settings=_PIXELS, validation_fraction=0.1),

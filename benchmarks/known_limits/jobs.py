@@ -108,8 +108,8 @@ _DECODING = (
     Job(
         "small CNN beside decoding",
         _only(Limit.DECODING),
-        "large",
-        {"epochs": 3, "image_size": 32},
+        "many large",
+        {"epochs": 1, "image_size": 32},
         also=_only(Limit.COMPUTE),
         needs_cores=True,
     ),
