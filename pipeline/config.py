@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Flag, auto
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, get_args
 
@@ -59,7 +60,9 @@ Action = Literal["continue", "ask", "fail"]
 def source_kinds() -> list[str]:
     """Return the names of the files in pipeline/sources that define `list_images`. Each is a kind of source."""
     # The files are searched, not imported: the sources import this module.
-    files = (Path(__file__).parent / "sources").glob("*.py")
+    package = find_spec("pipeline.sources")
+    folders = package.submodule_search_locations if package else None
+    files = (file for folder in folders or () for file in Path(folder).glob("*.py"))
     return sorted(file.stem for file in files if "\ndef list_images(" in file.read_text("utf-8"))
 
 

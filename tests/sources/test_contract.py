@@ -111,15 +111,17 @@ def example_of_the_documentation() -> str:
 
 
 @pytest.fixture
-def own_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def own_kind(tmp_path: Path):
     """Puts a file beside those of pipeline/sources, as one's own source would be."""
 
     def put(code: str) -> None:
         (tmp_path / "own").mkdir()
         (tmp_path / "own" / "mine.py").write_text(code)
-        monkeypatch.setattr(sources, "__path__", [*sources.__path__, str(tmp_path / "own")])
+        sources.__path__.append(str(tmp_path / "own"))
 
     yield put
+    if str(tmp_path / "own") in sources.__path__:
+        sources.__path__.remove(str(tmp_path / "own"))
     sys.modules.pop("pipeline.sources.mine", None)
 
 
