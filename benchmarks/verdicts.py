@@ -50,7 +50,7 @@ SMALL_GROUP_MB = 750
 
 @dataclass(frozen=True)
 class Place:
-    """Where a job runs: the prefix of its command, its dataset, and its environment."""
+    """The surroundings of a job, as its command needs them: a prefix, the dataset, and environment variables."""
 
     prefix: Sequence[str] = ()
     dataset: str = ""

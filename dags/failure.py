@@ -11,7 +11,7 @@ MAX_CHARACTERS = 2000
 
 
 def store_failure(context: Any) -> None:
-    """Store the error message in an XCom, which the plugin shows, so that nobody has to open the log."""
+    """Store the error message in an XCom. The plugin shows it on the page of the training."""
     # Only the task's own process sets it. If that process died with its worker, the dag-processor calls this function,
     # and there a push is never answered (Airflow 3.3.2): it would hang, and the callbacks after it would be lost.
     if "exception" not in context:

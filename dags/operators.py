@@ -69,7 +69,10 @@ class ApproveOperator(HITLOperator):
         super().execute(context)
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> None:
-        """Store the approval. Raises GateError if the answer is no, nobody answered, or there are new questions."""
+        """Store the approval.
+
+        Raises GateError if the answer is no, if there is no answer in time, or if there are new questions.
+        """
         from pipeline.sharding.approval import approve, new_question_error
 
         # Nothing is kept of a question that an older release asked, before an upgrade.

@@ -191,7 +191,7 @@ def settings_of_run() -> Settings:
 def _warn_of_slots(settings: Settings) -> None:
     """Warn if the pool was created with fewer slots than the training has servers, or if their number is unknown.
 
-    This is no error, because a task cannot look up pools, and somebody may have changed the slots since the start.
+    It is a warning and not an error, because a task cannot look up the current slots of a pool.
     """
     servers, slots = settings.num_training_servers, os.environ.get("TENFOLD_GPUS", "")
     if servers == 1 or (slots.isdecimal() and servers <= int(slots)):

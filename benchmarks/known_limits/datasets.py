@@ -52,10 +52,10 @@ _PIXELS = {"prepare": "raw", "prepare_size": 73}
 DATA = {
     "pixels": Data(3000, tiny_image, settings=_PIXELS),
     "photographs": Data(400, photograph, copies=4),
-    # So many that an epoch is long beside the second that validation takes to start.
+    # Each validation takes a second to start. With fewer images, that second would be a large share of an epoch.
     "many photographs": Data(400, photograph, copies=16),
     "small shards": Data(400, photograph, settings={"num_training_servers": 8}),
-    # So many that most are still to be read when a slow start has ended.
+    # The first steps do not count for the verdict. With fewer shards, the bucket would be read by the time they end.
     "many shards": Data(400, photograph, copies=4, settings={"num_training_servers": 24}),
     "large pixels": Data(400, photograph, settings={"prepare": "raw", "prepare_size": 192, "num_training_servers": 8}),
     "many small photographs": Data(400, photograph, copies=16, settings={"prepare": "resize", "prepare_size": 73}),
