@@ -50,6 +50,22 @@ MOVED = {
     "pipeline.progress": "pipeline.system.progress",
     "pipeline.promotion": "pipeline.runs.promotion",
     "pipeline.proxies": "pipeline.system.proxies",
+    "pipeline.quality": "pipeline.images",
+    "pipeline.quality.appearance": "pipeline.images.appearance",
+    "pipeline.quality.codecs": "pipeline.images.codecs",
+    "pipeline.quality.coding": "pipeline.images.coding",
+    "pipeline.quality.duplicates": "pipeline.sharding.duplicates",
+    "pipeline.quality.examine": "pipeline.images.examine",
+    "pipeline.quality.facts": "pipeline.sharding.quality_facts",
+    "pipeline.quality.gate": "pipeline.sharding.gate",
+    "pipeline.quality.header": "pipeline.images.header",
+    "pipeline.quality.jpeg_decoder": "pipeline.images.jpeg_decoder",
+    "pipeline.quality.prepare": "pipeline.images.prepare",
+    "pipeline.quality.profiles": "pipeline.images.profiles",
+    "pipeline.quality.rejection": "pipeline.images.rejection",
+    "pipeline.quality.shared": "pipeline.sharding.shared_images",
+    "pipeline.quality.statistics": "pipeline.sharding.statistics",
+    "pipeline.quality.wellformed": "pipeline.images.wellformed",
     "pipeline.ranges": "pipeline.sharding.ranges",
     "pipeline.raw": "pipeline.snapshot.raw_image",
     "pipeline.raw_reader": "pipeline.snapshot.raw_reader",
@@ -104,11 +120,13 @@ def moved_name(package: str, module: str, name: str) -> Any:
     Raises AttributeError if the module has no such name, or the name is that of a file of the room.
     """
     room = Path(__file__).parent / package.partition(".")[2]
-    if name.startswith("_") or (room / f"{name}.py").exists():
+    # The names are compared, because some file systems take `Run.py` for `run.py`.
+    if name.startswith("_") or any(file.stem == name for file in room.glob("*.py")):
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
     found = getattr(importlib.import_module(module), name)
     warnings.warn(f"{name} of {package} is now in {module}", DeprecationWarning, stacklevel=3)
     return found
 
 
-sys.meta_path.append(_MovedModules())
+# First, because Python would find the modules of a room that has an old name twice, as modules of their own.
+sys.meta_path.insert(0, _MovedModules())

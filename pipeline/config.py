@@ -8,6 +8,7 @@ import codecs
 import difflib
 import json
 import os
+import pkgutil
 import re
 import tomllib
 from collections.abc import Mapping
@@ -57,13 +58,16 @@ WEIGHTS_SUFFIXES = (".weights.h5", ".h5", ".keras")
 Action = Literal["continue", "ask", "fail"]
 
 
+OTHER_FILES_OF_SOURCES = frozenset({"csv_quotes", "detection", "samples", "suffixes"})
+"""Files of pipeline/sources that are no kind of source."""
+
+
 def source_kinds() -> list[str]:
-    """Return the names of the files in pipeline/sources that define `list_images`. Each is a kind of source."""
-    # The files are searched, not imported: the sources import this module.
+    """Return the names of the files in pipeline/sources, each of which is a kind of source."""
+    # The files are not imported: the sources import this module.
     package = find_spec("pipeline.sources")
     folders = package.submodule_search_locations if package else None
-    files = (file for folder in folders or () for file in Path(folder).glob("*.py"))
-    return sorted(file.stem for file in files if "\ndef list_images(" in file.read_text("utf-8"))
+    return sorted({module.name for module in pkgutil.iter_modules(folders)} - OTHER_FILES_OF_SOURCES)
 
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)

@@ -31,6 +31,10 @@ def test_every_old_name_is_the_module_of_today():
     [
         ("from pipeline.monitor.window import Windows", "pipeline.monitor.window is now pipeline.monitor.aggregation"),
         ("import pipeline.tfrecord as t; t.read_records", "pipeline.tfrecord is now pipeline.records.tfrecord"),
+        (
+            "from pipeline.quality.rejection import Rejection",
+            "pipeline.quality.rejection is now pipeline.images.rejection",
+        ),
         ("from pipeline import estimates", "pipeline.estimates is now pipeline.evaluation.estimates"),
         ("from pipeline.dataset import load", "load of pipeline.dataset is now in pipeline.dataset.manifest"),
         ("from pipeline.records import RecordFormat", "RecordFormat of pipeline.records is now in"),

@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 
-from pipeline.monitor import Row, gpu, open_monitor, process_tree, read  # noqa: F401 - loads them before the command runs
+from pipeline.monitor import Row, gpu, machine, open_monitor, process_tree, read  # noqa: F401 - before the command
 from pipeline.monitor.sampler import Source, require_rate
 from pipeline.monitor.threads import Threads
 from pipeline.system.progress import log_words

@@ -187,9 +187,10 @@ def _drift(quality: Mapping[str, Any], threshold: float) -> str:
     if not over:
         return ""
     numbers = ", ".join(f"{name} by {drift[name]:.2f}" for name in over)
+    # An approval holds the whole sentence: in other words, it would be a new question.
     return (
         f"the images differ from those of version {against} in {numbers}, more than max_drift={threshold:g}: "
-        "look at the dataset cards of both, and go on if the change is meant"
+        "look at the data set cards of both, and go on if the change is meant"
     )
 
 

@@ -172,6 +172,13 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     assert "Traceback" not in err
 
 
+def test_what_samples_is_loaded_before_the_command_runs() -> None:
+    code = "import sys, pipeline.monitor.__main__; print(*sorted(sys.modules))"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    samplers = {f"pipeline.monitor.{name}" for name in ("gpu", "machine", "process_tree", "cgroup", "record")}
+    assert samplers <= set(output.split())
+
+
 def test_it_imports_nothing_heavy_while_it_samples() -> None:
     heavy = ["numpy", "pandas", "bokeh", "comet_ml", "tensorflow", "airflow", "PIL"]
     code = f"import sys, pipeline.monitor.__main__; print([m for m in {heavy} if m in sys.modules])"

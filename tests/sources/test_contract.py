@@ -114,9 +114,10 @@ def example_of_the_documentation() -> str:
 def own_kind(tmp_path: Path):
     """Puts a file beside those of pipeline/sources, as one's own source would be."""
 
-    def put(code: str) -> None:
-        (tmp_path / "own").mkdir()
-        (tmp_path / "own" / "mine.py").write_text(code)
+    def put(code: str | bytes, file: str = "mine.py") -> None:
+        path = tmp_path / "own" / file
+        path.parent.mkdir(parents=True)
+        path.write_bytes(code.encode() if isinstance(code, str) else code)
         sources.__path__.append(str(tmp_path / "own"))
 
     yield put
@@ -143,6 +144,26 @@ def test_the_example_of_the_documentation_works_as_written(own_kind, tmp_path: P
     found = found_in(place)
     assert [(item.key, item.labels) for item in found] == [("train/cats/b.jpg", ("dog",)), ("val/cats/d.jpg", ("cat",))]
     assert [item.size for item in found] == [(place / item.key).stat().st_size for item in found]
+
+
+@pytest.mark.parametrize(
+    ("code", "file"),
+    [
+        ("from elsewhere import list_images, recognises\n", "mine.py"),
+        ("# coding: latin-1\nNAME = 'é'\n".encode("latin-1"), "mine.py"),
+        ("def list_images(place, settings): ...\n", "mine/__init__.py"),
+    ],
+)
+def test_a_kind_may_be_written_in_any_way_that_python_imports(code: str | bytes, file: str, own_kind):
+    own_kind(code, file)
+    assert source_kinds() == sorted([*EXAMPLES, "mine"])
+
+
+def test_the_lock_file_of_an_editor_is_no_kind(own_kind, tmp_path: Path):
+    own_kind("", "mine.py")
+    (tmp_path / "own" / ".#mine.py").symlink_to("nobody@nowhere")
+    (tmp_path / "own" / "mine.orig.py").touch()
+    assert source_kinds() == sorted([*EXAMPLES, "mine"])
 
 
 @pytest.mark.parametrize("keys", [("b", "a"), ("a", "a"), ("é", "z")])
