@@ -70,8 +70,8 @@ LINT_JAVASCRIPT := .venv/bin/deno lint --rules-exclude=no-window --rules-include
 check: env-dev ## linters, format, spelling, layers and types
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
-	git ls-files -z '*.js' | xargs -0 $(LINT_JAVASCRIPT)
-	git ls-files -z | xargs -0 .venv/bin/codespell
+	git ls-files -z '*.js' | xargs -0r $(LINT_JAVASCRIPT)
+	git ls-files -z | xargs -0r .venv/bin/codespell
 	.venv/bin/lint-imports
 	.venv/bin/mypy
 
@@ -134,5 +134,5 @@ bench-plugin: env-dev ## how long a training takes to open in Airflow's UI, and 
 	$(VENV_PYTHON) -m benchmarks.plugin $$BENCH
 
 clean: ## remove the environment and what the tools cached; data in workspace/ stays
-	rm -rf .venv .tools .bench .airflow .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .tools .bench .airflow .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""Files that release 0.1 wrote, in `tests/data/earlier_release`, and what they were made with.
+"""Files that the commit before the modules moved wrote, in `tests/data/earlier_release`, and what they were made with.
 
 A dataset is complete. A plan of a second dataset has one of its three shards written. A training was stopped in the
 validation of the first of three epochs. Paths in these files begin with `ROOT` instead of a folder.

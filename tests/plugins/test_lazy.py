@@ -1,4 +1,4 @@
-"""The application that is built when it is first requests for something."""
+"""The application is built at its first request."""
 
 import asyncio
 from threading import Event

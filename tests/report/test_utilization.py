@@ -1,4 +1,4 @@
-"""What the machines did: which panels tell something, and what is sentence of the sampler and of other servers."""
+"""What the machines did: which panels tell something, and the sentences about the sampler and about other servers."""
 
 import numpy as np
 import pandas
