@@ -128,18 +128,22 @@ def _together(samples: Intervals) -> Intervals:
 
 def columns(view: View, batch_size: int) -> dict[str, Columns]:
     """Return the content of the sources of the figures, by their names. Times are in ms since the start."""
-    sources = {"samples": _samples(view), "batches": _batches(view, batch_size), "ends": _ends(view)}
-    sources |= {name: _epochs(view.epochs, name) for name in LEARNING if name in view.epochs}
+    per_units = {curve.column: panel.per_unit for panel, curves in view.panels for curve in curves}
+    ends = view.epochs["time"].to_numpy() if len(view.epochs) <= MAX_ENDS else np.empty(0)
+    sources: dict[str, Columns] = {
+        "samples": _curves(view, view.samples, per_units),
+        "batches": _batches(view, batch_size),
+        "ends": {"time": _listed(np.round(1000 * (ends - view.start)), digits=12)},
+    }
+    for name in LEARNING:
+        if name in view.epochs:
+            numbers, values = (view.epochs[column].to_numpy(dtype=float) for column in ("step", name))
+            sources[name] = {"x": _listed(numbers), "y": _listed(values)}
     if len(view.servers) > 1:
         sources |= {f"busy {index}": _busy(view, samples) for index, samples in view.servers.items()}
     if view.steps_per_epoch:
         sources["spent"] = _spent(view)
     return sources
-
-
-def _samples(view: View) -> Columns:
-    per_units = {curve.column: panel.per_unit for panel, curves in view.panels for curve in curves}
-    return _curves(view, view.samples, per_units)
 
 
 def _curves(view: View, rows: Intervals, per_units: Mapping[str, float]) -> Columns:
@@ -169,15 +173,6 @@ def _batches(view: View, batch_size: int) -> Columns:
     # The first step traces and compiles for seconds. On an axis as high as that, no other step would be visible.
     highest.loc[highest.index[:1], "step/time_ms"] = whole.iloc[:1]
     return _curves(view, Intervals(means, highest), {"wait": 1.0, "rate": 1.0, "step/time_ms": 1.0})
-
-
-def _ends(view: View) -> Columns:
-    ends = view.epochs["time"].to_numpy() if len(view.epochs) <= MAX_ENDS else np.empty(0)
-    return {"time": _listed(np.round(1000 * (ends - view.start)), digits=12)}
-
-
-def _epochs(table: pandas.DataFrame, name: str) -> Columns:
-    return {"x": _listed(table["step"].to_numpy(dtype=float)), "y": _listed(table[name].to_numpy(dtype=float))}
 
 
 def _busy(view: View, samples: Intervals) -> Columns:
