@@ -337,13 +337,13 @@ def leak_tables(quality: Mapping[str, Any]) -> list[tuple[str, Table]]:
     """Return (caption, pairs of keys) of images on both sides of the split: equal ones, and ones that look alike."""
     near = (quality.get("near_duplicates") or {}).get("leaks")
     both = (("Equal images on both sides", quality.get("leaks")), ("Images that look alike on both sides", near))
-    return [(caption, _leak_table(leaks)) for caption, leaks in both if leaks and leaks["images"]]
-
-
-def _leak_table(leaks: Mapping[str, Any]) -> Table:
-    rows = [(train, other) for train, other in leaks["names"][:MAX_ROWS]]
-    note = f"{leaks['images']:,} of {leaks['of']:,} validation and test images; {len(rows):,} by name."
-    return Table(("in training", "in validation or test"), rows, note)
+    tables = []
+    for caption, leaks in both:
+        if leaks and leaks["images"]:
+            rows = [(train, other) for train, other in leaks["names"][:MAX_ROWS]]
+            note = f"{leaks['images']:,} of {leaks['of']:,} validation and test images; {len(rows):,} by name."
+            tables.append((caption, Table(("in training", "in validation or test"), rows, note)))
+    return tables
 
 
 def drift(quality: Mapping[str, Any]) -> Table | None:

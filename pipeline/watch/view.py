@@ -142,7 +142,9 @@ def columns(view: View, batch_size: int) -> dict[str, Columns]:
     if len(view.servers) > 1:
         sources |= {f"busy {index}": _busy(view, samples) for index, samples in view.servers.items()}
     if view.steps_per_epoch:
-        sources["spent"] = _spent(view)
+        seconds = view.spent.tail(MAX_EPOCHS)  # a row for each of the newest epochs
+        parts = {str(name): _listed(values.to_numpy(dtype=float)) for name, values in seconds.items()}
+        sources["spent"] = {"epoch": _listed(seconds.index.to_numpy(dtype=float)), **parts}
     return sources
 
 
@@ -181,13 +183,6 @@ def _busy(view: View, samples: Intervals) -> Columns:
         return {"time": [], "busy": []}
     found = _curves(view, Intervals(means, means), {"busy": 1.0})
     return {name: found[name] for name in ("time", "busy")}
-
-
-def _spent(view: View) -> Columns:
-    """Return the seconds of each part of the time, a row for each of the newest epochs."""
-    seconds = view.spent.tail(MAX_EPOCHS)
-    found = {"epoch": _listed(seconds.index.to_numpy(dtype=float))}
-    return found | {str(name): _listed(values.to_numpy(dtype=float)) for name, values in seconds.items()}
 
 
 def _by_epoch(last_steps: Array, steps_per_epoch: int) -> pandas.DataFrame:
