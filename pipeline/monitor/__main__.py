@@ -52,8 +52,10 @@ class Tally:
 
 def main(arguments: Sequence[str]) -> int:
     """Sample, write the record and the figure, print the result, and return the exit code, that of the command."""
-    own, command = _split(arguments)
-    options = _parse(own, command)
+    # The command is after the first "--".
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    command = arguments[end + 1 :]
+    options = _parse(arguments[:end], command)
     log_words()
     try:
         result = _sample(options, command)
@@ -70,12 +72,6 @@ def main(arguments: Sequence[str]) -> int:
         return EXIT_SIGNAL + signal.SIGINT
     _print(result, command, as_json=options.json)
     return int(result["exit_code"])
-
-
-def _split(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split the arguments into our own, and the command after the first "--"."""
-    end = arguments.index("--") if "--" in arguments else len(arguments)
-    return list(arguments[:end]), list(arguments[end + 1 :])
 
 
 def _parse(own: Sequence[str], command: Sequence[str]) -> argparse.Namespace:
@@ -109,9 +105,13 @@ def _sample(options: argparse.Namespace, command: Sequence[str]) -> dict[str, An
     tally = Tally()
     with _blocked_signals():
         pid = _start(command) if command else None
-        sources = _sources(pid) if pid else {}
+        # These sources measure the command, in place of those for this process.
+        sources: dict[str, Source] = (
+            {**process_tree.sources(pid), "threads": Threads(Path("/proc"), pid)} if pid else {}
+        )
         with open_monitor(options.to, options.hz, sinks=[tally], sources=sources):
-            startup_s, begin, begin_cpu = _age_s(), time.perf_counter(), time.process_time()
+            startup_s = time.time() - psutil.Process().create_time()
+            begin, begin_cpu = time.perf_counter(), time.process_time()
             stop_code = _wait_for(pid) if pid else _pause(options.seconds)
             seconds, cpu_s = time.perf_counter() - begin, time.process_time() - begin_cpu
     return {
@@ -124,11 +124,6 @@ def _sample(options: argparse.Namespace, command: Sequence[str]) -> dict[str, An
         "record": str(options.to / "record"),
         "exit_code": _exit_code(pid) if pid else stop_code,
     }
-
-
-def _sources(pid: int) -> dict[str, Source]:
-    """Return sources that measure the command, in place of those for this process."""
-    return {**process_tree.sources(pid), "threads": Threads(Path("/proc"), pid)}
 
 
 @contextmanager
@@ -177,11 +172,6 @@ def _pause(seconds: float) -> int:
     return EXIT_SIGNAL + received.si_signo if received else 0
 
 
-def _age_s() -> float:
-    """Return the seconds since this process started."""
-    return time.time() - psutil.Process().create_time()
-
-
 def _judge(record: Path) -> dict[str, Any]:
     """Return what limits the command."""
     from pipeline.monitor.any_program import diagnose_from_outside  # after the command: NumPy takes a second
@@ -207,19 +197,18 @@ def _print(result: Mapping[str, Any], command: Sequence[str], *, as_json: bool) 
 
 
 def _words(result: Mapping[str, Any]) -> str:
-    verdict = (result["verdict"],) if "verdict" in result else ()
-    return "\n".join((*_about_ticks(result), *verdict, f"record: {result['record']}", f"figure: {result['figure']}"))
-
-
-def _about_ticks(result: Mapping[str, Any]) -> tuple[str, ...]:
-    if not result["ticks"]:
-        return ("it ended before the first sample: the figure is empty",)
-    return (
-        f"{result['ticks']} ticks in {result['seconds']:.1f} s, {result['dropped']} dropped, the latest one "
-        f"{result['latest_ms']:.1f} ms late",
-        f"sampling took {result['cpu_pct']:.2f}% of one core; start-up {result['startup_s']:.2f} s, "
-        f"figure {result['figure_s']:.2f} s",
-    )
+    if result["ticks"]:
+        lines = [
+            f"{result['ticks']} ticks in {result['seconds']:.1f} s, {result['dropped']} dropped, the latest one "
+            f"{result['latest_ms']:.1f} ms late",
+            f"sampling took {result['cpu_pct']:.2f}% of one core; start-up {result['startup_s']:.2f} s, "
+            f"figure {result['figure_s']:.2f} s",
+        ]
+    else:
+        lines = ["it ended before the first sample: the figure is empty"]
+    if "verdict" in result:
+        lines.append(result["verdict"])
+    return "\n".join([*lines, f"record: {result['record']}", f"figure: {result['figure']}"])
 
 
 if __name__ == "__main__":

@@ -44,14 +44,12 @@ def diagnose_from_outside(samples: "Table") -> OutsideVerdict:
     if load.busy is None:
         return OutsideVerdict((), "Not enough samples to say what limits this program.")
     limits = tuple(find_limits_from_outside(load))
+    if limits:
+        head = f"Limited by {' and '.join(_WORDS[limit] for limit in limits)}"
+    else:
+        head = "Nothing on this machine limits this program, so it waits for a server, a lock or a timer"
     facts = "; ".join(_facts(load))
-    return OutsideVerdict(limits, f"{_head(limits)}: {facts}. {UNKNOWN_FROM_OUTSIDE}.")
-
-
-def _head(limits: tuple[Limit, ...]) -> str:
-    if not limits:
-        return "Nothing on this machine limits this program, so it waits for a server, a lock or a timer"
-    return f"Limited by {' and '.join(_WORDS[limit] for limit in limits)}"
+    return OutsideVerdict(limits, f"{head}: {facts}. {UNKNOWN_FROM_OUTSIDE}.")
 
 
 def _facts(load: Load) -> Iterator[str]:

@@ -54,10 +54,6 @@ def sources(nvml: Any = None, environment: Mapping[str, str] = os.environ) -> di
     if not shown:
         _log.info("monitor: no GPU metrics: %s shows no GPU", MASK if MASK in environment else "NVML")
         return {}
-    return _sources_of(nvml, shown)
-
-
-def _sources_of(nvml: Any, shown: Sequence[Device]) -> dict[str, Source]:
     for number, device in enumerate(shown):
         _log.info("monitor: gpu/%d is %s%s", number, device.uuid, PART_WORDS if device.is_part else "")
     of_gpus: dict[str, Source] = {
@@ -72,15 +68,17 @@ def _sources_of(nvml: Any, shown: Sequence[Device]) -> dict[str, Source]:
 
 def devices(nvml: Any) -> list[Device]:
     """Return all GPUs by NVML's index, with its parts in place of a divided GPU. Raises NVMLError."""
-    return [device for index in range(nvml.nvmlDeviceGetCount()) for device in _devices_of(nvml, index)]
-
-
-def _devices_of(nvml: Any, index: int) -> list[Device]:
-    handle = nvml.nvmlDeviceGetHandleByIndex(index)
-    if not _is_divided(nvml, handle):
-        return [Device(index, nvml.nvmlDeviceGetUUID(handle), handle)]
-    parts = (_part(nvml, handle, number) for number in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)))
-    return [Device(index, nvml.nvmlDeviceGetUUID(part), part, is_part=True) for part in parts if part is not None]
+    listed: list[Device] = []
+    for index in range(nvml.nvmlDeviceGetCount()):
+        gpu = nvml.nvmlDeviceGetHandleByIndex(index)
+        if not _is_divided(nvml, gpu):
+            listed.append(Device(index, nvml.nvmlDeviceGetUUID(gpu), gpu))
+            continue
+        for number in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
+            part = _part(nvml, gpu, number)
+            if part is not None:
+                listed.append(Device(index, nvml.nvmlDeviceGetUUID(part), part, is_part=True))
+    return listed
 
 
 def _is_divided(nvml: Any, handle: Any) -> bool:

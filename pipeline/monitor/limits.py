@@ -118,14 +118,17 @@ def find_bottleneck(
         python_calls: Number of operations of a step that call Python code.
         is_simulated: Whether the steps only waited, instead of using an accelerator. Such steps need no core.
     """
-    parts = _parts(shares)
+    parts = [part for part, min_share in _MIN_SHARES.items() if shares.get(part, 0.0) >= min_share]
     if not parts:
         compute = shares.get(Part.COMPUTE, 1.0)
         return Bottleneck((Part.COMPUTE,), tuple(_of_compute(compute, load, python_calls, is_simulated)))
+    parts.sort(key=lambda part: -shares[part])
+    # The part that takes most of the time besides computing, and all others that take a large share.
+    parts = parts[:1] + [part for part in parts[1:] if shares[part] >= BOUND]
     limits: list[Limit] = []
     for part in parts:
         limits += _of_part(part, shares[part], supply, load)
-    return Bottleneck(parts, tuple(dict.fromkeys(limits)))
+    return Bottleneck(tuple(parts), tuple(dict.fromkeys(limits)))
 
 
 def find_limits_from_outside(load: Load) -> list[Limit]:
@@ -138,16 +141,9 @@ def find_limits_from_outside(load: Load) -> list[Limit]:
     return list(_of_busy_machine(1.0, load))
 
 
-def _parts(shares: Shares) -> tuple[Part, ...]:
-    """Return the part that takes most of the time besides computing, and all others that take a large share."""
-    parts = [part for part, min_share in _MIN_SHARES.items() if shares.get(part, 0.0) >= min_share]
-    parts.sort(key=lambda part: -shares[part])
-    return tuple(parts[:1] + [part for part in parts[1:] if shares[part] >= BOUND])
-
-
 def _of_part(part: Part, share: float, supply: Supply, load: Load) -> Iterator[Limit]:
     if part is Part.INPUT:
-        yield from _of_input(supply, load)
+        yield from list(_of_busy_machine(supply.wait, load)) or _of_idle_machine(supply, load)
     elif part is Part.HOST:
         yield from _of_surroundings(share, load)
         yield Limit.HOST
@@ -173,14 +169,11 @@ def _of_surroundings(share: float, load: Load) -> Iterator[Limit]:
     """Yield what keeps a training from its machine, in a part that takes this share of the time."""
     if (load.throttled or 0.0) >= THROTTLED:
         yield Limit.CPU_QUOTA
-    if _lacks_memory(load):
+    faults = MAJOR_FAULTS if load.major_faults is None else load.major_faults
+    if (load.memory_stalls or 0.0) >= MEMORY_STALLS and faults >= MAJOR_FAULTS:
         yield Limit.MEMORY
     if _is_starved(share, load):
         yield Limit.OTHER_PROGRAMS
-
-
-def _of_input(supply: Supply, load: Load) -> list[Limit]:
-    return list(_of_busy_machine(supply.wait, load)) or _of_idle_machine(supply, load)
 
 
 def _of_busy_machine(wait: float, load: Load) -> Iterator[Limit]:
@@ -237,11 +230,6 @@ def _is_starved(share: float, load: Load) -> bool:
         return False
     is_full = (load.busy or 0.0) >= BUSY_PERCENT and others >= OTHERS * (load.cores or 1.0)
     return is_full and unmet >= max(UNMET, share / 2) and unmet >= UNMET * (own + unmet)
-
-
-def _lacks_memory(load: Load) -> bool:
-    faults = MAJOR_FAULTS if load.major_faults is None else load.major_faults
-    return (load.memory_stalls or 0.0) >= MEMORY_STALLS and faults >= MAJOR_FAULTS
 
 
 def _uses_all_cores(load: Load) -> bool:

@@ -86,7 +86,7 @@ def load_of(samples: "Table", chosen: NDArray[np.bool_] | None = None, cores: fl
     of_gpus = [mean(name) for name in gpu_columns.columns_of_gpus(samples, "util_pct")]
     gpus = [busy for busy in of_gpus if busy is not None]
     own = finite(samples, "proc/cpu_pct", chosen)
-    children = mean("proc/children_cpu_pct") or 0.0
+    process, children = mean("proc/cpu_pct"), mean("proc/children_cpu_pct") or 0.0
     host_cores = mean("sys/cores") or cores
     usable = [each for each in (mean("cgroup/cpu_limit_cores"), mean("proc/cores") or host_cores) if each]
     core_wait = mean("proc/core_wait_pct")
@@ -94,7 +94,8 @@ def load_of(samples: "Table", chosen: NDArray[np.bool_] | None = None, cores: fl
         cores=host_cores,
         usable_cores=min(usable, default=None),
         busy=mean("sys/cpu_pct"),
-        own_cores=_own_cores(mean("proc/cpu_pct"), mean("proc/children_cpu_pct"), mean("cgroup/cpu_used_cores")),
+        # By its processes, or else by its container.
+        own_cores=mean("cgroup/cpu_used_cores") if process is None else (process + children) / 100,
         own_cores_peak=(float(np.percentile(own, 90)) + children) / 100 if len(own) else None,
         core_wait=None if core_wait is None else core_wait / 100,
         busiest_thread=mean("proc/busiest_thread_pct"),
@@ -109,11 +110,6 @@ def load_of(samples: "Table", chosen: NDArray[np.bool_] | None = None, cores: fl
         gpu=gpu_columns.mean(gpus) if gpus else None,
         received_Bps=mean("sys/net_recv_Bps"),
     )
-
-
-def _own_cores(process: float | None, children: float | None, container: float | None) -> float | None:
-    """Return the cores that the training kept busy: by its processes, else by its container."""
-    return container if process is None else (process + (children or 0.0)) / 100
 
 
 def during(samples: "Table", batches: "Table", steady: NDArray[np.bool_]) -> NDArray[np.bool_]:

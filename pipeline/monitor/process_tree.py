@@ -118,17 +118,13 @@ def descendants(proc: Path, pid: int) -> Iterator[int]:
 
     The kernel lists them for each thread. So only a few of a machine's thousand processes are read.
     """
-    for child in _started(proc, pid):
-        yield child
-        yield from descendants(proc, child)
-
-
-def _started(proc: Path, pid: int) -> list[int]:
     try:
         threads = list((proc / f"{pid}/task").iterdir())
     except OSError:  # It has ended.
-        return []
-    return [int(child) for thread in threads for child in _list_of(thread).split()]
+        return
+    for child in [int(child) for thread in threads for child in _list_of(thread).split()]:
+        yield child
+        yield from descendants(proc, child)
 
 
 def _list_of(thread: Path) -> bytes:

@@ -79,7 +79,9 @@ class RecordSink:
                 _log.warning("monitor: %s: trying again after %s", self._folder, error.strerror or error)
             else:
                 return
-        segment = self._open[row.kind] = self._next_segment(row, before)
+        # The columns of `before` stay: a metric that comes and goes would otherwise begin a segment with each row.
+        columns = dict.fromkeys((*(before.columns if before else ()), *row.values))
+        segment = self._open[row.kind] = _Segment(*_create_next(self._folder, row.kind), tuple(columns))
         try:
             segment.append(row)
         finally:
@@ -102,11 +104,6 @@ class RecordSink:
             segment.close()
         self._open.clear()
 
-    def _next_segment(self, row: Row, before: "_Segment | None") -> "_Segment":
-        # The columns of `before` stay: a metric that comes and goes would otherwise begin a segment with each row.
-        columns = dict.fromkeys((*(before.columns if before else ()), *row.values))
-        return _Segment(*_create_next(self._folder, row.kind), tuple(columns))
-
 
 class _Segment:
     def __init__(self, path: Path, file: IO[bytes], columns: tuple[str, ...]) -> None:
@@ -118,8 +115,10 @@ class _Segment:
         """Whether its name may be missing on the disk."""
         self._known = frozenset(columns)
         self._path, self._file = path, file
+        header = io.StringIO(newline="")
+        csv.writer(header, lineterminator="\n").writerow((*_TIME_AND_STEP, *columns))
         try:
-            self._write(_line((*_TIME_AND_STEP, *columns)))
+            self._write(header.getvalue().encode())
         except OSError:  # The disk is full. Each row that comes tries again, and would leave a file.
             with suppress(OSError):
                 file.close()
@@ -151,12 +150,6 @@ class _Segment:
     def close(self) -> None:
         self._file.close()
         _compress(self._path)
-
-
-def _line(names: Sequence[str]) -> bytes:
-    text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerow(names)
-    return text.getvalue().encode()
 
 
 def as_recorded(value: float) -> float:

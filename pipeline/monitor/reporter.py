@@ -120,7 +120,11 @@ class Reporter:
             try:
                 sink.write(row)
             except Exception as error:  # noqa: BLE001 - a sink may be the code of a user, and raise anything
-                self._note(type(sink).__name__, error)
+                name = type(sink).__name__
+                self._refused[name] += 1
+                if name not in self.errors:
+                    self.errors[name] = f"{type(error).__name__}: {error}"
+                    _log.warning("monitor: %s failed, the others go on: %s", name, self.errors[name])
 
     def _bring_to_disk(self) -> None:
         try:
@@ -129,9 +133,3 @@ class Reporter:
             if "sync" not in self.errors:
                 self.errors["sync"] = f"{type(error).__name__}: {error}"
                 _log.warning("monitor: a power loss would lose rows: the record cannot be synced: %s", error)
-
-    def _note(self, sink: str, error: Exception) -> None:
-        self._refused[sink] += 1
-        if sink not in self.errors:
-            self.errors[sink] = f"{type(error).__name__}: {error}"
-            _log.warning("monitor: %s failed, the others go on: %s", sink, self.errors[sink])

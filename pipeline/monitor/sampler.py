@@ -89,10 +89,7 @@ class Sampler:
             try:
                 metrics.update(source())
             except Exception as error:  # noqa: BLE001 - no source may stop the others, also one of users
-                self._note(name, error)
+                if name not in self._noted:
+                    self._noted.add(name)
+                    _log.warning("monitor: %s is left out: %s: %s", name, type(error).__name__, error)
         return metrics
-
-    def _note(self, name: str, error: Exception) -> None:
-        if name not in self._noted:
-            self._noted.add(name)
-            _log.warning("monitor: %s is left out: %s: %s", name, type(error).__name__, error)

@@ -219,12 +219,18 @@ def _too_few(summary: Summary) -> str:
 
 
 def _first_fact(bottleneck: Bottleneck, summary: Summary, shares: Shares) -> str:
-    """Return which part takes the time, and how much."""
+    """Return the bottleneck in two words, with its causes, and how much of the time it takes."""
     assert summary.time_ms is not None
     assert summary.wait_ms is not None
     part, wait = bottleneck.parts[0], summary.wait_fraction or 0.0
+    head = _BOUND_BY[part]
+    if part is not Part.COMPUTE and shares[part] <= BOUND:
+        head = f"Moderately {head[0].lower()}{head[1:]}"
+    # The causes, if they say more than the part.
+    plain = (Limit.COMPUTE, Limit.HOST, Limit.CHECKPOINTS, Limit.VALIDATION, Limit.CALLBACKS)
+    causes = [_NAMES.get(limit, limit.value) for limit in bottleneck.limits if limit not in plain]
+    head += f" ({' and '.join(causes)})" if causes else ""
     whole = f"{three_digits(summary.time_ms.mean)} ms a step, {summary.steps:,} steps"
-    head = _head(bottleneck, shares)
     if part is Part.COMPUTE:
         computing = percent(1 - wait - (summary.host_fraction or 0.0))
         return f"{head}: {computing} of the step time is computing, {percent(wait)} waiting for data ({whole})"
@@ -232,17 +238,6 @@ def _first_fact(bottleneck: Bottleneck, summary: Summary, shares: Shares) -> str
         waited = f"{three_digits(summary.wait_ms.mean)} of {whole}"
         return f"{head}: {percent(wait)} of the step time is waiting for data ({waited})"
     return f"{head}: {percent(shares[part])} {_TAKES[part]} ({whole})"
-
-
-def _head(bottleneck: Bottleneck, shares: Shares) -> str:
-    """Return the bottleneck in two words, and its causes if they say more."""
-    part = bottleneck.parts[0]
-    named = _BOUND_BY[part]
-    if part is not Part.COMPUTE and shares[part] <= BOUND:
-        named = f"Moderately {named[0].lower()}{named[1:]}"
-    plain = (Limit.COMPUTE, Limit.HOST, Limit.CHECKPOINTS, Limit.VALIDATION, Limit.CALLBACKS)
-    causes = [_NAMES.get(limit, limit.value) for limit in bottleneck.limits if limit not in plain]
-    return f"{named} ({' and '.join(causes)})" if causes else named
 
 
 def _other_parts(bottleneck: Bottleneck, shares: Shares) -> Iterator[str]:
@@ -273,7 +268,12 @@ def _about_load(bottleneck: Bottleneck, load: Load, is_simulated: bool) -> Itera
     if Limit.ONE_CORE in bottleneck.limits and load.busiest_thread is not None:
         yield f"its busiest thread was busy {load.busiest_thread:.0f}% of the time"
     if Limit.READING in bottleneck.limits:
-        yield from _about_reading(load)
+        if load.disk_stalls is not None:
+            yield f"tasks were stalled on disk I/O {load.disk_stalls:.0f}% of the time"
+        elif load.disk is not None:
+            yield f"the disk was {load.disk:.0f}% busy"
+        if load.received_Bps is not None:
+            yield f"{load.received_Bps / 1e6:.1f} MB a second came over the network"
     if Limit.BUFFER in bottleneck.limits:
         yield "most steps find their batch ready, and the others wait the longer"
 
@@ -292,15 +292,6 @@ def _about_cores(load: Load) -> str:
     is_shared = others > OTHERS * load.own_cores and others > WORTH_NAMING * load.cores
     shared = f", other programs {others:.1f} of {load.cores:g}" if is_shared else ""
     return f"{own}{shared}"
-
-
-def _about_reading(load: Load) -> Iterator[str]:
-    if load.disk_stalls is not None:
-        yield f"tasks were stalled on disk I/O {load.disk_stalls:.0f}% of the time"
-    elif load.disk is not None:
-        yield f"the disk was {load.disk:.0f}% busy"
-    if load.received_Bps is not None:
-        yield f"{load.received_Bps / 1e6:.1f} MB a second came over the network"
 
 
 def _start_up(batches: "Table", samples: "Table", whole: bool) -> Iterator[str]:

@@ -28,8 +28,16 @@ def report_run(run: Place) -> Place:
     Raises:
         DatasetError: The folder holds no run, or the dataset of the run does not exist any more.
     """
+    from pipeline.dataset.manifest import images_at, load, sample_images
+    from pipeline.evaluation.metrics import EVALUATION
+    from pipeline.runs.run import load_run
+
     with _local_folder(run, RECORDED) as folder:
-        report = _report_run(folder)
+        place = place_of(load_run(folder).dataset)
+        dataset = load(place)
+        positions = [row["position"] for row in read_or_empty(folder / EVALUATION).get("most_wrong", [])]
+        images = images_at(place, dataset, "validation", positions)
+        report = write_report(folder, sample_images(place, dataset, SAMPLES), images)
         if isinstance(run, Path):
             return report
         move_whole(report, run / REPORT)
@@ -71,18 +79,6 @@ def _local_folder(run: Place, names: tuple[str, ...]) -> Iterator[Path]:
         if not (folder / RUN).exists():
             raise DatasetError(f"{run} holds no run: there is no run.json")
         yield folder
-
-
-def _report_run(run_folder: Path) -> Path:
-    from pipeline.dataset.manifest import images_at, load, sample_images
-    from pipeline.evaluation.metrics import EVALUATION
-    from pipeline.runs.run import load_run
-
-    folder = place_of(load_run(run_folder).dataset)
-    dataset = load(folder)
-    most_wrong = [row["position"] for row in read_or_empty(run_folder / EVALUATION).get("most_wrong", [])]
-    images = images_at(folder, dataset, "validation", most_wrong)
-    return write_report(run_folder, sample_images(folder, dataset, SAMPLES), images)
 
 
 def write_card(

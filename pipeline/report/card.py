@@ -232,12 +232,11 @@ def class_bars(dataset: Mapping[str, Any]) -> Bars:
 
 def _bars(head: tuple[str, ...], labels: Sequence[str], columns: Sequence[Sequence[int]]) -> Bars:
     """Return bars of counts. Each column has the scale of its largest count."""
-    cells_of = [_column(counts, max(counts, default=0) or 1) for counts in columns]
+    cells_of = []
+    for counts in columns:
+        largest = max(counts, default=0) or 1
+        cells_of.append([(f"{count:,}", 100 * count / largest) for count in counts])
     return Bars(head, [(label, list(cells)) for label, *cells in zip(labels, *cells_of, strict=True)])
-
-
-def _column(counts: Sequence[int], largest: int) -> list[tuple[str, float]]:
-    return [(f"{count:,}", 100 * count / largest) for count in counts]
 
 
 _HISTOGRAMS: Mapping[str, tuple[str, str, Callable[[float], str]]] = {
@@ -309,17 +308,14 @@ def skipped_suffixes(quality: Mapping[str, Any]) -> Bars | None:
 def duplicate_tables(duplicates: Sequence[Mapping[str, Any]]) -> list[tuple[str, Table]]:
     """Return (caption, first groups) for equal images with different labels, for equal and for similar images."""
     equal, alike = ([row["images"] for row in duplicates if row["kind"] == kind] for kind in ("equal", "alike"))
+    # Datasets of earlier releases list no labels here.
+    contradictory = [group for group in equal if len({frozenset(each.get("labels") or ()) for each in group}) > 1]
     tables = (
-        ("Equal images with different labels", [group for group in equal if _differ_in_labels(group)], "equal to it"),
+        ("Equal images with different labels", contradictory, "equal to it"),
         ("Equal images", equal, "equal to it"),
         ("Images that look alike", alike, "which look like it"),
     )
     return [(caption, _group_table(groups, words)) for caption, groups, words in tables if groups]
-
-
-def _differ_in_labels(group: Sequence[Mapping[str, Any]]) -> bool:
-    # Datasets of earlier releases list no labels here.
-    return len({frozenset(image.get("labels") or ()) for image in group}) > 1
 
 
 def _group_table(groups: Sequence[Sequence[Mapping[str, str]]], words: str) -> Table:
@@ -341,13 +337,13 @@ def leak_tables(quality: Mapping[str, Any]) -> list[tuple[str, Table]]:
     """Return (caption, pairs of keys) of images on both sides of the split: equal ones, and ones that look alike."""
     near = (quality.get("near_duplicates") or {}).get("leaks")
     both = (("Equal images on both sides", quality.get("leaks")), ("Images that look alike on both sides", near))
-    return [(caption, _leak_table(leaks)) for caption, leaks in both if leaks and leaks["images"]]
-
-
-def _leak_table(leaks: Mapping[str, Any]) -> Table:
-    rows = [(train, other) for train, other in leaks["names"][:MAX_ROWS]]
-    note = f"{leaks['images']:,} of {leaks['of']:,} validation and test images; {len(rows):,} by name."
-    return Table(("in training", "in validation or test"), rows, note)
+    tables = []
+    for caption, leaks in both:
+        if leaks and leaks["images"]:
+            rows = [(train, other) for train, other in leaks["names"][:MAX_ROWS]]
+            note = f"{leaks['images']:,} of {leaks['of']:,} validation and test images; {len(rows):,} by name."
+            tables.append((caption, Table(("in training", "in validation or test"), rows, note)))
+    return tables
 
 
 def drift(quality: Mapping[str, Any]) -> Table | None:
@@ -357,11 +353,8 @@ def drift(quality: Mapping[str, Any]) -> Table | None:
     if against is None or not numbers:
         return None
     rows = [
-        (name, f"{numbers[name]:.2f}", _drifted(numbers[name])) for name in sorted(numbers, key=lambda n: -numbers[n])
+        (name, f"{number:.2f}", next(words for least, words in _DRIFTED if number >= least))
+        for name, number in sorted(numbers.items(), key=lambda item: -item[1])
     ]
     note = f"Against version {against}: population stability index, less what chance alone makes of it."
     return Table(("of", "drift", "which is"), rows, note)
-
-
-def _drifted(number: float) -> str:
-    return next(words for least, words in _DRIFTED if number >= least)

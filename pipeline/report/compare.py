@@ -5,7 +5,7 @@ neighboring steps are resampled: otherwise the intervals would be far too narrow
 image if they were evaluated on the same images, as in the champion gate.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -291,20 +291,12 @@ def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any
 
 def cells(row: Row) -> tuple[str, ...]:
     """Return name, A, B, difference and interval as text; "-" for an unknown value."""
-    show = _percent if row.unit == _POINTS else _number(row.unit)
+
+    def show(value: float) -> str:
+        return f"{value:.2f}%" if row.unit == _POINTS else f"{three_digits(value)} {row.unit}".rstrip()
+
     spread = "-" if row.low is None or row.high is None else f"{show(row.low)} to {show(row.high)}"
     return (row.name, *("-" if value is None else show(value) for value in (row.a, row.b, row.difference)), spread)
-
-
-def _percent(value: float) -> str:
-    return f"{value:.2f}%"
-
-
-def _number(unit: str) -> Callable[[float], str]:
-    def show(value: float) -> str:
-        return f"{three_digits(value)} {unit}".rstrip()
-
-    return show
 
 
 def in_words(result: Mapping[str, Any]) -> str:

@@ -149,7 +149,10 @@ def time_spent(batches: pandas.DataFrame, epochs: pandas.DataFrame) -> Figure:
     whole = spent(batches, epochs) if len(batches) else {}
     if not sum(whole.values()):
         return Figure(name, title, "No step was recorded, so there is nothing to show.")
-    by_epoch = _spent_by_epoch(batches, epochs)
+    # A row for each epoch, including one that was not finished.
+    of_epoch = dict(tuple(epochs.groupby("step"))) if len(epochs) else {}
+    rows = {epoch: spent(steps, of_epoch.get(epoch, epochs.iloc[:0])) for epoch, steps in batches.groupby("epoch")}
+    by_epoch = pandas.DataFrame.from_dict(rows, orient="index")
     items = (shares_of_a_second({"": whole}), epoch_bars(by_epoch.tail(MAX_EPOCHS)))
     return Figure(name, title, spent_sentence(whole, len(by_epoch)), items, stacked=True)
 
@@ -177,13 +180,6 @@ def shares_of_a_second(whole: Mapping[str, Mapping[str, float]]) -> Any:
     add_legend(plot, [(part, [bar]) for part, bar in zip(present, bars, strict=True)])
     _add_tooltips(plot, present, bars, "{0} ms")
     return plot
-
-
-def _spent_by_epoch(batches: pandas.DataFrame, epochs: pandas.DataFrame) -> pandas.DataFrame:
-    """Return the seconds of each part, a row for each epoch, including one that was not finished."""
-    of_epoch = dict(tuple(epochs.groupby("step"))) if len(epochs) else {}
-    rows = {epoch: spent(rows, of_epoch.get(epoch, epochs.iloc[:0])) for epoch, rows in batches.groupby("epoch")}
-    return pandas.DataFrame.from_dict(rows, orient="index")
 
 
 def epoch_bars(seconds: pandas.DataFrame) -> Any:

@@ -111,26 +111,22 @@ def timing(run: RecordedRun, summary: Summary) -> Table:
     for words, name in (("Epoch", "epoch/time_s"), ("Validation after it", "epoch/validation_s")):
         values = spread(run.epochs[name].to_numpy(dtype=float)) if name in run.epochs else None
         rows.append(_spread_row(words, values, "s"))
-    return Table(("", "mean", "median", "std", "p95"), rows, _apart(summary))
+    notes = [f"Over {summary.steps:,} steady steps"]
+    if summary.first_step_ms is not None:
+        notes.append(
+            f"apart from them the first step of the process took {three_digits(summary.first_step_ms)} ms (tracing)"
+        )
+    if summary.first_batch_wait_ms is not None:
+        notes.append(
+            f"the first batch of a further epoch was waited for {three_digits(summary.first_batch_wait_ms)} ms"
+        )
+    return Table(("", "mean", "median", "std", "p95"), rows, "; ".join(notes) + ".")
 
 
 def _spread_row(words: str, values: Any, unit: str) -> tuple[str, ...]:
     if values is None:
         return (words, *["-"] * 4)
     return (words, *(f"{three_digits(v)} {unit}" for v in (values.mean, values.median, values.std, values.p95)))
-
-
-def _apart(summary: Summary) -> str:
-    words = [f"Over {summary.steps:,} steady steps"]
-    if summary.first_step_ms is not None:
-        words.append(
-            f"apart from them the first step of the process took {three_digits(summary.first_step_ms)} ms (tracing)"
-        )
-    if summary.first_batch_wait_ms is not None:
-        words.append(
-            f"the first batch of a further epoch was waited for {three_digits(summary.first_batch_wait_ms)} ms"
-        )
-    return "; ".join(words) + "."
 
 
 def dataset_words(dataset: Mapping[str, Any]) -> str:

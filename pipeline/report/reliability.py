@@ -13,14 +13,33 @@ def reliability(evaluation: Mapping[str, Any]) -> Figure:
     """Draw how often the model was right, and the share of the examples, by its confidence."""
     columns = _reliability_columns(evaluation)
     plots = [_accuracy_by_confidence(columns, "Accuracy"), _share_by_confidence(columns, "Examples")]
-    return Figure("reliability", "Reliability", _reliability_sentence(evaluation, columns), tuple(plots))
+    confidence = float(np.average(columns["confidence"], weights=columns["count"]))
+    accuracy, error = (evaluation["figures"][name]["value"] for name in ("accuracy", "calibration_error"))
+    sure = "surer than it should be" if confidence > accuracy else "less sure than it could be"
+    sentence = (
+        f"The model gave its answers a probability of {confidence:.1%} on average and was right in {accuracy:.1%}: on "
+        f"the whole it is {sure}. Where a bar ends below the dashed line, it was too sure of such answers, and above "
+        f"it not sure enough; the expected calibration error, {error:.1%}, is the mean distance from it."
+    )
+    return Figure("reliability", "Reliability", sentence, tuple(plots))
 
 
 def reliability_of_labels(evaluation: Mapping[str, Any]) -> Figure:
     """Draw how often a label was there, and the share of the answers, by its probability."""
     columns = _reliability_columns(evaluation)
     plots = [_accuracy_by_confidence(columns, "Labels that were there"), _share_by_confidence(columns, "Answers")]
-    return Figure("reliability", "Reliability", _labels_sentence(evaluation, columns), tuple(plots))
+    predicted, actual = (
+        float(np.average(columns[name], weights=columns["count"])) for name in ("confidence", "accuracy")
+    )
+    error = evaluation["figures"]["calibration_error"]["value"]
+    often = "more often than they are there" if predicted > actual else "less often than they are there"
+    sentence = (
+        f"The model gave a label of an image a probability of {predicted:.1%} on average, and {actual:.1%} of them "
+        f"were there: on the whole it expects labels {often}. Where a bar ends below the dashed line, labels of such a "
+        f"probability were there less often than it said, and above it more often; the expected calibration error, "
+        f"{error:.1%}, is the mean distance from it."
+    )
+    return Figure("reliability", "Reliability", sentence, tuple(plots))
 
 
 def _reliability_columns(evaluation: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,28 +77,3 @@ def _by_confidence(columns: Mapping[str, Any], title: str, top: str, color: str)
     tooltips = ("confidence", "@confidence{0.0%}"), ("accuracy", "@accuracy{0.0%}"), ("examples", "@count{0,0}")
     plot.add_tools(HoverTool(renderers=[bars], tooltips=list(tooltips)))
     return plot
-
-
-def _reliability_sentence(evaluation: Mapping[str, Any], columns: Mapping[str, Any]) -> str:
-    confidence = float(np.average(columns["confidence"], weights=columns["count"]))
-    accuracy, error = (evaluation["figures"][name]["value"] for name in ("accuracy", "calibration_error"))
-    sure = "surer than it should be" if confidence > accuracy else "less sure than it could be"
-    return (
-        f"The model gave its answers a probability of {confidence:.1%} on average and was right in {accuracy:.1%}: on "
-        f"the whole it is {sure}. Where a bar ends below the dashed line, it was too sure of such answers, and above "
-        f"it not sure enough; the expected calibration error, {error:.1%}, is the mean distance from it."
-    )
-
-
-def _labels_sentence(evaluation: Mapping[str, Any], columns: Mapping[str, Any]) -> str:
-    predicted, actual = (
-        float(np.average(columns[name], weights=columns["count"])) for name in ("confidence", "accuracy")
-    )
-    error = evaluation["figures"]["calibration_error"]["value"]
-    often = "more often than they are there" if predicted > actual else "less often than they are there"
-    return (
-        f"The model gave a label of an image a probability of {predicted:.1%} on average, and {actual:.1%} of them "
-        f"were there: on the whole it expects labels {often}. Where a bar ends below the dashed line, labels of such a "
-        f"probability were there less often than it said, and above it more often; the expected calibration error, "
-        f"{error:.1%}, is the mean distance from it."
-    )

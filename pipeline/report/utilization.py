@@ -255,7 +255,11 @@ def held_words(together: pandas.DataFrame) -> str:
 
 def sampler_words(samples: pandas.DataFrame) -> str:
     """Say if the sampler was late, slow or left samples out; return an empty text if it was on time."""
-    late, took = _late_ms(samples), _median(samples, "monitor/sample_ms")
+    delays, durations = (
+        samples[name].dropna() if name in samples else () for name in ("monitor/tick_late_ms", "monitor/sample_ms")
+    )
+    late = float(np.percentile(delays, 95)) if len(delays) else 0.0
+    took = float(np.median(durations)) if len(durations) else 0.0
     lost = int(grown(samples["monitor/dropped"].to_numpy())) if "monitor/dropped" in samples else 0
     words = [f"one sample in twenty was more than {late:.0f} ms late"] if late > LATE_MS else []
     words += [f"taking a sample took {took:.0f} ms"] if took > SLOW_MS else []
@@ -263,16 +267,6 @@ def sampler_words(samples: pandas.DataFrame) -> str:
     if not words:
         return ""
     return f"The sampler was held up: {', '.join(words)}. {WHY_LATE}"
-
-
-def _late_ms(samples: pandas.DataFrame) -> float:
-    late = samples["monitor/tick_late_ms"].dropna() if "monitor/tick_late_ms" in samples else ()
-    return float(np.percentile(late, 95)) if len(late) else 0.0
-
-
-def _median(samples: pandas.DataFrame, name: str) -> float:
-    values = samples[name].dropna() if name in samples else ()
-    return float(np.median(values)) if len(values) else 0.0
 
 
 def grown(counter: series.Array) -> float:
@@ -285,8 +279,11 @@ def grown(counter: series.Array) -> float:
 def servers(samples_of: Mapping[int, pandas.DataFrame], epochs: pandas.DataFrame) -> Figure:
     """Draw how busy the GPUs of each training server were, or its processor if it has no GPU."""
     name, title = "servers", "All training servers"
-    known = {number: samples for number, samples in samples_of.items() if _is_drawable(samples)}
-    busy = {f"server {number}": (samples["time"].to_numpy(), busy_pct(samples)) for number, samples in known.items()}
+    busy = {
+        f"server {number}": (samples["time"].to_numpy(), busy_pct(samples))
+        for number, samples in samples_of.items()
+        if len(samples) > 1 and "sys/cpu_pct" in samples
+    }
     if len(busy) < 2:
         return Figure(name, title, "The record of other servers was not found.")
     means = {words: float(np.nanmean(values)) for words, (_, values) in busy.items()}
@@ -300,10 +297,6 @@ def servers(samples_of: Mapping[int, pandas.DataFrame], epochs: pandas.DataFrame
         f"{means[high]:.0f}%: in each step all wait for the last{left_out}."
     )
     return Figure(name, title, sentence, (panel,), stacked=True)
-
-
-def _is_drawable(samples: pandas.DataFrame) -> bool:
-    return len(samples) > 1 and "sys/cpu_pct" in samples
 
 
 def busy_panel(title: str, lines: Mapping[str, tuple[series.Array, series.Array]], epochs: pandas.DataFrame) -> Any:

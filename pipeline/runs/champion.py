@@ -11,7 +11,7 @@ import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from pipeline import storage
 from pipeline.errors import PromotionError
@@ -131,14 +131,13 @@ def roll_back(pointer: Pointer) -> Entry:
 
 def _move(pointer: Pointer, entry: Entry) -> None:
     history = (*pointer.history, entry)
-    content = {"champion": _named(history), "history": [asdict(each) for each in history]}
-    storage.swap(pointer.place, pointer.content, json.dumps(content, indent=1).encode())
-
-
-def _named(history: Sequence[Entry]) -> dict[str, Any]:
-    """For readers that follow the pointer and care for no history."""
     champion = standing(history)[-1]
-    return {name: getattr(champion, name) for name in ("run", "export", "dataset_version", "metrics")}
+    content = {
+        # For readers that follow the pointer and need no history.
+        "champion": {name: getattr(champion, name) for name in ("run", "export", "dataset_version", "metrics")},
+        "history": [asdict(each) for each in history],
+    }
+    storage.swap(pointer.place, pointer.content, json.dumps(content, indent=1).encode())
 
 
 def promoted_model(place: Place) -> Place:

@@ -117,17 +117,24 @@ def prepare_run(settings: Settings, dataset: Place, run_id: str, index: int = 0,
     """
     content = require_startable(settings, dataset)
     settings = settings.model_copy(update={"dataset_name": content.name})
+    servers = settings.num_training_servers
     run = Run(
         folder=training_folder(settings, run_id, content.version, index),
         run_id=run_id,
         dataset=str(dataset),
         dataset_version=content.version,
         settings=settings,
-        host=_host(),
+        host={
+            "name": platform.node(),
+            "system": platform.platform(),
+            "python": platform.python_version(),
+            "cores": os.cpu_count(),
+            "memory_bytes": psutil.virtual_memory().total,
+        },
         software={name: installed_version(name) for name in _SOFTWARE},
         index=index,
         dag=dag,
-        steps_per_epoch=_steps_per_epoch(content, settings),
+        steps_per_epoch=steps_of_epoch(content.splits["train"].examples, servers, settings.batch_size // servers),
     )
     place = run.place
     if isinstance(place, BucketPath):
@@ -137,11 +144,6 @@ def prepare_run(settings: Settings, dataset: Place, run_id: str, index: int = 0,
     elif isinstance(place, BucketPath):  # the bucket may have failed at its end
         Mirror(run.folder, place).sync()
     return run
-
-
-def _steps_per_epoch(dataset: Dataset, settings: Settings) -> int:
-    servers = settings.num_training_servers
-    return steps_of_epoch(dataset.splits["train"].examples, servers, settings.batch_size // servers)
 
 
 def require_startable(settings: Settings, dataset: Place) -> Dataset:
@@ -282,13 +284,3 @@ def _ending(code: int) -> str:
         " (out of memory, often): the same command goes on from the last checkpoint" if -code == signal.SIGKILL else ""
     )
     return f"{signal.Signals(-code).name}{hint}"
-
-
-def _host() -> dict[str, Any]:
-    return {
-        "name": platform.node(),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "cores": os.cpu_count(),
-        "memory_bytes": psutil.virtual_memory().total,
-    }

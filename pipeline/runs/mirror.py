@@ -11,7 +11,7 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -73,7 +73,10 @@ class Mirror:
         changed = [name for name in files if name not in _LAST and there.get(name) != files[name]]
         files |= checkpoints
         last = [(name, version, content) for name, version, content in last if there.get(name) != version]
-        replaced = [name for name in there if name not in files and _is_replaced(name, files)]
+        # The folder has a newer file in place of these, or the same one compressed.
+        replaced = [
+            name for name in there if name not in files and (name.startswith(_REPLACED) or f"{name}.gz" in files)
+        ]
         newer = [name for name in sorted(checkpoints, reverse=True) if there.get(name) != checkpoints[name]]
         if changed or last or newer or replaced:
             self._require_ours()
@@ -173,20 +176,16 @@ def claim(folder: Path, place: BucketPath) -> None:
         return
     folder.mkdir(parents=True, exist_ok=True)
     (folder / OWNER).unlink(missing_ok=True)
-    _fetch_all(folder, place)
-    sync_tree(folder)  # Else a power loss could keep the name of the owner, and tear what was fetched before it.
-    token = uuid.uuid4().hex.encode()
-    _write(place / OWNER, token)
-    _write(folder / OWNER, token)
-
-
-def _fetch_all(folder: Path, place: BucketPath) -> None:
     there = _objects(place)
     if there:
         _log.info("fetching the run as another worker left it, from %s", place)
     for name in _files(folder).keys() - there.keys():  # a line of steps that the other worker did not go on from
         (folder / name).unlink()
     fetch(folder, place, tuple(there))
+    sync_tree(folder)  # Else a power loss could keep the name of the owner, and tear what was fetched before it.
+    token = uuid.uuid4().hex.encode()
+    _write(place / OWNER, token)
+    _write(folder / OWNER, token)
 
 
 def fetch(folder: Path, place: BucketPath, names: tuple[str, ...]) -> None:
@@ -238,11 +237,6 @@ def _files(folder: Path, before: str = "") -> dict[str, _Version]:
         if _is_ours(name) and not any(part.startswith(".") for part in parts) and path.is_file():
             found[name] = _version(path)
     return found
-
-
-def _is_replaced(name: str, files: Collection[str]) -> bool:
-    """Whether a file that is not there any more has a newer one, or one that is the same compressed."""
-    return name.startswith(_REPLACED) or f"{name}.gz" in files
 
 
 def _is_ours(name: str) -> bool:

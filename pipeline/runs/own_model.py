@@ -83,7 +83,8 @@ def _require_function(model: str) -> None:
     Says nothing if this worker does not have the source, or if the source does not show all names of the module.
     """
     module, _, function = model.partition(":")
-    source = _source_of(module)
+    spec = _spec_of(module)
+    source = Path(spec.origin) if spec and spec.origin and spec.origin.endswith(".py") else None
     if source is None:
         _log.info("the module of the model %s is not on this worker: the training checks it", model)
         return
@@ -98,12 +99,6 @@ def _require_function(model: str) -> None:
     names = functions | imported | named
     if function not in names and not names & _BOUND_IN_OTHER_WAYS:
         raise not_there(f"model {model!r}", function, str(source), functions | imported)
-
-
-def _source_of(module: str) -> Path | None:
-    """The file of a module in Python, if this worker has one."""
-    spec = _spec_of(module)
-    return Path(spec.origin) if spec and spec.origin and spec.origin.endswith(".py") else None
 
 
 def _spec_of(module: str) -> ModuleSpec | None:

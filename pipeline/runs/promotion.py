@@ -164,7 +164,9 @@ def _verdict(candidate: Candidate, champion: Entry | None, settings: Settings, o
         return Verdict(True, f"promoted: the first model of {candidate.about['dataset']!r}")
     if not champion.is_there:
         return Verdict(True, f"promoted: nothing to compare with, {champion.export} is gone")
-    if not _same_ids(candidate.about, storage.read_json(place_of(champion.export) / ABOUT)):
+    about = storage.read_json(place_of(champion.export) / ABOUT)
+    # Label maps only grow: the shorter list begins the longer one.
+    if any(label != other for label, other in zip(candidate.about["labels"], about["labels"], strict=False)):
         return Verdict(
             False,
             f"not promoted: ids stand for other labels than those of the champion {short_name(champion.run)}, which "
@@ -197,11 +199,6 @@ def short_name(run: str) -> str:
     """A training as people find it: its run and its own folder."""
     place = place_of(run)
     return f"{place.parent.name}/{place.name}"
-
-
-def _same_ids(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
-    """Label maps only grow: the shorter list begins the longer one."""
-    return all(one == other for one, other in zip(ours["labels"], theirs["labels"], strict=False))
 
 
 # --- what both say of the same images ---------------------------------------------------------------------------------

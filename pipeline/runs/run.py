@@ -280,12 +280,14 @@ def save_result(run: Run, comet: str, advised: Callable[[Verdict], str]) -> None
     _remove_models(run, but=set())
     metrics = {**best.metrics, **metrics_of(run.folder)}
     verdict = diagnose_run(run.folder, os.cpu_count())
+    # The folder of the archives, one for each try and one for the results, or a URL.
+    comet_place = str(run.folder / "comet") if archives(run.folder / "comet") else comet
     result = {
         "run": str(run.place),
         "metrics": {"best_epoch": best.epoch, **{name: round(value, 6) for name, value in metrics.items()}},
         "model": str(run.place / run.model_path.name),
         "export": str(run.place / run.export_folder.name),
-        "comet": _archives(run, comet).replace(str(run.folder), str(run.place)),
+        "comet": comet_place.replace(str(run.folder), str(run.place)),
         "verdict": advised(verdict),
         "limit": verdict.limit.value,
         "limits": [limit.value for limit in verdict.limits],
@@ -300,11 +302,6 @@ def _remove_models(run: Run, but: Collection[str]) -> None:
     for path in run.folder.glob("model-*.keras"):
         if path.name not in but:
             path.unlink()
-
-
-def _archives(run: Run, last: str) -> str:
-    """Where Comet's part lies: the folder of the archives, one a try and one of the results, or a URL."""
-    return str(run.folder / "comet") if archives(run.folder / "comet") else last
 
 
 def load_result(folder: Place) -> dict[str, Any] | None:

@@ -1,6 +1,6 @@
 """What to change if something other than the accelerator limits a training, by the names of the settings."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from pipeline.config import Settings
@@ -25,7 +25,9 @@ def advice(verdict: Verdict, settings: Settings, dataset: Mapping[str, Any]) -> 
     """
     prepared = {name: dataset[name] for name in _OF_THE_DATASET if name in dataset}
     effective = settings.model_copy(update=prepared)
-    pieces = dict.fromkeys(words for limit in verdict.limits if (words := _ADVICE[limit](verdict, effective)))
+    entries = [_ADVICE[limit] for limit in verdict.limits]
+    texts = [each if isinstance(each, str) else each(verdict, effective) for each in entries]
+    pieces = dict.fromkeys(filter(None, texts))
     return f"Next: {'; or '.join(pieces)}." if pieces else ""
 
 
@@ -51,10 +53,6 @@ def _decoding(verdict: Verdict, settings: Settings) -> str:
 def _decodes_each_epoch(settings: Settings) -> bool:
     can_keep = settings.crop != "random_resized" and not settings.balanced and settings.epochs > 1
     return can_keep and settings.cache in ("off", "auto")
-
-
-def _one_core(verdict: Verdict, settings: Settings) -> str:
-    return "look for Python code in the input (a py_function, a generator): it runs on one core, whatever there are"
 
 
 def _reading(verdict: Verdict, settings: Settings) -> str:
@@ -87,26 +85,10 @@ def _compute(verdict: Verdict, settings: Settings) -> str:
     return ""
 
 
-def _checkpoints(verdict: Verdict, settings: Settings) -> str:
-    return "fewer checkpoints (checkpoint_minutes, checkpoint_steps), or local_folder on a faster disk"
-
-
-def _validation(verdict: Verdict, settings: Settings) -> str:
-    return "fewer validation images (validation_fraction), or a larger batch_size"
-
-
 def _callbacks(verdict: Verdict, settings: Settings) -> str:
     if settings.callbacks:
         return "let your callbacks do less after each epoch"
     return "put local_folder, where the best model is saved, on a faster disk"
-
-
-def _other_programs(verdict: Verdict, settings: Settings) -> str:
-    return "stop the other programs, or give this training cores of its own; judge the rest after that"
-
-
-def _cpu_quota(verdict: Verdict, settings: Settings) -> str:
-    return "raise the CPU limit of the container"
 
 
 def _memory(verdict: Verdict, settings: Settings) -> str:
@@ -115,27 +97,22 @@ def _memory(verdict: Verdict, settings: Settings) -> str:
     return "give the container more memory, or use less (shuffle_megabytes, prefetch_batches)"
 
 
-def _python(verdict: Verdict, settings: Settings) -> str:
-    return "replace the Python code in the model (tf.py_function, tf.numpy_function) by TensorFlow operations"
-
-
-def _unknown(verdict: Verdict, settings: Settings) -> str:
-    return ""
-
-
-_ADVICE = {
-    Limit.UNKNOWN: _unknown,
+_ADVICE: Mapping[Limit, str | Callable[[Verdict, Settings], str]] = {
+    Limit.UNKNOWN: "",
     Limit.COMPUTE: _compute,
     Limit.DECODING: _decoding,
-    Limit.ONE_CORE: _one_core,
+    Limit.ONE_CORE: (
+        "look for Python code in the input (a py_function, a generator): it runs on one core, whatever there are"
+    ),
     Limit.READING: _reading,
     Limit.BUFFER: _buffer,
     Limit.HOST: _host,
-    Limit.CHECKPOINTS: _checkpoints,
-    Limit.VALIDATION: _validation,
+    Limit.CHECKPOINTS: "fewer checkpoints (checkpoint_minutes, checkpoint_steps), or local_folder on a faster disk",
+    Limit.VALIDATION: "fewer validation images (validation_fraction), or a larger batch_size",
     Limit.CALLBACKS: _callbacks,
-    Limit.OTHER_PROGRAMS: _other_programs,
-    Limit.CPU_QUOTA: _cpu_quota,
+    Limit.OTHER_PROGRAMS: "stop the other programs, or give this training cores of its own; judge the rest after that",
+    Limit.CPU_QUOTA: "raise the CPU limit of the container",
     Limit.MEMORY: _memory,
-    Limit.PYTHON: _python,
+    Limit.PYTHON: "replace the Python code in the model (tf.py_function, tf.numpy_function) by TensorFlow operations",
 }
+"""The advice on each limit, or the function that returns it. It is empty if there is nothing to do."""

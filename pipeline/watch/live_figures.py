@@ -110,10 +110,6 @@ def _source(name: str, columns: Sequence[str]) -> ColumnDataSource:
     return ColumnDataSource(dict.fromkeys((TIME, *columns), _ANYTHING), name=name)
 
 
-def _with_highest(columns: Sequence[str]) -> list[str]:
-    return [name for column in columns for name in (column, column + HIGHEST)]
-
-
 def _waiting(drawable: Drawable) -> Figure:
     if not drawable.steps:
         return Figure("waiting", "", "")
@@ -156,8 +152,9 @@ def _machine(drawable: Drawable) -> Figure:
     for title, columns in drawable.panels:
         panel = panels[title]
         curves = [curve for curve in panel.curves if curve.column in columns]
+        with_highest = [name for curve in curves for name in (curve.column, curve.column + HIGHEST)]
         plots.append(_panel(panel.title, panel.top))
-        _draw_curves(plots[-1], _source("samples", _with_highest([curve.column for curve in curves])), curves)
+        _draw_curves(plots[-1], _source("samples", with_highest), curves)
     return Figure("machine", "What the machine did", "", tuple(plots), stacked=True)
 
 

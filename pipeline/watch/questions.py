@@ -52,7 +52,9 @@ class Questions:
             self._changed.wait_for(lambda: self._can_go_on(bucket, key), PATIENCE_S)
             question = self._under_way.get(key)
             if question is None and self._has_room(bucket):
-                question = self._begin(bucket, key, work)
+                question = _Question(bucket, time.monotonic(), begun(work, f"question to {bucket}"))
+                self._under_way[key] = question
+                question.answer.add_done_callback(lambda _: self._end(key))
             is_asked = bool(self._of(bucket))
         if question is not None:
             wait([question.answer], question.patience_left)
@@ -82,12 +84,6 @@ class Questions:
 
     def _of(self, bucket: str) -> list[_Question]:
         return [each for each in self._under_way.values() if each.bucket == bucket]
-
-    def _begin(self, bucket: str, key: Hashable, work: Callable[[], Any]) -> _Question:
-        question = _Question(bucket, time.monotonic(), begun(work, f"question to {bucket}"))
-        self._under_way[key] = question
-        question.answer.add_done_callback(lambda _: self._end(key))
-        return question
 
     def _end(self, key: Hashable) -> None:
         with self._changed:

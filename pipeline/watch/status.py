@@ -8,6 +8,7 @@ import pandas
 
 from pipeline.monitor.diagnosis import percent, three_digits
 from pipeline.monitor.gpu_columns import busy_pct, gpus
+from pipeline.report.drawing import counted
 from pipeline.report.figures import learning_sentence, spent_sentence
 from pipeline.runs.files import RunFiles, facts
 from pipeline.watch.tables import Intervals
@@ -29,9 +30,10 @@ def status(files: RunFiles, view: View, is_over: bool, silent_s: Mapping[int, fl
         is_over: Whether Airflow has ended the run.
         silent_s: Seconds since the newest sample of each training server changed, by the index of the server.
     """
-    step = _last_step(view)
+    steps = view.batches.means["step"]
+    step = int(steps.iloc[-1]) if len(steps) else 0
     return {
-        "title": f"{files.settings.get('dataset_name', '')}: {_model(files)}".strip(": "),
+        "title": f"{files.settings.get('dataset_name', '')}: {files.settings.get('model') or ''}".strip(": "),
         **_state(files, view, step, is_over, silent_s[0]),
         "progress": progress(files, step),
         "verdict": _verdict(files, is_over, silent_s[0] + last_sample(view.samples)),
@@ -43,15 +45,6 @@ def status(files: RunFiles, view: View, is_over: bool, silent_s: Mapping[int, fl
         "described": {name: str(value) for name, value in facts(files.run)},
         "comet": str(files.result.get("comet") or ""),
     }
-
-
-def _model(files: RunFiles) -> str:
-    return str(files.settings.get("model") or "")
-
-
-def _last_step(view: View) -> int:
-    steps = view.batches.means["step"]
-    return int(steps.iloc[-1]) if len(steps) else 0
 
 
 def last_sample(samples: Intervals) -> float:
@@ -92,7 +85,7 @@ def _state(files: RunFiles, view: View, step: int, is_over: bool, silent_s: floa
     state = state_of(files, step, silent_s, is_over)
     ended = f"in {_position(files, step)}" if step else "before its first step was complete"
     words = {
-        "trained": f"trained for {_epochs_in_words(len(view.epochs))}",
+        "trained": f"trained for {counted(len(view.epochs), 'epoch')}",
         "stopped": f"the run ended {ended}, without a model",
         "starting": "loading TensorFlow, the model and the first batches",
         "silent": f"no sample for {duration(silent_s)}: a retry may be on its way",
@@ -100,10 +93,6 @@ def _state(files: RunFiles, view: View, step: int, is_over: bool, silent_s: floa
         "training": _position(files, step),
     }
     return {"state": state, "words": words[state]}
-
-
-def _epochs_in_words(count: int) -> str:
-    return f"{count:,} epoch" + ("" if count == 1 else "s")
 
 
 def _position(files: RunFiles, step: int) -> str:
@@ -286,7 +275,7 @@ def _tables(files: RunFiles, view: View, silent_s: Mapping[int, float]) -> dict[
     if len(view.spent):
         tables["spent"] = _spent_table(view.spent)
     if len(view.epochs):
-        tables["learning"] = _table(("epoch", *_shown(view.epochs)), _epoch_rows(view.epochs))
+        tables["learning"] = _learning_table(view.epochs)
     if len(view.servers) > 1:
         tables["servers"] = _table(("", "busy", "last sample"), _server_rows(view, silent_s))
     return tables
@@ -317,30 +306,25 @@ def _spent_table(seconds: pandas.DataFrame) -> dict[str, Any]:
 
 
 def _machine_rows(view: View) -> Rows:
-    return [
-        [f"{panel.title}: {curve.words}", *_numbers(view, curve.column, panel.per_unit)]
-        for panel, curves in view.panels
-        for curve in curves
-    ]
+    rows = []
+    for panel, curves in view.panels:
+        for curve in curves:
+            means, highest = view.samples.means[curve.column].dropna(), view.samples.highest[curve.column]
+            values = (means.mean(), highest.max(), means.iloc[-1])
+            numbers = [three_digits(float(value) / panel.per_unit) for value in values]
+            rows.append([f"{panel.title}: {curve.words}", *numbers])
+    return rows
 
 
-def _numbers(view: View, column: str, per_unit: float) -> list[str]:
-    means, highest = view.samples.means[column].dropna(), view.samples.highest[column]
-    return [three_digits(float(value) / per_unit) for value in (means.mean(), highest.max(), means.iloc[-1])]
-
-
-def _shown(epochs: pandas.DataFrame) -> list[str]:
-    return [
+def _learning_table(epochs: pandas.DataFrame) -> dict[str, Any]:
+    shown = [
         str(name) for name in epochs.columns if "/" not in str(name) and name not in ("time", "step", "global_step")
     ]
-
-
-def _epoch_rows(epochs: pandas.DataFrame) -> Rows:
-    shown = _shown(epochs)
-    return [
+    rows = [
         [f"{row['step']:.0f}", *(f"{row[name]:.4g}" for name in shown)]
         for row in epochs.tail(MAX_ROWS).iloc[::-1].to_dict("records")
     ]
+    return _table(("epoch", *shown), rows)
 
 
 def _server_rows(view: View, silent_s: Mapping[int, float]) -> Rows:

@@ -69,7 +69,7 @@ def intervals(folder: Path, kind: str, span: Span | None = None) -> Intervals:
     parts = [evened, latest]
     if span:
         if span.is_close:
-            closer = [_closely(_between(folder / "record", kind, span), span)]
+            closer = [_closely(folder / "record", kind, span)]
         else:
             closer = [_within(part, span) for part in (Intervals(*split_maxima(overview)), latest)]
         parts = [_cut(part, span, after=False) for part in parts] + closer + [_cut(p, span, after=True) for p in parts]
@@ -147,7 +147,10 @@ def even_width(seconds: float) -> float:
     return MIN_WIDTH_S * 2.0 ** max(0, math.ceil(math.log2(max(1.0, seconds) / MIN_WIDTH_S / MAX_INTERVALS)))
 
 
-def _closely(rows: pandas.DataFrame, span: Span) -> Intervals:
+def _closely(folder: Path, kind: str, span: Span) -> Intervals:
+    """Return the rows of a span, or narrow intervals if it has many. Only segments that have some of them are read."""
+    paths = of_span(segments(folder, kind), span, first_time)
+    rows = _joined([_parsed(path) for path in paths], kind, span)
     if len(rows) <= MAX_ROWS:
         return Intervals(rows, rows)
     return Intervals(*aggregate_table(rows, (span.end - span.start) / MAX_ROWS))
@@ -173,11 +176,6 @@ def _latest(folder: Path, kind: str, since: float) -> pandas.DataFrame:
         if len(tables[0]) and tables[0]["time"].iloc[0] <= since:
             break
     return _joined(tables, kind, Span(np.nextafter(since, np.inf), np.inf))
-
-
-def _between(folder: Path, kind: str, span: Span) -> pandas.DataFrame:
-    """Return the rows of a span. Only the segments that have some are read, which their start times tell."""
-    return _joined([_parsed(path) for path in of_span(segments(folder, kind), span, first_time)], kind, span)
 
 
 def of_span(paths: Sequence[P], span: Span, first_time: Callable[[P], float | None]) -> Sequence[P]:

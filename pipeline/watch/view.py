@@ -128,18 +128,24 @@ def _together(samples: Intervals) -> Intervals:
 
 def columns(view: View, batch_size: int) -> dict[str, Columns]:
     """Return the content of the sources of the figures, by their names. Times are in ms since the start."""
-    sources = {"samples": _samples(view), "batches": _batches(view, batch_size), "ends": _ends(view)}
-    sources |= {name: _epochs(view.epochs, name) for name in LEARNING if name in view.epochs}
+    per_units = {curve.column: panel.per_unit for panel, curves in view.panels for curve in curves}
+    ends = view.epochs["time"].to_numpy() if len(view.epochs) <= MAX_ENDS else np.empty(0)
+    sources: dict[str, Columns] = {
+        "samples": _curves(view, view.samples, per_units),
+        "batches": _batches(view, batch_size),
+        "ends": {"time": _listed(np.round(1000 * (ends - view.start)), digits=12)},
+    }
+    for name in LEARNING:
+        if name in view.epochs:
+            numbers, values = (view.epochs[column].to_numpy(dtype=float) for column in ("step", name))
+            sources[name] = {"x": _listed(numbers), "y": _listed(values)}
     if len(view.servers) > 1:
         sources |= {f"busy {index}": _busy(view, samples) for index, samples in view.servers.items()}
     if view.steps_per_epoch:
-        sources["spent"] = _spent(view)
+        seconds = view.spent.tail(MAX_EPOCHS)  # a row for each of the newest epochs
+        parts = {str(name): _listed(values.to_numpy(dtype=float)) for name, values in seconds.items()}
+        sources["spent"] = {"epoch": _listed(seconds.index.to_numpy(dtype=float)), **parts}
     return sources
-
-
-def _samples(view: View) -> Columns:
-    per_units = {curve.column: panel.per_unit for panel, curves in view.panels for curve in curves}
-    return _curves(view, view.samples, per_units)
 
 
 def _curves(view: View, rows: Intervals, per_units: Mapping[str, float]) -> Columns:
@@ -171,28 +177,12 @@ def _batches(view: View, batch_size: int) -> Columns:
     return _curves(view, Intervals(means, highest), {"wait": 1.0, "rate": 1.0, "step/time_ms": 1.0})
 
 
-def _ends(view: View) -> Columns:
-    ends = view.epochs["time"].to_numpy() if len(view.epochs) <= MAX_ENDS else np.empty(0)
-    return {"time": _listed(np.round(1000 * (ends - view.start)), digits=12)}
-
-
-def _epochs(table: pandas.DataFrame, name: str) -> Columns:
-    return {"x": _listed(table["step"].to_numpy(dtype=float)), "y": _listed(table[name].to_numpy(dtype=float))}
-
-
 def _busy(view: View, samples: Intervals) -> Columns:
     means = samples.means.assign(busy=busy_pct(samples.means)) if "sys/cpu_pct" in samples.means else samples.means
     if "busy" not in means:
         return {"time": [], "busy": []}
     found = _curves(view, Intervals(means, means), {"busy": 1.0})
     return {name: found[name] for name in ("time", "busy")}
-
-
-def _spent(view: View) -> Columns:
-    """Return the seconds of each part of the time, a row for each of the newest epochs."""
-    seconds = view.spent.tail(MAX_EPOCHS)
-    found = {"epoch": _listed(seconds.index.to_numpy(dtype=float))}
-    return found | {str(name): _listed(values.to_numpy(dtype=float)) for name, values in seconds.items()}
 
 
 def _by_epoch(last_steps: Array, steps_per_epoch: int) -> pandas.DataFrame:
