@@ -154,7 +154,8 @@ def _random_size(size: tf.Tensor, min_area: float, numbers: tf.Tensor) -> tf.Ten
 def decode_crop(stored: Stored, crop: tf.Tensor, form: RecordFormat, size: tf.Tensor) -> tf.Tensor:
     """Return the crop as an image (uint8, height x width x 3) of the height and width `size`."""
     if form.pixels == "raw":
-        return resampled(crop_of(_raw(stored), crop), size)
+        pixels = tf.reshape(tf.io.decode_raw(stored.content, tf.uint8), tf.stack([stored.height, stored.width, 3]))
+        return resampled(crop_of(pixels, crop), size)
     image = tf.cond(
         tf.io.is_jpeg(stored.content),
         lambda: _decode_jpeg(stored.content, crop, size),
@@ -162,10 +163,6 @@ def decode_crop(stored: Stored, crop: tf.Tensor, form: RecordFormat, size: tf.Te
         lambda: crop_of(tf.io.decode_image(stored.content, channels=3, expand_animations=False), crop),
     )
     return resampled(image, size)
-
-
-def _raw(stored: Stored) -> tf.Tensor:
-    return tf.reshape(tf.io.decode_raw(stored.content, tf.uint8), tf.stack([stored.height, stored.width, 3]))
 
 
 def crop_of(image: tf.Tensor, crop: tf.Tensor) -> tf.Tensor:

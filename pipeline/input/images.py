@@ -95,8 +95,11 @@ def _training(
     options = split.options
     images = _Cached(split) if options.cache != "off" else _Encoded(split)
     begun, left_out = divmod(start, max(split.share.steps, 1))
+    # In the epoch that a training goes on with, the examples of the batches before `start` are skipped.
     examples = _epochs(split.share, options.seed, begun + 1, epochs).flat_map(
-        lambda epoch, order: _from(images.epoch(epoch, order), epoch == begun + 1, left_out * options.batch_size)
+        lambda epoch, order: images.epoch(epoch, order).skip(
+            left_out * options.batch_size * tf.cast(epoch == begun + 1, tf.int64)
+        )
     )
     return (
         tf.data.Dataset.zip(examples, _places(split, start))
@@ -246,7 +249,7 @@ class _Encoded:
         number, serialized = example
         stored = decode.parse(serialized, self._form)
         crop = decode.random_crop(stored, self._crop_mode, self._options, place.numbers)
-        image = decode.decode_crop(stored, crop, self._form, self._size)
+        image = decode.decode_crop(stored, crop, self._form, tf.constant([self._options.image_size] * 2))
         return _square(image, self._options), self._target(stored), place.weight, place.mirrored, number
 
     def centered(self, example: tuple[tf.Tensor, tf.Tensor], place: _Place) -> tuple[tf.Tensor, ...]:
@@ -255,10 +258,6 @@ class _Encoded:
         stored = decode.parse(serialized, self._form)
         image = decode.evaluated(stored, self._form, self._crop_mode, self._options.image_size)
         return image, self._target(stored), place.weight
-
-    @property
-    def _size(self) -> tf.Tensor:
-        return tf.constant([self._options.image_size] * 2)
 
 
 class _Cached:
@@ -312,10 +311,6 @@ def _exactly(records: tf.data.Dataset, examples: int) -> tf.data.Dataset:
     For TensorFlow, a shard that was cut between two records ends there: the epoch would miss the rest without an error.
     """
     return records.apply(tf.data.experimental.assert_cardinality(examples))
-
-
-def _from(examples: tf.data.Dataset, begins_here: tf.Tensor, left_out: int) -> tf.data.Dataset:
-    return examples.skip(left_out * tf.cast(begins_here, tf.int64))
 
 
 def _file(options: BatchOptions, split: str) -> str:

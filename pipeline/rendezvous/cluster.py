@@ -25,7 +25,8 @@ class Cluster:
     def addresses(self) -> list[str]:
         """`host:port` of each server; on loopback if all are on one machine."""
         share_machine = len({member.host for member in self._members}) == 1
-        return [_on_loopback(member.address) if share_machine else member.address for member in self._members]
+        addresses = [member.address for member in self._members]
+        return [f"127.0.0.1:{address.rpartition(':')[2]}" for address in addresses] if share_machine else addresses
 
     @property
     def samples(self) -> list[Mapping[str, float]]:
@@ -85,7 +86,3 @@ class Cluster:
 
     def _name_of(self, member: Member) -> str:
         return f"{Server(member.server, self.server.count)} on {member.name}"
-
-
-def _on_loopback(address: str) -> str:
-    return f"127.0.0.1:{address.rpartition(':')[2]}"

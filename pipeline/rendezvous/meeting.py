@@ -46,11 +46,10 @@ def join_cluster(
     with present(folder, server) as presence, _end_reported(presence):
         members = _Meeting(lookout, presence, server, should_stop).wait(wait_s)
         cluster, has_ended = Cluster(server, presence, lookout, members), threading.Event()
-
-        def guard() -> None:
-            _guard(cluster, has_ended, every_s=heartbeat_s(folder), leave=leave)
-
-        threading.Thread(target=guard, name="guard", daemon=True).start()
+        guard = threading.Thread(
+            target=_guard, args=(cluster, has_ended, heartbeat_s(folder), leave), name="guard", daemon=True
+        )
+        guard.start()
         try:
             yield cluster
         finally:

@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -191,16 +191,13 @@ class Lookout:
         """Return all processes by their nonces, the dead ones too, in the order in which they were first seen."""
         for path in self._folder.glob("*.json"):
             content = None if path.name.endswith(CLUSTER_FILE) else _read(path)
-            if content is not None:
-                self._note(Member(**content))
+            if content is None:
+                continue
+            member = Member(**content)
+            before = self._sightings.get(member.nonce)
+            if before is None or before.member != member:
+                self._sightings[member.nonce] = _Sighting(member, self._clock(), has_counted=before is not None)
         return {nonce: sighting.member for nonce, sighting in self._sightings.items()}
-
-    def _note(self, member: Member) -> None:
-        before = self._sightings.get(member.nonce)
-        if before is None:
-            self._sightings[member.nonce] = _Sighting(member, self._clock())
-        elif before.member != member:
-            self._sightings[member.nonce] = _Sighting(member, self._clock(), has_counted=True)
 
     def is_silent(self, nonce: str) -> bool:
         """Return whether a process has not counted for so long that it must be dead."""
@@ -223,11 +220,8 @@ class Lookout:
         """
         with storage.write_new(self._folder / f"{chief}{CLUSTER_FILE}") as file:
             file.write(json.dumps(nonces).encode())
-        self._sweep(nonces)
-
-    def _sweep(self, but: Collection[str]) -> None:
         for path in self._folder.glob("*.json"):
-            if path.name.partition(".")[0] not in but:
+            if path.name.partition(".")[0] not in nonces:
                 path.unlink(missing_ok=True)
 
 

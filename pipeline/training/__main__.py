@@ -24,7 +24,7 @@ from pipeline.monitor.comet import log_upload_command
 from pipeline.rendezvous import Cluster, join_cluster
 from pipeline.rendezvous.servers import CLUSTER
 from pipeline.runs.mirror import mirrored
-from pipeline.runs.run import EXIT_PREEMPTED, Run, exclusive, load_run, result_of, save_failure
+from pipeline.runs.run import EXIT_PREEMPTED, exclusive, load_run, result_of, save_failure
 from pipeline.storage.local import FULL
 from pipeline.system.process import end_with_parent
 from pipeline.system.progress import log_words
@@ -125,7 +125,12 @@ def _train(folder: Path, stop: threading.Event, leave: Callable[[TenfoldError], 
     if result_of(run):  # Another process that held the lock has trained it.
         return
     storage.sweep(folder)
-    with _cluster_of(run, stop, leave) as cluster:
+    # The servers meet before TensorFlow is loaded: a server that waits for the others holds no GPU.
+    meeting: AbstractContextManager[Cluster | None] = nullcontext()
+    if run.server.count > 1:
+        wait_s = 60 * run.settings.server_wait_minutes
+        meeting = join_cluster(run.training / CLUSTER, run.server, wait_s, should_stop=stop.is_set, leave=leave)
+    with meeting as cluster:
         _log.info("loading TensorFlow")
         with stderr_held_back():  # The import takes seconds. SIGTERM must have its handler before.
             from pipeline.training.job import run_job
@@ -155,16 +160,6 @@ def _failing_in_time(leave: Callable[[TenfoldError], None]) -> Iterator[None]:
         timer.daemon = True
         timer.start()
         raise
-
-
-def _cluster_of(
-    run: Run, stop: threading.Event, leave: Callable[[TenfoldError], None]
-) -> AbstractContextManager[Cluster | None]:
-    """Meet the other servers, before TensorFlow is loaded: a server that waits for them holds no GPU."""
-    if run.server.count == 1:
-        return nullcontext()
-    wait_s = 60 * run.settings.server_wait_minutes
-    return join_cluster(run.training / CLUSTER, run.server, wait_s, should_stop=stop.is_set, leave=leave)
 
 
 def _leave(folder: Path, attempt: str, error: TenfoldError) -> None:

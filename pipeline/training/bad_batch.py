@@ -4,7 +4,6 @@ from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
-from numpy.typing import NDArray
 
 from pipeline.dataset.manifest import Dataset, images_at
 from pipeline.errors import TenfoldError
@@ -42,18 +41,16 @@ def examples_in_words(
     if not own:
         return f"the part of training server {guilty[0] // devices} of {server.count}, whose log names its examples"
     _, _, weights, _, numbers = batch
-    weights, numbers = (np.concatenate(_arrays(strategy, tensor, own)) for tensor in (weights, numbers))
+    weights, numbers = (
+        np.concatenate([parts[device].numpy() for device in own])
+        for parts in map(strategy.experimental_local_results, (weights, numbers))
+    )
     examples = [int(number) for number in numbers[weights > 0]]
     listed = ", ".join(map(str, examples[:MAX_NUMBERS])) + (" ..." if len(examples) > MAX_NUMBERS else "")
     named = ", ".join(_names(folder, dataset, examples[:MAX_NAMES])) + (" ..." if len(examples) > MAX_NAMES else "")
     return f"{len(examples)} examples: numbers {listed} of the training shards, from 0" + (
         f"; {named}" if named else ""
     )
-
-
-def _arrays(strategy: tf.distribute.Strategy, tensor: tf.Tensor, devices: Sequence[int]) -> list[NDArray[np.generic]]:
-    parts = strategy.experimental_local_results(tensor)
-    return [parts[device].numpy() for device in devices]
 
 
 def _names(folder: Place, dataset: Dataset, numbers: list[int]) -> list[str]:

@@ -232,11 +232,8 @@ class _StandIn:
 def _stand_in(model: keras.Model, optimizer: keras.Optimizer, settings: Settings) -> Any:
     """Return a stand-in for the model that ignores saving and loading, with the first learning rate of the training."""
     rate = _StandIn(optimizer, {"learning_rate": scaled_rate(settings)})
-    changes = dict.fromkeys(("save", "save_weights", "load_weights", "set_weights"), _do_nothing)
+    changes = dict.fromkeys(("save", "save_weights", "load_weights", "set_weights"), lambda *_, **__: None)
     return _StandIn(model, {"optimizer": rate, "stop_training": False, **changes})
-
-
-def _do_nothing(*_: Any, **__: Any) -> None: ...
 
 
 def _recorded(run: Run, epochs_done: int) -> Iterator[tuple[int, dict[str, float]]]:

@@ -141,7 +141,11 @@ class Checkpoints:
     def _write(
         self, path: Path, about: str, values: list[NDArray[np.generic]], before_it_appears: Callable[[], None]
     ) -> None:
-        _require_finite(values, path)
+        if not all(np.isfinite(value).all() for value in values if np.issubdtype(value.dtype, np.inexact)):
+            raise TrainingError(
+                f"some weights are not finite numbers, so that {path} is not written: lower learning_rate, or set "
+                "clip_norm; the next try goes on from the checkpoint before"
+            )
         try:
             with write_whole(path, synced=True) as file:
                 np.savez(file, np.array(about), *values)
@@ -167,14 +171,6 @@ class Checkpoints:
             )
         for variable, value in zip(self.variables, values, strict=True):
             variable.assign(value)
-
-
-def _require_finite(values: list[NDArray[np.generic]], path: Path) -> None:
-    if not all(np.isfinite(value).all() for value in values if np.issubdtype(value.dtype, np.inexact)):
-        raise TrainingError(
-            f"some weights are not finite numbers, so that {path} is not written: lower learning_rate, or set "
-            "clip_norm; the next try goes on from the checkpoint before"
-        )
 
 
 def _parsed(content: bytes) -> tuple[Position, list[NDArray[np.generic]]]:

@@ -57,7 +57,11 @@ def evaluate(
     predictions = joined(answers_of_batches)
     judged = evaluation.evaluation_of(predictions, dataset.names, run.settings.seed)
     evaluation.save(run.folder, predictions, judged)
-    _say(judged["figures"])
+    figures = (
+        f"{name.replace('_', ' ')} {figure['value']:.1%} ({figure['low']:.1%} to {figure['high']:.1%})"
+        for name, figure in judged["figures"].items()
+    )
+    _log.info("best model: %s", ", ".join(figures))
 
 
 def predicted(
@@ -79,11 +83,3 @@ def predicted(
             of_labels, probabilities, of_weights = (tensor.numpy() for tensor in part)
             real = of_weights > 0
             yield kept.of_batch(of_labels[real], probabilities[real])
-
-
-def _say(figures: dict[str, dict[str, float]]) -> None:
-    words = (
-        f"{name.replace('_', ' ')} {figure['value']:.1%} ({figure['low']:.1%} to {figure['high']:.1%})"
-        for name, figure in figures.items()
-    )
-    _log.info("best model: %s", ", ".join(words))

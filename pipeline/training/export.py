@@ -41,8 +41,18 @@ def export(model: keras.Model, settings: Settings, dataset: Dataset, folder: Pat
     shutil.rmtree(folder, ignore_errors=True)  # An attempt that was killed may have left a part of it.
     _archive(model, settings, dataset).write_out(str(folder), verbose=False)
     sync_tree(folder)  # Before `about.json`, which promises the rest.
+    about = {
+        "labels": dataset.names,
+        "multi_label": dataset.records.multi_label,
+        "dataset": dataset.name,
+        "dataset_version": dataset.version,
+        "model": settings.model,
+        "image_size": settings.image_size,
+        "crop": settings.crop,
+        "learned_with": {name: getattr(settings, name) for name in ("epochs", "batch_size", "learning_rate", "seed")},
+    }
     with write_whole(folder / ABOUT, synced=True) as file:
-        file.write(json.dumps(_about(settings, dataset), indent=1).encode())
+        file.write(json.dumps(about, indent=1).encode())
 
 
 def _archive(model: keras.Model, settings: Settings, dataset: Dataset) -> Any:
@@ -62,16 +72,3 @@ def _archive(model: keras.Model, settings: Settings, dataset: Dataset) -> Any:
     archive.track(model)
     archive.add_endpoint(ENDPOINT, serve, [tf.TensorSpec([None], tf.string, "images")])
     return archive
-
-
-def _about(settings: Settings, dataset: Dataset) -> dict[str, Any]:
-    return {
-        "labels": dataset.names,
-        "multi_label": dataset.records.multi_label,
-        "dataset": dataset.name,
-        "dataset_version": dataset.version,
-        "model": settings.model,
-        "image_size": settings.image_size,
-        "crop": settings.crop,
-        "learned_with": {name: getattr(settings, name) for name in ("epochs", "batch_size", "learning_rate", "seed")},
-    }

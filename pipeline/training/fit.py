@@ -142,30 +142,25 @@ def _train_epoch(
 
 
 def _evaluate(training: Training, inputs: Inputs) -> None:
-    """Evaluate the best model on all validation examples."""
-    with (
-        _whole_validation(training, inputs) as (batches, readers),
-        batch_errors_explained(training, readers),
-    ):
+    """Evaluate the best model on all validation examples, those of the other servers too."""
+    run, dataset = training.run, training.dataset
+    opened: AbstractContextManager[tuple[tf.data.Dataset, Readers]]
+    if run.server.count == 1:  # Decoded images that are kept can be used again.
+        opened = nullcontext((inputs.validation, inputs.readers))
+    else:
+        opened = open_validation(
+            run.settings, training.dataset_folder, dataset, run.server, should_stop=training.should_stop
+        )
+    with opened as (batches, readers), batch_errors_explained(training, readers):
         evaluate(
-            training.run,
-            training.dataset,
+            run,
+            dataset,
             training.strategy,
             training.model,
             batches=training.on_devices(batches),
             should_stop=training.should_stop_at_step,
             micro_batches=training.micro_batches,
         )
-
-
-def _whole_validation(training: Training, inputs: Inputs) -> AbstractContextManager[tuple[tf.data.Dataset, Readers]]:
-    """Open the validation batches of all servers."""
-    run = training.run
-    if run.server.count == 1:  # Decoded images that are kept can be used again.
-        return nullcontext((inputs.validation, inputs.readers))
-    return open_validation(
-        run.settings, training.dataset_folder, training.dataset, run.server, should_stop=training.should_stop
-    )
 
 
 def _export(training: Training) -> None:

@@ -160,7 +160,12 @@ def _open_readers(
         return
     cache = ShardCache(Path(settings.local_folder) / "shards", int(settings.cache_gigabytes * GIGABYTE))
     shards, room = remote_shards(folder, dataset), divided_room(dataset, cache.limit_bytes)
-    _log_needed_room(dataset, cache.limit_bytes)
+    _log.info(
+        "shard cache: the shards read at once take %.3g GB, all shards %.3g GB; cache_gigabytes is %.3g",
+        sum(needed_room(dataset).values()) / GIGABYTE,
+        sum(split.bytes for split in dataset.splits.values()) / GIGABYTE,
+        cache.limit_bytes / GIGABYTE,
+    )
     with ExitStack() as stack:
         stack.callback(cache.trim)
 
@@ -169,12 +174,3 @@ def _open_readers(
             return stack.enter_context(reader)
 
         yield Readers(**{split: opened(split, order) for split, order in orders.items()})
-
-
-def _log_needed_room(dataset: Dataset, limit_bytes: int) -> None:
-    _log.info(
-        "shard cache: the shards read at once take %.3g GB, all shards %.3g GB; cache_gigabytes is %.3g",
-        sum(needed_room(dataset).values()) / GIGABYTE,
-        sum(split.bytes for split in dataset.splits.values()) / GIGABYTE,
-        limit_bytes / GIGABYTE,
-    )

@@ -27,7 +27,15 @@ def build_model(settings: Settings, classes: int) -> keras.Model:
         SettingsError: If a function of the user's own cannot be used.
     """
     with _dtype_policy(settings.precision):
-        return _built(settings, classes)
+        if ":" in settings.model:
+            return _own_model(settings, classes)
+        inputs = keras.Input((settings.image_size, settings.image_size, 3), name="image")
+        if settings.model == "small_cnn":
+            model = keras.Model(inputs, _small_cnn(inputs, classes), name="small_cnn")
+            if settings.weights:
+                model.load_weights(settings.weights)
+            return model
+        return keras.Model(inputs, _application(inputs, classes, settings), name=settings.model)
 
 
 @contextmanager
@@ -39,18 +47,6 @@ def _dtype_policy(name: str) -> Iterator[None]:
         yield
     finally:
         keras.config.set_dtype_policy(before)
-
-
-def _built(settings: Settings, classes: int) -> keras.Model:
-    if ":" in settings.model:
-        return _own_model(settings, classes)
-    inputs = keras.Input((settings.image_size, settings.image_size, 3), name="image")
-    if settings.model == "small_cnn":
-        model = keras.Model(inputs, _small_cnn(inputs, classes), name="small_cnn")
-        if settings.weights:
-            model.load_weights(settings.weights)
-        return model
-    return keras.Model(inputs, _application(inputs, classes, settings), name=settings.model)
 
 
 def base_of(model: keras.Model) -> keras.Model:

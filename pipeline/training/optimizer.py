@@ -18,15 +18,19 @@ _BETA_1, _BETA_2 = 0.9, 0.999
 
 def build_optimizer(settings: Settings, model: keras.Model, steps_per_epoch: int) -> keras.Optimizer:
     """Return the Adam that the settings ask for. Its variables are not made yet, and nothing of the model is frozen."""
+    # If callbacks may set the rate, it is a number: that becomes a variable, which is in every checkpoint.
+    rate = scaled_rate(settings) if may_be_set(settings) else learning_rate(settings, steps_per_epoch)
     optimizer = AdamOfSums(
-        _rate(settings, steps_per_epoch),
+        rate,
         _BETA_1,
         _BETA_2,
         # This makes it AdamW: Keras subtracts it from the weights themselves, and leaves the gradients alone.
         weight_decay=settings.weight_decay or None,
         global_clipnorm=settings.clip_norm or None,
     )
-    optimizer.exclude_from_weight_decay(_vectors(model))
+    # Biases, and the scales and offsets of normalization, whatever their names are.
+    vectors = [variable for variable in model.trainable_variables if len(variable.shape) < 2]
+    optimizer.exclude_from_weight_decay(vectors)
     return keras.optimizers.LossScaleOptimizer(optimizer) if settings.precision == "mixed_float16" else optimizer
 
 
@@ -36,19 +40,9 @@ def may_be_set(settings: Settings) -> bool:
     return bool(settings.callbacks) and plain
 
 
-def _rate(settings: Settings, steps_per_epoch: int) -> "LearningRate | float":
-    """Return a schedule, or a number if callbacks may set it: that becomes a variable, which is in every checkpoint."""
-    return scaled_rate(settings) if may_be_set(settings) else learning_rate(settings, steps_per_epoch)
-
-
 def rate_now(optimizer: keras.Optimizer) -> float:
     """Return the learning rate of the next update. `float` cannot convert a variable of several replicas."""
     return float(ops.convert_to_numpy(optimizer.learning_rate))
-
-
-def _vectors(model: keras.Model) -> list[keras.Variable]:
-    """Return biases, and the scales and offsets of normalization, whatever their names are."""
-    return [variable for variable in model.trainable_variables if len(variable.shape) < 2]
 
 
 def learning_rate(settings: Settings, steps_per_epoch: int) -> "LearningRate":
@@ -85,17 +79,14 @@ class LearningRate(keras.optimizers.schedules.LearningRateSchedule):  # type: ig
     def __call__(self, step: Any) -> Any:
         """Return the rate (float32 scalar) for `step`, an integer scalar from 0."""
         step = ops.cast(step, "float32")
-        rate = self.highest * self._risen(step) * self._fallen(step)
-        return ops.where(step < self.frozen, rate, rate * self._finetuned(step)) if self.frozen else rate
-
-    def _risen(self, step: Any) -> Any:
-        return ops.minimum(step / self.warmup, 1.0) if self.warmup else 1.0
-
-    def _fallen(self, step: Any) -> Any:
+        risen = ops.minimum(step / self.warmup, 1.0) if self.warmup else 1.0
         if self.falls_until is None:
-            return ops.ones_like(step)
-        done = ops.clip((step - self.warmup) / (self.falls_until - self.warmup), 0.0, 1.0)
-        return 0.5 * (1.0 + ops.cos(math.pi * done))
+            fallen = ops.ones_like(step)
+        else:
+            done = ops.clip((step - self.warmup) / (self.falls_until - self.warmup), 0.0, 1.0)
+            fallen = 0.5 * (1.0 + ops.cos(math.pi * done))
+        rate = self.highest * risen * fallen
+        return ops.where(step < self.frozen, rate, rate * self._finetuned(step)) if self.frozen else rate
 
     def _finetuned(self, step: Any) -> Any:
         """Return the factor of the rate while the base is tuned.

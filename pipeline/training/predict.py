@@ -1,6 +1,6 @@
 """Predictions of a trained model for image files: `python -m pipeline predict`."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ MOST_LIKELY = 3
 
 Ranked = Sequence[tuple[float, str]]
 """Labels with their probabilities, the likeliest first."""
-Answer = Callable[[Ranked], dict[str, Any]]
 
 
 def predict(model: Place, files: Sequence[Path]) -> list[dict[str, Any]]:
@@ -39,12 +38,12 @@ def predict(model: Place, files: Sequence[Path]) -> list[dict[str, Any]]:
     """
     folder = exported_model(model)
     about = read_json(folder / ABOUT)
-    answer = _several if about.get("multi_label") else _one  # An older model does not say, and gives one label.
+    multi_label = about.get("multi_label", False)  # An older model does not say, and gives one label.
     with loaded(folder) as exported:  # The model must live: its endpoint alone would lose the weights.
-        return [_predicted(exported, about["labels"], answer, file) for file in files]
+        return [_predicted(exported, file, names=about["labels"], multi_label=multi_label) for file in files]
 
 
-def _predicted(exported: Any, names: Sequence[str], answer: Answer, file: Path) -> dict[str, Any]:
+def _predicted(exported: Any, file: Path, *, names: Sequence[str], multi_label: bool) -> dict[str, Any]:
     # The code that prepares images for training turns them upright and converts them to RGB. TensorFlow would not.
     try:
         image = examine(retried(file.read_bytes, file), Rules())
@@ -54,15 +53,11 @@ def _predicted(exported: Any, names: Sequence[str], answer: Answer, file: Path) 
         return {"file": str(file), "rejected": image.reason}
     [probabilities] = exported.serve(tf.constant([image.encoded]))["probabilities"].numpy().tolist()
     ranked = sorted(zip(probabilities, names, strict=True), reverse=True)
-    return {"file": str(file), **answer(ranked), "likely": _named(ranked[:MOST_LIKELY])}
-
-
-def _one(ranked: Ranked) -> dict[str, Any]:
-    return _named(ranked[:1])[0]
-
-
-def _several(ranked: Ranked) -> dict[str, Any]:
-    return {"labels": _named([each for each in ranked if each[0] > THRESHOLD])}
+    if multi_label:
+        answer: dict[str, Any] = {"labels": _named([each for each in ranked if each[0] > THRESHOLD])}
+    else:
+        answer = _named(ranked[:1])[0]
+    return {"file": str(file), **answer, "likely": _named(ranked[:MOST_LIKELY])}
 
 
 def _named(ranked: Ranked) -> list[dict[str, Any]]:

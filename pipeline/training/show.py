@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
 from pipeline import storage
@@ -66,11 +65,13 @@ def show(settings: Settings, folder: Place, path: Path | None, *, augmented: boo
     """
     dataset = datasets.load(folder)
     datasets.require_shards(folder, dataset)
-    settings = _of_one_epoch(settings)
+    # One epoch, without a cache of decoded images: that of a training stays as it is.
+    settings = settings.model_copy(update={"cache": "off", "epochs": 1})
     with stderr_held_back():  # TensorFlow complains of a missing GPU when it first looks for one.
         tf.config.list_physical_devices()
     images = _images(settings, folder, dataset, augmented=augmented, count=count)
-    picture = draw_grid(images, dataset.names, _title(dataset), _subtitle(settings, augmented))
+    title = f"{dataset.name} {dataset.version}"
+    picture = draw_grid(images, dataset.names, title, _subtitle(settings, augmented))
     path = path or Path(f"{dataset.name}-{dataset.version}{'-augmented' if augmented else ''}.png")
     with storage.write_whole(path) as file:
         picture.save(file, "PNG")
@@ -78,11 +79,6 @@ def show(settings: Settings, folder: Place, path: Path | None, *, augmented: boo
 
 
 # --- the images -------------------------------------------------------------------------------------------------------
-
-
-def _of_one_epoch(settings: Settings) -> Settings:
-    """Return the settings without a cache of decoded images: that of a training stays as it is."""
-    return settings.model_copy(update={"cache": "off", "epochs": 1})
 
 
 def _images(settings: Settings, folder: Place, dataset: Dataset, *, augmented: bool, count: int) -> list[Shown]:
@@ -113,19 +109,12 @@ def _examples(batches: Iterable[tuple[tf.Tensor, ...]]) -> Iterator[Shown]:
         pixels = tf.cast(tf.round(tf.cast(images, tf.float32)), tf.uint8).numpy()
         for image, label, weight in zip(pixels, labels.numpy(), weights.numpy(), strict=True):
             if weight:  # An example of weight 0 is a copy that fills up the batch.
-                yield Shown(Image.fromarray(image), _ids(label))
-
-
-def _ids(label: NDArray[np.generic]) -> list[int]:
-    """Return the ids of the labels of an image. In a batch they are one id, or 0 or 1 for each class."""
-    return np.flatnonzero(label).tolist() if label.ndim else [int(label)]
+                # In a batch, the labels of an image are one id, or 0 or 1 for each class.
+                ids = np.flatnonzero(label).tolist() if label.ndim else [int(label)]
+                yield Shown(Image.fromarray(image), ids)
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
-
-
-def _title(dataset: Dataset) -> str:
-    return f"{dataset.name} {dataset.version}"
 
 
 def _subtitle(settings: Settings, augmented: bool) -> str:
@@ -153,7 +142,9 @@ def draw_grid(images: Sequence[Shown], names: Sequence[str], title: str, subtitl
     for number, (image, labels) in enumerate(images):
         row, column = divmod(number, columns)
         left, top = MARGIN + column * (side + MARGIN), TITLE_HEIGHT + row * (side + LABEL_HEIGHT)
-        picture.paste(_scaled(image, side), (left, top))
+        # Without smoothing, an enlarged image shows its pixels.
+        resampling = Image.Resampling.NEAREST if side >= image.width else Image.Resampling.LANCZOS
+        picture.paste(image.resize((side, side), resampling), (left, top))
         _write_labels(picture, (left, top + side + 3), side, [(label, names[label]) for label in labels])
     return picture
 
@@ -161,12 +152,6 @@ def draw_grid(images: Sequence[Shown], names: Sequence[str], title: str, subtitl
 def shown_side(image_size: int) -> int:
     """Return the side of an image in the picture, in pixels: a multiple of its own side, unless it is very large."""
     return min(ceil(TILE / image_size) * image_size, MAX_TILE)
-
-
-def _scaled(image: Image.Image, side: int) -> Image.Image:
-    """Enlarge an image without smoothing, to show its pixels, or shrink it."""
-    is_enlarged = side >= image.width
-    return image.resize((side, side), Image.Resampling.NEAREST if is_enlarged else Image.Resampling.LANCZOS)
 
 
 def _write_labels(picture: Image.Image, corner: tuple[int, int], width: int, labels: Sequence[tuple[int, str]]) -> None:

@@ -65,7 +65,9 @@ class Steps:
     ) -> None:
         self._strategy, self._model, self._optimizer, self._options = strategy, model, optimizer, options
         self._task, self._loss = options.task, options.loss or options.task.loss
-        self._xla = options.xla and _has_one_replica(strategy)
+        self._xla = options.xla and strategy.num_replicas_in_sync == 1  # XLA cannot compile collectives.
+        if options.xla and not self._xla:
+            _log.warning("xla=true is left aside: it serves trainings on one device")
         self.python_calls = 0
         """How many operations of the training step call Python code, once it is traced."""
         self.evaluate = tf.function(self._evaluate, reduce_retracing=True)
@@ -135,14 +137,12 @@ class Steps:
         with tf.GradientTape() as tape:
             logits = self._model(images, training=True)
             losses = self._loss(labels, logits) * weights
-            mean = tf.math.divide_no_nan(tf.reduce_sum(losses), examples) + self._penalty()
+            mean = tf.math.divide_no_nan(tf.reduce_sum(losses), examples)
+            # The share of a micro-batch in the losses of the layers, such as those of a regularizer.
+            mean += sum(self._model.losses) / (self._strategy.num_replicas_in_sync * self._options.micro_batches)
             scaled = self._optimizer.scale_loss(mean)  # The reported loss stays a number if this overflows.
         sums = _sums(losses, self._task.correct(labels, logits), weights)
         return tape.gradient(scaled, self._model.trainable_variables), sums
-
-    def _penalty(self) -> tf.Tensor | float:
-        """Return the share of a micro-batch in the losses of the layers, such as those of a regularizer."""
-        return sum(self._model.losses) / (self._strategy.num_replicas_in_sync * self._options.micro_batches)
 
     def _colored(self, images: tf.Tensor) -> tf.Tensor:
         """Return the images in the colors of this step. The optimizer counts the steps, also across checkpoints."""
@@ -161,13 +161,6 @@ class Steps:
     def _evaluated(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor) -> tf.Tensor:
         logits = self._model(images, training=False)
         return _sums(self._task.loss(labels, logits) * weights, self._task.correct(labels, logits), weights)
-
-
-def _has_one_replica(strategy: tf.distribute.Strategy) -> bool:
-    """Return whether there is one replica: XLA cannot compile the collectives of several."""
-    if strategy.num_replicas_in_sync > 1:
-        _log.warning("xla=true is left aside: it serves trainings on one device")
-    return bool(strategy.num_replicas_in_sync == 1)
 
 
 def _counts(weights: tf.Tensor, should_stop: tf.Tensor) -> tf.Tensor:
