@@ -40,7 +40,10 @@ def main(arguments: Sequence[str]) -> int:
     """Run one command; return the exit code. Words go to stderr, with --json one JSON object to stdout."""
     if list(arguments[:2]) == ["report", "compare"]:
         arguments = ["report compare", *arguments[2:]]  # a command of two words
-    options = _parsed(arguments)
+    parser = _parser()
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{_set_hint(unknown, arguments)}")
     log_words()
     open_unless_set()
     if options.command in (_run, _build, _extract, _train) and (warning := open_warning()):
@@ -62,15 +65,6 @@ def main(arguments: Sequence[str]) -> int:
         return EXIT_PREEMPTED if isinstance(stop, _Terminated) else 130
     print(json.dumps(result) if options.json else options.words(result))  # noqa: T201
     return 0 if result.get("ok", True) else EXIT_BAD
-
-
-def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    """Return the options. Ends the program, as argparse does, if an option is unknown."""
-    parser = _parser()
-    options, unknown = parser.parse_known_args(arguments)
-    if unknown:
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}{_set_hint(unknown, arguments)}")
-    return options
 
 
 def _set_hint(unknown: Sequence[str], arguments: Sequence[str]) -> str:
@@ -411,11 +405,6 @@ def _add_stages(commands: Any) -> None:
     to = "point a date to another version of the dataset; the next new listing of the source moves the date again"
     partition = _add(commands, "partition", _partition, to, ("partition", "a date, such as 2026-01-31, or `latest`"))
     partition.add_argument("version", help="the name of the version's folder, without its path")
-    _add_labels(commands)
-    _add(commands, "train", _train, "train on a published dataset (--set dataset=...)")
-
-
-def _add_labels(commands: Any) -> None:
     ids = "list the labels of a dataset name with their ids; each is permanent, or reserved by the build that is shown"
     labels = _add(commands, "labels", _labels, ids)
     labels.add_argument(
@@ -425,6 +414,7 @@ def _add_labels(commands: Any) -> None:
         "build that holds such labels now must be planned again",
     )
     labels.set_defaults(words=_labels_words)
+    _add(commands, "train", _train, "train on a published dataset (--set dataset=...)")
 
 
 def _add_checks(commands: Any) -> None:
@@ -439,7 +429,15 @@ def _add_checks(commands: Any) -> None:
     compare.add_argument("run_b", metavar="RUN_B", help="likewise")
     compare.add_argument("--to", metavar="FILE", default="compare.html", help="the page (%(default)s, here)")
     compare.set_defaults(words=_compare_words)
-    _add_comet(commands)
+    parser = commands.add_parser("comet", help="what is kept of trainings for Comet")
+    recover = _add(
+        parser.add_subparsers(required=True, metavar="COMMAND"),
+        "recover",
+        _comet_recover,
+        "pack what trainings that were killed left for Comet, and say how to upload it",
+        ("folder", "folder of a run, of a training, or a workspace"),
+    )
+    recover.set_defaults(words=_comet_recover_words)
 
 
 def _add_champions(commands: Any) -> None:
@@ -467,18 +465,6 @@ def _add_samples(commands: Any) -> None:
     samples = _add(commands, "samples", _samples, "draw a folder of sample images", ("folder", "a new folder"))
     samples.add_argument("--count", type=int, default=600, help="how many images (%(default)s)")
     samples.add_argument("--seed", type=int, default=0, help="another seed, other images (%(default)s)")
-
-
-def _add_comet(commands: Any) -> None:
-    parser = commands.add_parser("comet", help="what is kept of trainings for Comet")
-    recover = _add(
-        parser.add_subparsers(required=True, metavar="COMMAND"),
-        "recover",
-        _comet_recover,
-        "pack what trainings that were killed left for Comet, and say how to upload it",
-        ("folder", "folder of a run, of a training, or a workspace"),
-    )
-    recover.set_defaults(words=_comet_recover_words)
 
 
 def _add_show(commands: Any) -> None:
@@ -523,18 +509,15 @@ def _settings_help() -> str:
     schemas = Settings.model_json_schema()["properties"]
     rooms: dict[str, list[str]] = {}
     for name, schema in schemas.items():
-        rooms.setdefault(schema.get("section", "Settings (--set FIELD=VALUE)"), []).append(_setting_help(name, schema))
+        default = Settings.model_fields[name].get_default(call_default_factory=True)
+        words = " ".join(schema["description"].split())
+        if "enum" in schema:
+            words += f" One of {', '.join(schema['enum'])}."
+        if default not in (None, ""):
+            words += f" [{str(default).lower() if isinstance(default, bool) else default}]"
+        text = textwrap.fill(f"{name:21}  {words}", 110, initial_indent="  ", subsequent_indent=" " * 25)
+        rooms.setdefault(schema.get("section", "Settings (--set FIELD=VALUE)"), []).append(text)
     return "\n\n".join(f"{room}:\n" + "\n".join(lines) for room, lines in rooms.items())
-
-
-def _setting_help(name: str, schema: dict[str, Any]) -> str:
-    default = Settings.model_fields[name].get_default(call_default_factory=True)
-    words = " ".join(schema["description"].split())
-    if "enum" in schema:
-        words += f" One of {', '.join(schema['enum'])}."
-    if default not in (None, ""):
-        words += f" [{str(default).lower() if isinstance(default, bool) else default}]"
-    return textwrap.fill(f"{name:21}  {words}", 110, initial_indent="  ", subsequent_indent=" " * 25)
 
 
 def _settings(options: argparse.Namespace) -> Settings:

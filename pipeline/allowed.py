@@ -44,7 +44,9 @@ class AllowedPlaces(NamedTuple):
         if self.prefixes is None:
             return True
         real = _real(place)
-        return any(lies_in(real, prefix) for prefix in self.prefixes) and not _has_parent_part(real)
+        # Each reader may resolve a part `..` in the name of an object in another way.
+        has_parent_part = isinstance(real, BucketPath) and ".." in real.key.split("/")
+        return not has_parent_part and any(lies_in(real, prefix) for prefix in self.prefixes)
 
     def __str__(self) -> str:
         return f"{self.setting} allows ({', '.join(map(str, self.prefixes or ())) or 'nothing'})"
@@ -195,8 +197,3 @@ def _prefix(setting: str, entry: str) -> Place:
 
 def _real(place: Place) -> Place:
     return place if isinstance(place, BucketPath) else Path(os.path.realpath(place))
-
-
-def _has_parent_part(place: Place) -> bool:
-    """Return whether the name of an object has a part `..`, which each reader may resolve in another way."""
-    return isinstance(place, BucketPath) and ".." in place.key.split("/")

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from typing import Any
 
 from pipeline.config import Settings
@@ -35,14 +36,29 @@ def write_shards(settings: Settings, snapshot_path: Place, ask: Ask | None = Non
     """Plan and write all shards of a snapshot; return the file of the plan."""
     # Tasks cost nothing here, and ranges of one shard give the finest progress.
     plan_path = make_plan(settings.model_copy(update={"shards_per_task": 1}), snapshot_path, ask)
-    _write_all(load_plan(plan_path).ranges)
+    ranges = [place_of(path) for path in load_plan(plan_path).ranges]
+    if not ranges:
+        return plan_path
+    images = {path: load_range(path).images for path in ranges}
+    write = _write_here if sum(images.values()) <= FEW_IMAGES else _write_on_all_cores
+    with progress("shard", sum(images.values())) as advance:
+        for path in write(ranges):
+            advance(images[path])
     return plan_path
 
 
 def publish(plan_path: Place, settings: Settings, ask: Ask | None = None) -> dict[str, Any]:
     """Upload the shards of a plan and commit the dataset, unless it exceeds a threshold of the data gate."""
     plan = load_plan(plan_path)
-    _copy_all(plan.ranges)
+    if plan.ranges:
+        # Copy and verify several ranges at once. Here, a range is one shard.
+        paths = [place_of(path) for path in plan.ranges]
+        sizes = list(ordered_map(copy_size, paths, COPIERS))
+        shards, total_bytes = (sum(numbers) for numbers in zip(*sizes, strict=True))
+        with progress("upload", shards, "shards", total_bytes) as advance:
+            copied = ordered_map(partial(copy_range, advance=_no_progress), paths, COPIERS)
+            for (count, size), _ in zip(sizes, copied, strict=True):
+                advance(count, size)
     return summary(plan, commit(plan_path, settings, write_card, ask))
 
 
@@ -57,16 +73,6 @@ def summary(plan: Plan, dataset: Dataset) -> dict[str, Any]:
         "labels": {"count": len(dataset.labels), "crc32c": dataset.labels_crc32c},
         "already_complete": plan.complete,
     }
-
-
-def _write_all(ranges: Sequence[str]) -> None:
-    if not ranges:
-        return
-    images = {place_of(path): load_range(place_of(path)).images for path in ranges}
-    write = _write_here if sum(images.values()) <= FEW_IMAGES else _write_on_all_cores
-    with progress("shard", sum(images.values())) as advance:
-        for path in write(list(images)):
-            advance(images[path])
 
 
 def _write_here(ranges: Sequence[Place]) -> Iterator[Place]:
@@ -90,22 +96,6 @@ def _write_on_all_cores(ranges: Sequence[Place]) -> Iterator[Place]:
         except BaseException:
             pool.shutdown(cancel_futures=True)  # The first error ends the others at once.
             raise
-
-
-def _copy_all(ranges: Sequence[str]) -> None:
-    """Copy and verify every range, several at once. Here, a range is one shard."""
-    if not ranges:
-        return
-    paths = [place_of(path) for path in ranges]
-    sizes = list(ordered_map(copy_size, paths, COPIERS))
-    shards, total_bytes = (sum(numbers) for numbers in zip(*sizes, strict=True))
-    with progress("upload", shards, "shards", total_bytes) as advance:
-        for (count, size), _ in zip(sizes, ordered_map(_copy, paths, COPIERS), strict=True):
-            advance(count, size)
-
-
-def _copy(plan_path: Place) -> None:
-    copy_range(plan_path, _no_progress)
 
 
 def _no_progress(_count: int, _size: int = 0) -> None:

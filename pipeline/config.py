@@ -134,14 +134,6 @@ PROMOTION: JsonDict = {"section": "Champion gate"}
 MONITORING: JsonDict = {"section": "Monitoring"}
 
 
-def _default_workspace() -> str:
-    return os.environ.get("TENFOLD_WORKSPACE", "workspace")
-
-
-def _default_local_folder() -> str:
-    return os.environ.get("TENFOLD_LOCAL_FOLDER", "~/.cache/tenfold")
-
-
 class Settings(BaseModel):
     """All settings of a run. Immutable; `settings_from` makes it and explains what is wrong.
 
@@ -211,7 +203,7 @@ class Settings(BaseModel):
     )
 
     workspace: Annotated[str, Decides.NOTHING, UsedBy.BUILD | UsedBy.TRAIN, AllowedBy.WORKSPACES] = Field(
-        default_factory=_default_workspace,
+        default_factory=lambda: os.environ.get("TENFOLD_WORKSPACE", "workspace"),
         title="Workspace",
         max_length=MAX_PLACE,
         json_schema_extra=PLACES,
@@ -237,7 +229,7 @@ class Settings(BaseModel):
     )
 
     local_folder: Annotated[str, Decides.NOTHING, UsedBy.TRAIN, AllowedBy.WORKSPACES] = Field(
-        default_factory=_default_local_folder,
+        default_factory=lambda: os.environ.get("TENFOLD_LOCAL_FOLDER", "~/.cache/tenfold"),
         title="Local folder",
         max_length=MAX_PLACE,
         json_schema_extra=PLACES,
@@ -1121,21 +1113,17 @@ def settings_from(values: Mapping[str, Any], *, strict: bool = True) -> Settings
 def settings_of_command_line(config: Path | None, assignments: list[str]) -> Settings:
     """Return the settings of a TOML or JSON file (optional) and of `field=value` texts, which win over the file."""
     values = _read_file(config) if config else {}
-    _require_numbers(values)
+    # Pydantic would read true and false as 1 and 0, because a number may be given as text.
+    for name, value in values.items():
+        field = Settings.model_fields.get(name)
+        if field and isinstance(value, bool) and {int, float} & {field.annotation, *get_args(field.annotation)}:
+            raise SettingsError(f"{name} must be a number, got {str(value).lower()}")
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals:
             raise SettingsError(f"--set takes field=value, got {assignment!r}")
         values[name.strip()] = value
     return settings_from(values, strict=False)
-
-
-def _require_numbers(values: Mapping[str, Any]) -> None:
-    """Refuse true and false as numbers. Pydantic would read them as 1 and 0, because a number may be given as text."""
-    for name, value in values.items():
-        field = Settings.model_fields.get(name)
-        if field and isinstance(value, bool) and {int, float} & {field.annotation, *get_args(field.annotation)}:
-            raise SettingsError(f"{name} must be a number, got {str(value).lower()}")
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -1152,7 +1140,9 @@ def _read_file(path: Path) -> dict[str, Any]:
 def _sentence(problem: Any) -> str:
     field = _shorten(".".join(str(part) for part in problem["loc"]))
     if problem["type"] == "extra_forbidden":
-        return f"{field} is not a setting: {_suggestion(field)}"
+        close = difflib.get_close_matches(field, Settings.model_fields, n=1)
+        advice = f"did you mean {close[0]}?" if close else f"the settings are {', '.join(Settings.model_fields)}"
+        return f"{field} is not a setting: {advice}"
     message = problem["msg"].removeprefix("Value error, ")
     if not field:  # The message names the fields that do not go together.
         return str(message)
@@ -1164,8 +1154,3 @@ def _sentence(problem: Any) -> str:
 def _shorten(text: str) -> str:
     """Return the part of a text that an error message repeats. A task's log holds every message several times."""
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}... ({len(text):,} characters)"
-
-
-def _suggestion(field: str) -> str:
-    close = difflib.get_close_matches(field, Settings.model_fields, n=1)
-    return f"did you mean {close[0]}?" if close else f"the settings are {', '.join(Settings.model_fields)}"

@@ -29,12 +29,16 @@ def preflight(settings: Settings) -> None:
     source = settings.source
     places = {"source_uri": source, "workspace": place_of(settings.workspace), "publish_uri": settings.datasets_folder}
     require_buckets(places)
-    _require_source(source)
+    if not isinstance(source, BucketPath):
+        _require("source_uri", lambda: source.is_dir() or source.is_file(), source, "a folder or list that exists")
+    elif not source.exists():  # A bucket has no empty folders.
+        raise SourceError(f"no images under source_uri '{source}': the bucket holds nothing of this name, or below it")
     require_weights(settings)
     if settings.label_map:
         _require("label_map", Path(settings.label_map).is_file, Path(settings.label_map), "a file that exists")
     for field in ("workspace", "publish_uri"):
-        _require_outside(field, places[field], source)
+        if _lies_in(places[field], source):
+            raise SettingsError(f"{field} must lie outside source_uri, got '{places[field]}' in '{source}'")
         _require_writable(field, places[field])
 
 
@@ -57,13 +61,6 @@ def _naming(field: str) -> Iterator[None]:
         raise type(error)(f"{field}: {error}") from error
 
 
-def _require_source(source: Place) -> None:
-    if not isinstance(source, BucketPath):
-        _require("source_uri", lambda: source.is_dir() or source.is_file(), source, "a folder or list that exists")
-    elif not source.exists():  # A bucket has no empty folders.
-        raise SourceError(f"no images under source_uri '{source}': the bucket holds nothing of this name, or below it")
-
-
 def require_weights(settings: Settings) -> None:
     """Raise SettingsError if `weights` is not a file."""
     if settings.weights:
@@ -80,11 +77,6 @@ def _require(field: str, check: Callable[[], bool], path: Place, what: str) -> N
     raise SettingsError(f"{field} must be {what}, got '{path}'")
 
 
-def _require_outside(field: str, folder: Place, source: Place) -> None:
-    if _lies_in(folder, source):
-        raise SettingsError(f"{field} must lie outside source_uri, got '{folder}' in '{source}'")
-
-
 def _lies_in(folder: Place, source: Place) -> bool:
     if isinstance(folder, Path) and isinstance(source, Path):
         return folder.resolve().is_relative_to(source.resolve())
@@ -99,7 +91,7 @@ def _require_writable(field: str, folder: Place) -> None:
         return
     try:
         retried(partial(_write_into, folder), folder)
-        reason = retried(partial(_why_unsafe, folder), folder)
+        reason = retried(lambda: why_unsafe(nearest(folder)), folder)
     except (OSError, ValueError) as error:
         raise SettingsError(f"{field} must be a folder that can be written to, got '{folder}': {error}") from error
     if reason:
@@ -109,7 +101,3 @@ def _require_writable(field: str, folder: Place) -> None:
 def _write_into(folder: Path) -> None:
     with tempfile.TemporaryFile(dir=nearest(folder)):  # Permissions do not show a read-only file system.
         pass
-
-
-def _why_unsafe(folder: Path) -> str:
-    return why_unsafe(nearest(folder))

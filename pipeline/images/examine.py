@@ -105,10 +105,11 @@ def examine(encoded: bytes, rules: Rules, boxes: Sequence[Box] = ()) -> UsableIm
             view = _view(header.width, header.height, rules, boxes)
             if _keeps_bytes(header, encoded, rules, view):
                 return _unchanged(header, encoded, view.boxes)
+        for_pillow = without_profile(encoded) if header is not None and header.profile else encoded
         with (
             warnings.catch_warnings(action="ignore"),
             without_pixel_limit(),
-            Image.open(io.BytesIO(_for_pillow(encoded, header)), formats=READABLE) as image,
+            Image.open(io.BytesIO(for_pillow), formats=READABLE) as image,
         ):
             return _examine_pixels(image, header, encoded, rules, boxes)
     except _Unusable as error:
@@ -119,10 +120,6 @@ def examine(encoded: bytes, rules: Rules, boxes: Sequence[Box] = ()) -> UsableIm
         raise
     except Exception as error:  # noqa: BLE001 - foreign bytes make decoders raise anything; one image must not stop all
         return Rejection(f"cannot be decoded: {error}")
-
-
-def _for_pillow(encoded: bytes, header: Header | None) -> bytes:
-    return without_profile(encoded) if header is not None and header.profile else encoded
 
 
 class Examiner:
@@ -136,18 +133,16 @@ class Examiner:
     def examine(self, encoded: bytes, boxes: Sequence[Box] = ()) -> UsableImage | Rejection:
         """Return what `examine` does."""
         # Most images of most collections need no more thought.
-        if not boxes and encoded.endswith(JPEG_END) and (size := self._size(encoded)):
-            height, width = size
-            return UsableImage(encoded, "JPEG", height, width, (), "JPEG", None, None)
+        if not boxes and encoded.endswith(JPEG_END):
+            head, size = self._last  # Small images mostly have one size, and looking for the scan takes longer.
+            if not size or not encoded.startswith(head):
+                head = before_scan(encoded)
+                size = self._size_of_header(head)
+                self._last = head, size
+            if size:
+                height, width = size
+                return UsableImage(encoded, "JPEG", height, width, (), "JPEG", None, None)
         return examine(encoded, self._rules, boxes)
-
-    def _size(self, encoded: bytes) -> tuple[int, int] | None:
-        head, size = self._last  # small images mostly have one size, and looking for the scan takes longer than this
-        if not size or not encoded.startswith(head):
-            head = before_scan(encoded)
-            size = self._size_of_header(head)
-            self._last = head, size
-        return size
 
     def _size_by_header(self, head: bytes) -> tuple[int, int] | None:
         """Return height and width if the header of a JPEG alone decides that its bytes are kept, else None."""
@@ -186,10 +181,8 @@ def _is_decided_by_header(header: Header, rules: Rules) -> bool:
 def _keeps_bytes(header: Header, encoded: bytes, rules: Rules, view: _View) -> bool:
     """Whether an upright image goes into the record unchanged."""
     keeps_pixels = view.size == (header.width, header.height) and rules.prepare != "raw"
-    return keeps_pixels and header.is_plain and _is_sound(header, encoded, rules)
-
-
-def _is_sound(header: Header, encoded: bytes, rules: Rules) -> bool:
+    if not (keeps_pixels and header.is_plain):
+        return False
     if header.format == "PNG":
         return rules.check == "header" or is_whole_png(encoded)
     # Walking through the scans would take ten times as long as the rest of the header check.
@@ -219,7 +212,14 @@ def _examine_pixels(
         )
     if rules.check == "strict" and image.format == "PNG" and not has_sound_pixels(encoded):
         raise _Unusable("damaged PNG: a checksum of its pixels is wrong")
-    return _encode_again(image, _coding(image, header, encoded), turn, view, rules)
+    profile = header.profile if header is not None and header.profile else icc_profile(image)
+    is_lossless = coding.is_lossless(_name(image.format), encoded)
+    source = Coding(
+        is_lossless=is_lossless,
+        has_full_chroma=is_lossless or coding.has_full_chroma(image),
+        profile=UNREADABLE if profile is None else profile,
+    )
+    return _encode_again(image, source, turn, view, rules)
 
 
 def _strictly_decoded(image: Image.Image, encoded: bytes, rules: Rules) -> Image.Image | None:
@@ -266,16 +266,6 @@ def _view(width: int, height: int, rules: Rules, boxes: Sequence[Box]) -> _View:
 def _unchanged(header: Header, encoded: bytes, boxes: tuple[Box, ...] = ()) -> UsableImage:
     """Return an image that keeps its bytes, without the figures for which pixels must be decoded."""
     return UsableImage(encoded, header.format, header.height, header.width, boxes, header.format, None, None)
-
-
-def _coding(image: Image.Image, header: Header | None, encoded: bytes) -> Coding:
-    profile = header.profile if header is not None and header.profile else icc_profile(image)
-    is_lossless = coding.is_lossless(_name(image.format), encoded)
-    return Coding(
-        is_lossless=is_lossless,
-        has_full_chroma=is_lossless or coding.has_full_chroma(image),
-        profile=UNREADABLE if profile is None else profile,
-    )
 
 
 def _encode_again(

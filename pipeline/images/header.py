@@ -113,7 +113,9 @@ def _read_jpeg(encoded: bytes) -> Header | None:
                 return None
             frame = offset + 4
         elif code == _EXIF:
-            may_be_turned |= _asks_to_turn(encoded[offset + 4 : offset + 2 + length])
+            segment = encoded[offset + 4 : offset + 2 + length]
+            is_exif = segment.startswith(b"Exif\0\0")  # Otherwise, it is XMP.
+            may_be_turned |= _exif_may_turn(segment[6:]) if is_exif else b"tiff:Orientation" in segment
         elif code == _ICC:
             if encoded.startswith(_ICC_MARK, offset + 4):
                 profile_parts.append(encoded[offset + 16 : offset + 2 + length])
@@ -139,12 +141,6 @@ def _divides(sampling: bytes) -> bool:
     """Whether the sampling of each component divides the largest one, across and down. Decoders refuse others."""
     across, down = [byte >> 4 for byte in sampling], [byte & 15 for byte in sampling]
     return all(0 < samples <= 4 and max(axis) % samples == 0 for axis in (across, down) for samples in axis)
-
-
-def _asks_to_turn(segment: bytes) -> bool:
-    if segment.startswith(b"Exif\0\0"):
-        return _exif_may_turn(segment[6:])
-    return b"tiff:Orientation" in segment  # XMP
 
 
 def _exif_may_turn(tiff: bytes) -> bool:

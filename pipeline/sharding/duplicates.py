@@ -98,17 +98,11 @@ def leak_facts(groups: Iterable[Group], splits: NDArray[np.int8], key_of: Callab
     The result has the form of `dataset.json`. `key_of` returns the key of the image at an index.
     """
     leaking = leaks(groups, splits)
-    return {
-        "images": len(leaked_images(leaking, splits)),
-        "of": int((splits != _TRAIN).sum()),
-        "names": [[key_of(index) for index in _pair(group, splits)] for group in leaking[:MAX_NAMES]],
-    }
-
-
-def _pair(group: Group, splits: NDArray[np.int8]) -> tuple[int, int]:
-    """Return the first image of a leak that is in training, and the first that is not."""
-    training = splits[group] == _TRAIN
-    return int(group[training][0]), int(group[~training][0])
+    names = []
+    for group in leaking[:MAX_NAMES]:
+        training = splits[group] == _TRAIN
+        names.append([key_of(int(group[training][0])), key_of(int(group[~training][0]))])
+    return {"images": len(leaked_images(leaking, splits)), "of": int((splits != _TRAIN).sum()), "names": names}
 
 
 def _groups(order: Group, same: NDArray[np.bool_]) -> list[Group]:

@@ -77,7 +77,11 @@ def make_plan(settings: Settings, snapshot_path: Place, ask: Ask | None = None) 
     ask = cache(ask) if ask else None
     snapshot = load_snapshot(snapshot_path)
     arranged = _arrange(load_columns(snapshot), settings)
-    labels = _labels(settings, _needed_labels(snapshot))
+    needed = _needed_labels(snapshot)
+    if settings.label_map:
+        labels = given_labels(Path(settings.label_map), needed)
+    else:
+        labels = proposed_labels(name_folder(settings), needed)
     version = version_of(snapshot, settings, labels, arranged.shards)
     save_listed(settings, version, snapshot.started_ns)
     whole_plan = _plan(settings, snapshot, snapshot_path, version, labels)
@@ -102,19 +106,11 @@ def _needed_labels(snapshot: Snapshot) -> list[str]:
     stated = snapshot.stated_labels
     others = set(snapshot.labels) - set(stated)
     # 10 comes after 9, and not after 1. Python refuses to read a number of thousands of digits.
-    numbers = all(label.isdecimal() and len(label) <= MAX_NUMBER for label in others)
-    return [*stated, *sorted(others, key=_number if numbers else None), *snapshot.box_labels]
-
-
-def _number(label: str) -> tuple[int, str]:
-    """Return the sort key of a label that is a number. The text decides between "1" and "01"."""
-    return int(label), label
-
-
-def _labels(settings: Settings, needed: list[str]) -> list[str]:
-    if settings.label_map:
-        return given_labels(Path(settings.label_map), needed)
-    return proposed_labels(name_folder(settings), needed)
+    if all(label.isdecimal() and len(label) <= MAX_NUMBER for label in others):
+        ordered = sorted(others, key=lambda label: (int(label), label))  # The text decides between "1" and "01".
+    else:
+        ordered = sorted(others)
+    return [*stated, *ordered, *snapshot.box_labels]
 
 
 def _is_complete(settings: Settings, version: str) -> bool:
@@ -215,20 +211,16 @@ def _arrange(columns: NDArray[np.void], settings: Settings) -> Arrangement:
         columns["split"], plan.salted(columns["group"], "split", settings.split_seed), settings.validation_fraction
     )
     images = {split: int((splits == number).sum()) for number, split in enumerate(SPLITS)}
-    _require_training_images(images, settings)
-    shards = plan.shard_counts(images, settings.train_shards, settings.num_training_servers)
-    hashes = plan.salted(columns["key"], "order", settings.split_seed)
-    order = np.concatenate([plan.split_order(splits, hashes, split) for split in shards])
-    return Arrangement(columns, splits, images, shards, order)
-
-
-def _require_training_images(images: dict[str, int], settings: Settings) -> None:
     if not images[TRAIN]:
         others = ", ".join(f"{count} for {split}" for split, count in images.items() if count)
         raise SourceError(
             f"no image of {settings.source_uri!r} is left for training ({others}): add images for training, "
             "or make groups smaller, each of which stays on one side"
         )
+    shards = plan.shard_counts(images, settings.train_shards, settings.num_training_servers)
+    hashes = plan.salted(columns["key"], "order", settings.split_seed)
+    order = np.concatenate([plan.split_order(splits, hashes, split) for split in shards])
+    return Arrangement(columns, splits, images, shards, order)
 
 
 def _log_plan(snapshot: Snapshot, arranged: Arrangement, version: str, settings: Settings) -> None:

@@ -3,7 +3,7 @@
 import io
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -130,8 +130,10 @@ def commit(plan_path: Place, settings: Settings, write_card: WriteCard, ask: Ask
         decide(findings(load(folder).quality, settings), ask)
     else:
         _commit(plan, plan_path, settings, write_card, ask)
-    partition = Partition(partition_of(settings), plan.version, _listed_ns(plan, settings))
-    save_partition(folder.parent, partition, partial(last_listed, settings))
+    name = partition_of(settings)
+    # For a plan of an earlier release, only its snapshot has the time when the source was listed.
+    listed_ns = last_listed(settings, plan.version) or started_ns(place_of(plan.snapshot))
+    save_partition(folder.parent, Partition(name, plan.version, listed_ns), partial(last_listed, settings))
     _remove_copied(plan)
     return load(folder)
 
@@ -149,7 +151,12 @@ def _commit(plan: Plan, plan_path: Place, settings: Settings, write_card: WriteC
     dataset = _describe(plan, results, lists, quality)
     metadata = tfds_files(dataset)
     dataset = replace(dataset, files=[file_facts(name, content) for name, content in metadata.items()])
-    _save_rejected(plan_path.parent / REJECTED, lists[REJECTED])
+    # Saved before the gate, because the list explains why the gate stops a run.
+    rejected_path = plan_path.parent / REJECTED
+    with storage.write_whole(rejected_path) as file:
+        file.write(lists[REJECTED])
+    if rejected := lists[REJECTED].count(b"\n"):
+        _log.warning("rejected images: %d, %s says why", rejected, rejected_path)
     _require_examples(dataset, (row["reason"] for result in results for row in result.rejected))
     _pass_gate(plan, quality, settings, ask)
     _claim_labels(plan)
@@ -158,7 +165,10 @@ def _commit(plan: Plan, plan_path: Place, settings: Settings, write_card: WriteC
     save(folder, dataset, {**lists, **metadata})
     _claim_labels(plan)  # Again, because this process may have been suspended for hours before it wrote `dataset.json`.
     storage.sweep(folder)
-    _log.info("dataset %s: %s, %d rejected", folder, _counts_text(dataset), dataset.rejected["count"])
+    counts = ", ".join(
+        f"{split.examples} {name} examples in {len(split.shards)} shards" for name, split in dataset.splits.items()
+    )
+    _log.info("dataset %s: %s, %d rejected", folder, counts, dataset.rejected["count"])
     _log.info("what it holds, on one page: %s", folder / CARD)
 
 
@@ -176,11 +186,6 @@ def _copy_skipped(plan: Plan, path: Place) -> list[dict[str, Any]]:
     with storage.write_whole(path) as file:
         file.write(lines)
     return from_lines(lines)
-
-
-def _listed_ns(plan: Plan, settings: Settings) -> int:
-    """Return when the source was listed. For a plan of an earlier release, only its snapshot has this time."""
-    return last_listed(settings, plan.version) or started_ns(place_of(plan.snapshot))
 
 
 def quality_of(plan: Plan) -> Mapping[str, Any]:
@@ -215,20 +220,9 @@ def _pass_gate(plan: Plan, quality: Mapping[str, Any], settings: Settings, ask: 
     decide([each for each in findings(quality, settings) if each.action == "fail" or each not in planned], ask)
 
 
-def _save_rejected(path: Place, lines: bytes) -> None:
-    """Save the list of rejected images before the gate, because it explains why the gate stops a run."""
-    with storage.write_whole(path) as file:
-        file.write(lines)
-    if lines:
-        _log.warning("rejected images: %d, %s says why", lines.count(b"\n"), path)
-
-
 def _finished_shards(plan_path: Place) -> tuple[RangePlan, list[ShardResult]]:
     range_plan = load_range(plan_path)
-    return range_plan, list(_results(plan_path, range_plan))
-
-
-def _results(plan_path: Place, range_plan: RangePlan) -> Iterator[ShardResult]:
+    results = []
     for spec in range_plan.shards:
         result = load_result(plan_path, spec.name)
         if result is None:
@@ -238,7 +232,8 @@ def _results(plan_path: Place, range_plan: RangePlan) -> Iterator[ShardResult]:
                 f"{spec.name} holds {result.examples} examples and rejected {len(result.rejected)}, "
                 f"of {spec.images} images planned"
             )
-        yield result
+        results.append(result)
+    return range_plan, results
 
 
 def _copy(written: Place, target: Place) -> None:
@@ -260,6 +255,9 @@ def _describe(
     written = sum(result.examples for result in results)
     if written + count != snapshot.listed:
         raise DatasetError(f"{snapshot.listed} images were listed, {written} written and {count} rejected")
+    codecs = codec_versions(
+        gzip=plan.records.compression == "gzip", perceptual_hash=bool(plan.settings["near_duplicates"])
+    )
     return Dataset(
         name=plan.dataset_name,
         version=plan.version,
@@ -280,15 +278,8 @@ def _describe(
         },
         settings=plan.settings,
         quality=quality,
-        software=_software(plan),
+        software={**codecs, "google-crc32c": installed_version("google-crc32c")},
     )
-
-
-def _software(plan: Plan) -> dict[str, str]:
-    codecs = codec_versions(
-        gzip=plan.records.compression == "gzip", perceptual_hash=bool(plan.settings["near_duplicates"])
-    )
-    return {**codecs, "google-crc32c": installed_version("google-crc32c")}
 
 
 def _split(name: str, results: Iterable[ShardResult]) -> Split:
@@ -311,15 +302,12 @@ def _require_examples(dataset: Dataset, reasons: Iterable[str]) -> None:
         if not dataset.splits[split].examples:
             rejected, listed = dataset.rejected["count"], dataset.source["listed"]
             advice = "mend or replace them" if rejected == listed else "add images or set validation_fraction"
+            frequent = Counter(reasons).most_common(1)
+            of_reason = f", {frequent[0][1]} of them because {frequent[0][0]!r}" if frequent else ""
             raise SourceError(
                 f"no usable {split} image in {dataset.source['uri']!r}: {rejected} of {listed} images were rejected"
-                f"{_most_frequent(reasons)}; {advice}"
+                f"{of_reason}; {advice}"
             )
-
-
-def _most_frequent(reasons: Iterable[str]) -> str:
-    frequent = Counter(reasons).most_common(1)
-    return f", {frequent[0][1]} of them because {frequent[0][0]!r}" if frequent else ""
 
 
 def _remove_copied(plan: Plan) -> None:
@@ -333,9 +321,3 @@ def _remove_copied(plan: Plan) -> None:
     if isinstance(written, Path):
         with suppress(OSError):  # The folder does not exist or is not empty.
             written.rmdir()
-
-
-def _counts_text(dataset: Dataset) -> str:
-    return ", ".join(
-        f"{split.examples} {name} examples in {len(split.shards)} shards" for name, split in dataset.splits.items()
-    )

@@ -57,8 +57,17 @@ def planned_facts(
             "classes_without_training": _missing(_classes(snapshot, arranged, TRAIN)),
             "classes_without_validation": _missing(_classes(snapshot, arranged, VALIDATION)),
         }
-    facts |= _against(facts, before, snapshot)
-    return facts | {"classes_unused": _unused(labels, snapshot, facts["classes_gone"])}, lines
+    # What changed since the last version of the dataset name.
+    known = {label for split in before.splits.values() for label in split.classes} if before else set(snapshot.classes)
+    facts |= {
+        "drift": _drift(facts, {}, before),
+        "classes_new": sorted(set(snapshot.classes) - known),
+        "classes_gone": sorted(known - set(snapshot.classes)),
+    }
+    # Labels that have an id but no image, neither in this version nor in the last one.
+    with_images = {*snapshot.classes, *snapshot.box_labels, *facts["classes_gone"]}
+    facts["classes_unused"] = [label for label in labels if label not in with_images]
+    return facts, lines
 
 
 def skipped_by_name(snapshot: Snapshot) -> dict[str, Any]:
@@ -164,26 +173,6 @@ def _classes(snapshot: Snapshot, arranged: Arrangement, split: str) -> dict[str,
 
 def _missing(classes: Mapping[str, int]) -> list[str]:
     return [label for label, count in classes.items() if not count]
-
-
-def _against(facts: Quality, before: Dataset | None, snapshot: Snapshot) -> Quality:
-    """Return what changed since the last version of the dataset name."""
-    known = _labels_of(before) if before else set(snapshot.classes)
-    return {
-        "drift": _drift(facts, {}, before),
-        "classes_new": sorted(set(snapshot.classes) - known),
-        "classes_gone": sorted(known - set(snapshot.classes)),
-    }
-
-
-def _unused(labels: Sequence[str], snapshot: Snapshot, gone: Sequence[str]) -> list[str]:
-    """Return the labels that have an id but no image, neither in this version nor in the last one."""
-    with_images = {*snapshot.classes, *snapshot.box_labels, *gone}
-    return [label for label in labels if label not in with_images]
-
-
-def _labels_of(dataset: "Dataset") -> set[str]:
-    return {label for split in dataset.splits.values() for label in split.classes}
 
 
 def _drift(facts: Quality, settings: Mapping[str, Any], before: Dataset | None) -> dict[str, Any] | None:

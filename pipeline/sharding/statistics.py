@@ -133,7 +133,9 @@ def drift(now: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, float]
     or counted with other bins, is left out. An index of 0.1 is small, 0.25 is large.
     """
     pairs = {name: _histograms(name, now, before) for name in ("sizes", "aspect", "brightness")}
-    pairs["classes"] = _class_counts(now.get("classes") or {}, before.get("classes") or {})
+    one, other = now.get("classes") or {}, before.get("classes") or {}
+    labels = sorted({*one, *other})  # A label that one of them lacks counts as 0.
+    pairs["classes"] = [one.get(label, 0) for label in labels], [other.get(label, 0) for label in labels]
     return {name: stability_index(*pair) for name, pair in pairs.items() if pair and all(map(any, pair))}
 
 
@@ -160,15 +162,5 @@ Pair = tuple[Sequence[int], Sequence[int]]
 
 
 def _histograms(name: str, now: Mapping[str, Any], before: Mapping[str, Any]) -> Pair | None:
-    one, other = (_histogram(name, quality) for quality in (now, before))
+    one, other = (((quality.get("statistics") or {}).get("histograms") or {}).get(name) for quality in (now, before))
     return (one["counts"], other["counts"]) if one and other and one.get("edges") == other.get("edges") else None
-
-
-def _histogram(name: str, quality: Mapping[str, Any]) -> Any:
-    return ((quality.get("statistics") or {}).get("histograms") or {}).get(name)
-
-
-def _class_counts(now: Mapping[str, int], before: Mapping[str, int]) -> Pair:
-    """Return the counts of all labels of both versions. A label that one of them lacks counts as 0."""
-    labels = sorted({*now, *before})
-    return [now.get(label, 0) for label in labels], [before.get(label, 0) for label in labels]

@@ -75,7 +75,9 @@ def dataset_of(
     folder = name_folder(settings)
     if not partitions:
         raise DatasetError(f"no partition of {settings.dataset_name!r} is published in {folder}: build one first")
-    versions = _distinct_versions(folder, partitions)
+    # Each version once, in their order: the id of a window decides the bytes of its files.
+    named = sorted({version: partition for partition, version in partitions.items()}.items())
+    versions = list(ordered_map(partial(_load, folder), named, ASKERS))
     if len(versions) == 1:
         return folder / versions[0].version
     window = folder / "windows" / _fingerprint(versions)[:ID_LENGTH]
@@ -85,12 +87,6 @@ def dataset_of(
         _require_alike(versions, partitions)
         _write(window, versions, partitions, settings, write_card, ask)
     return window
-
-
-def _distinct_versions(folder: Place, partitions: Mapping[str, str]) -> list[Dataset]:
-    """Return the distinct datasets of the partitions by version: the id of a window decides the bytes of its files."""
-    named = sorted({version: partition for partition, version in partitions.items()}.items())
-    return list(ordered_map(partial(_load, folder), named, ASKERS))
 
 
 def _load(folder: Place, named: tuple[str, str]) -> Dataset:
@@ -116,7 +112,10 @@ def _require_alike(versions: Sequence[Dataset], partitions: Mapping[str, str]) -
     longest = _longest(versions)
     for each in versions:
         if difference := _difference(each, longest):
-            one, other = (_named(dataset, partitions) for dataset in (each, longest))
+            one, other = (
+                f"version {dataset.version} (partition {_partition(dataset, partitions)})"
+                for dataset in (each, longest)
+            )
             raise DatasetError(
                 f"{one} and {other} cannot be trained on as one dataset: {difference}; build one of them again with "
                 "the settings of the other, or set window=1"
@@ -152,10 +151,6 @@ def _decisive(dataset: Dataset) -> list[tuple[str, Any]]:
     ]
     labels = [(f"label {number}", label) for number, label in enumerate(dataset.labels)]
     return [*asdict(dataset.records).items(), *sides, *labels]
-
-
-def _named(dataset: Dataset, partitions: Mapping[str, str]) -> str:
-    return f"version {dataset.version} (partition {_partition(dataset, partitions)})"
 
 
 def _partition(dataset: Dataset, partitions: Mapping[str, str]) -> str:

@@ -49,7 +49,7 @@ def _is_finished(plan_path: Place, range_plan: RangePlan, spec: ShardSpec) -> bo
     if result is None:
         return False
     places = (place_of(folder) / spec.name for folder in (range_plan.written, range_plan.published))
-    return any(_holds(place, result.bytes) for place in places)
+    return any(place.exists() and place.stat().st_size == result.bytes for place in places)
 
 
 def _remove_torn(plan_path: Place, range_plan: RangePlan, spec: ShardSpec) -> None:
@@ -57,10 +57,6 @@ def _remove_torn(plan_path: Place, range_plan: RangePlan, spec: ShardSpec) -> No
     result, path = load_result(plan_path, spec.name), place_of(range_plan.written) / spec.name
     if result is not None and path.exists():
         remove_torn(path, result)
-
-
-def _holds(place: Place, size: int) -> bool:
-    return place.exists() and place.stat().st_size == size
 
 
 def _lines(file: IO[bytes], specs: Sequence[ShardSpec], finished: Collection[ShardSpec]) -> Iterator[bytes]:
@@ -101,7 +97,7 @@ class _ShardWriter:
             # Going on would give this version other bytes than its fingerprint promises.
             place = place_of_key(self._origin, row.key)
             raise SourceError(f"{place} changed after it was listed: run again, for a new version")
-        image = self._examine(raw, _boxes(row) if row.boxes else ())
+        image = self._examine(raw, [Box(*box) for box in row.boxes] if row.boxes else ())
         if isinstance(image, Rejection):
             sums.reject(row, image)
         else:
@@ -109,10 +105,6 @@ class _ShardWriter:
             before = self._encode(image, labels, key_bytes(row.key))
             records.write(before, encoded, row.crc32c if encoded is raw else google_crc32c.value(encoded))
             sums.add(row.key, labels, image)
-
-
-def _boxes(row: RawImage) -> Sequence[Box]:
-    return [Box(*box) for box in row.boxes]
 
 
 class _Sums:
@@ -141,6 +133,9 @@ class _Sums:
         self._rejected.append({"path": row.key, "reason": rejection.reason, "advice": rejection.advice})
 
     def result(self, spec: ShardSpec, records: Writer) -> ShardResult:
+        classes: Counter[str] = Counter()
+        for (labels, *_), count in self._kinds.items():
+            classes.update(dict.fromkeys(labels, count))
         return ShardResult(
             name=spec.name,
             split=spec.split,
@@ -149,16 +144,10 @@ class _Sums:
             crc32c=f"{records.crc32c:08x}",
             ends=records.ends.hex(),
             hashes_crc32c=f"{google_crc32c.value(bytes(self.hashes)):08x}",
-            classes=self._classes(),
+            classes=dict(classes),
             rejected=self._rejected,
             misnamed=sum(count for (_, suffix, form), count in self._kinds.items() if is_misnamed(suffix, form)),
             statistics=self._statistics.to_json(),
             perceptual_hashes=self._perceptual_hashes,
             profiles=dict(self._profiles),
         )
-
-    def _classes(self) -> dict[str, int]:
-        classes: Counter[str] = Counter()
-        for (labels, *_), count in self._kinds.items():
-            classes.update(dict.fromkeys(labels, count))
-        return dict(classes)

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import IO, NamedTuple
@@ -184,8 +183,10 @@ def _rows(settings: Settings, sums: _Sums) -> Iterator[RawImage]:
         images = with_groups(images, settings.group_pattern)
     pending = _look_up(images, _last_rows(settings), sums)
     with progress("extract", 0) as advance:
-        read = partial(_rows_of_chunk, origin)
-        for rows in ordered_map(read, _chunks(pending), READERS, size_of=_largest):
+        chunks = ordered_map(
+            lambda chunk: [_row(origin, each) for each in chunk], _chunks(pending), READERS, size_of=_largest
+        )
+        for rows in chunks:
             yield from rows
             advance(len(rows))
 
@@ -193,10 +194,6 @@ def _rows(settings: Settings, sums: _Sums) -> Iterator[RawImage]:
 def _chunks(pending: Iterator[_Pending]) -> Iterator[list[_Pending]]:
     while chunk := list(islice(pending, CHUNK)):
         yield chunk
-
-
-def _rows_of_chunk(origin: Origin, chunk: Sequence[_Pending]) -> list[RawImage]:
-    return [_row(origin, pending) for pending in chunk]
 
 
 def _largest(chunk: Sequence[_Pending]) -> int:
@@ -253,18 +250,14 @@ def _row(origin: Origin, pending: _Pending) -> RawImage:
     if why_unread(image.key, image.size, origin.max_file_bytes):
         crc32c = 0
     elif not crc32c:
-        crc32c = _crc32c(origin.root, image)
+        encoded = read_raw(origin.root, image.key, image.size)
+        if len(encoded) != image.size:
+            path = Path(origin.root) / image.key
+            raise SourceError(f"{path} changed while it was listed: run again when the source is at rest")
+        crc32c = google_crc32c.value(encoded)
     return RawImage(
         image.key, image.labels, image.split, image.size, crc32c, image.group, image.boxes, image.generation, image.md5
     )
-
-
-def _crc32c(root: str, image: Listed) -> int:
-    encoded = read_raw(root, image.key, image.size)
-    if len(encoded) != image.size:
-        raise SourceError(f"{Path(root) / image.key} changed while it was listed: run again when the source is at rest")
-    crc: int = google_crc32c.value(encoded)
-    return crc
 
 
 def origin_of(settings: Settings) -> Origin:

@@ -34,13 +34,10 @@ def with_groups(images: Iterable[Listed], pattern: str) -> Iterator[Listed]:
     rest = iter(images)
     with _matcher(pattern) as matcher:
         while chunk := list(islice(rest, NAMES_AT_ONCE)):
-            groups = matcher.groups([_stem(image.key) for image in chunk])
+            names = [image.key.rpartition("/")[2] for image in chunk]
+            groups = matcher.groups([os.path.splitext(name)[0] for name in names])  # noqa: PTH122 - no files
             for image, group in zip(chunk, groups, strict=True):
                 yield image if image.group else image._replace(group=group)
-
-
-def _stem(key: str) -> str:
-    return os.path.splitext(key.rpartition("/")[2])[0]  # noqa: PTH122 - a key, not a path
 
 
 @contextmanager
@@ -62,7 +59,13 @@ class _Matcher:
         self._process, self._pattern = process, pattern
 
     def groups(self, names: Sequence[str]) -> list[str]:
-        answer = self._answer(json.dumps({"pattern": self._pattern, "names": names, "seconds": MATCH_S}))
+        question = json.dumps({"pattern": self._pattern, "names": names, "seconds": MATCH_S})
+        try:
+            _stream(self._process.stdin).write(f"{question}\n")
+            _stream(self._process.stdin).flush()
+            answer = _stream(self._process.stdout).readline()
+        except BrokenPipeError:  # The process has ended.
+            answer = ""
         if answer:
             groups: list[str] = json.loads(answer)
             return groups
@@ -73,15 +76,6 @@ class _Matcher:
                 "repetitions inside of repetitions, such as (a+)+"
             )
         raise FileSystemError("the process that matches group_pattern ended too early (out of memory?): run again")
-
-    def _answer(self, question: str) -> str:
-        """Return the line that answers a question; empty if the process has ended."""
-        try:
-            _stream(self._process.stdin).write(f"{question}\n")
-            _stream(self._process.stdin).flush()
-            return _stream(self._process.stdout).readline()
-        except BrokenPipeError:
-            return ""
 
 
 def _stream(of_process: IO[str] | None) -> IO[str]:

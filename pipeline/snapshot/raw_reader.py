@@ -52,8 +52,13 @@ class RawReader:
         """
         if not self.origin.remote:
             return self._read_in_batches(rows)
-        images = chain.from_iterable(rows)
-        return ordered_map(self._read_if_there, images, READERS, READERS, lambda row: max(row.size, 0))
+        return ordered_map(
+            lambda row: (row, None if why_unread(row, self.origin) else self.read(row)),
+            chain.from_iterable(rows),
+            READERS,
+            READERS,
+            lambda row: max(row.size, 0),
+        )
 
     def fetch_to_cache(self, row: RawImage) -> bool:
         """Fetch an image of a bucket into the cache unless it is there. Returns whether it was fetched."""
@@ -69,13 +74,14 @@ class RawReader:
     def _read_in_batches(self, rows: Iterable[Sequence[RawImage]]) -> Iterator[ReadImage]:
         # Several at a time: alternating between reading and examining would cost 1 us per image in cache misses.
         origin = self.origin
-        for several in chain.from_iterable(map(_batches, rows)):
-            yield from [
-                (row, None if why_unread(row, origin) else read_raw(origin.root, row.key, row.size)) for row in several
-            ]
-
-    def _read_if_there(self, row: RawImage) -> ReadImage:
-        return row, None if why_unread(row, self.origin) else self.read(row)
+        for chunk in rows:
+            size = sum([row.size for row in chunk])
+            several = max(1, BATCH_BYTES * len(chunk) // max(size, 1))
+            for start in range(0, len(chunk), several):
+                yield from [
+                    (row, None if why_unread(row, origin) else read_raw(origin.root, row.key, row.size))
+                    for row in chunk[start : start + several]
+                ]
 
     def _from_cache(self, place: BucketPath, row: RawImage, cache: Path) -> bytes:
         copy = _cache_path(cache, place, row)
@@ -88,14 +94,6 @@ class RawReader:
         with storage.write_whole(copy) as file:
             file.write(fetched)
         return fetched
-
-
-def _batches(rows: Sequence[RawImage]) -> Iterator[Sequence[RawImage]]:
-    """Yield the rows in batches of about `BATCH_BYTES` in total, but at least one row."""
-    size = sum([row.size for row in rows])
-    several = max(1, BATCH_BYTES * len(rows) // max(size, 1))
-    for start in range(0, len(rows), several):
-        yield rows[start : start + several]
 
 
 def _cache_path(cache: Path, place: BucketPath, row: RawImage) -> Path:

@@ -51,7 +51,8 @@ def find_source(place: Place, kind: str) -> Source:
                 return source
     except OSError as error:
         raise SourceError(f"source_uri {place} cannot be read: {error.strerror}") from error
-    looked_for = "; ".join(f"{name}: {_first_line(source)}" for name, source in zip(kinds, sources, strict=True))
+    first_lines = [(source.__doc__ or "it says nothing about itself").strip().partition("\n")[0] for source in sources]
+    looked_for = "; ".join(f"{name}: {line.rstrip('.')}" for name, line in zip(kinds, first_lines, strict=True))
     raise SourceError(f"source_uri {place} is not what source_kind {kind!r} looks for ({looked_for})")
 
 
@@ -68,10 +69,6 @@ def _source(kind: str) -> Source:
         return cast(Source, import_module(f"pipeline.sources.{kind}"))
     except Exception as error:  # A user's own file may raise anything.
         raise SourceError(f"pipeline/sources/{kind}.py cannot be imported: {error!r}") from error
-
-
-def _first_line(source: Source) -> str:
-    return (source.__doc__ or "it says nothing about itself").strip().partition("\n")[0].rstrip(".")
 
 
 def _require_order(items: Iterator[Found], kind: str) -> Iterator[Found]:

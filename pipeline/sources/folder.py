@@ -205,11 +205,8 @@ def _first_bytes(path: str) -> bytes:
 
 def _bucket_order(entry: os.DirEntry[str]) -> bytes:
     """Return a sort key. A folder sorts with a slash after its name, so that a walk yields keys in their order."""
-    return os.fsencode(entry.name + "/" if _is_folder(entry) else entry.name)
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
     try:
-        return retried(entry.is_dir, entry.path)
+        is_folder = retried(entry.is_dir, entry.path)
     except OSError:  # `_visit` raises it.
-        return False
+        is_folder = False
+    return os.fsencode(entry.name + "/" if is_folder else entry.name)

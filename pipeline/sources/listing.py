@@ -8,6 +8,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
@@ -65,19 +66,16 @@ def list_images(place: Place, settings: Settings) -> Iterator[Found]:
 
     Raises SourceError if the list cannot be read, lacks a column, or has an invalid value.
     """
+    from pyarrow import compute
+
     table = _with_keys(_read(place, settings), place)
     rows = _rows_by_path(table, place)
-    if _any_in_bucket(table, place):  # Each image takes a request.
+    if isinstance(place, BucketPath) or compute.any(compute.starts_with(table["path"], _GS)).as_py():
+        # Each image takes a request.
         items = ordered_map(lambda row: _to_listed(row, place, settings.user_project), rows, _ASKERS)
     else:
         items = (_to_listed(row, place, "") for row in rows)
     yield from _without_repeats(items, place)
-
-
-def _any_in_bucket(table: "pa.Table", place: Place) -> bool:
-    from pyarrow import compute
-
-    return isinstance(place, BucketPath) or bool(compute.any(compute.starts_with(table["path"], _GS)).as_py())
 
 
 def _read(place: Place, settings: Settings) -> "pa.Table":
@@ -86,12 +84,10 @@ def _read(place: Place, settings: Settings) -> "pa.Table":
 
     try:
         with storage.local_copy(place) as file:
-            return retried(
-                lambda: _reader(file)(
-                    file, lambda names: _choose_columns(names, place, settings), settings.list_encoding
-                ),
-                place,
-            )
+            suffix = file.suffix.lower()
+            read = _read_csv if suffix in _DELIMITERS else _read_parquet if suffix == _PARQUET else _read_json_lines
+            choose = partial(_choose_columns, place=place, settings=settings)
+            return retried(partial(read, file, choose, settings.list_encoding), place)
     except MemoryError:  # Also raised by Arrow. The list itself may be valid.
         raise
     except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: text that is not UTF-8
@@ -99,11 +95,6 @@ def _read(place: Place, settings: Settings) -> "pa.Table":
             raise FileSystemError(f"{place} could not be read ({error.strerror or error}): run again") from error
         reason = str(error).partition("\n")[0]
         raise SourceError(f"{place} cannot be read as a {place.suffix} list of images: {reason}") from error
-
-
-def _reader(place: Path) -> Callable[[Path, Choose, str], "pa.Table"]:
-    suffix = place.suffix.lower()
-    return _read_csv if suffix in _DELIMITERS else _read_parquet if suffix == _PARQUET else _read_json_lines
 
 
 def _read_csv(place: Path, choose: Choose, encoding: str) -> "pa.Table":
@@ -202,15 +193,12 @@ def _with_keys(table: "pa.Table", place: Place) -> "pa.Table":
         raise SourceError(
             f"{place} holds {table['path'].type} in the column of paths, not text: name another in path_column"
         ) from error
-    keys = [_keys(paths.slice(start, _BATCH), place) for start in range(0, len(paths), _BATCH)]
-    return table.set_column(table.column_names.index("path"), "path", pa.chunked_array(keys, pa.large_binary()))
-
-
-def _keys(paths: "pa.ChunkedArray", place: Place) -> "pa.Array":
-    import pyarrow as pa
-
     folder = _folder(place)
-    return pa.array([_key(path or b"", folder, place) for path in paths.to_pylist()], pa.large_binary())
+    keys = []
+    for start in range(0, len(paths), _BATCH):
+        batch = paths.slice(start, _BATCH).to_pylist()
+        keys.append(pa.array([_key(path or b"", folder, place) for path in batch], pa.large_binary()))
+    return table.set_column(table.column_names.index("path"), "path", pa.chunked_array(keys, pa.large_binary()))
 
 
 def _folder(place: Place) -> bytes:
@@ -270,7 +258,10 @@ def _to_listed(row: dict[str, Any], place: Place, user_project: str) -> Listed |
     labels = _labels(row["label"])
     if not labels:
         return Skipped(key, "no label")
-    split = _split(_text(row.get("split")), key, place)
+    split = _text(row.get("split")).strip()
+    if split and split.lower() not in SPLITS:
+        raise SourceError(f"{place} lists {key!r} with split {split!r}: it must be train, validation or test")
+    split = SPLITS.get(split.lower(), "")
     group, boxes = _text(row.get("group")), _boxes(row, key, place)
     return Listed(key, labels, split, *measure(_image(key, place, user_project)), group=group, boxes=boxes)
 
@@ -312,17 +303,13 @@ def _text(cell: Any) -> str:
     return str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell)
 
 
-def _split(word: str, key: str, place: Place) -> str:
-    if not (word := word.strip()):
-        return ""
-    if word.lower() not in SPLITS:
-        raise SourceError(f"{place} lists {key!r} with split {word!r}: it must be train, validation or test")
-    return SPLITS[word.lower()]
-
-
 def _boxes(row: dict[str, Any], key: str, place: Place) -> tuple[Box, ...]:
     """Return the boxes of a row, from a column of lists or from four columns with one box."""
-    cells = row["boxes"] if "boxes" in row else _only_box(row)
+    if "boxes" in row:
+        cells = row["boxes"]
+    else:
+        corners = [row[name] for name in CORNERS if name in row]
+        cells = [corners] if any(map(_text, corners)) else []
     labels = row.get("box_labels") or [""] * len(cells or ())
     try:
         return tuple(_box(cell, label) for cell, label in zip(cells or (), labels, strict=True))
@@ -331,11 +318,6 @@ def _boxes(row: dict[str, Any], key: str, place: Place) -> tuple[Box, ...]:
             f"{place} lists {key!r} with boxes that cannot be read ({error}): each must be [xmin, ymin, xmax, ymax], "
             "or have these names, in pixels from the upper left corner; box_labels, if there, has a label for each"
         ) from error
-
-
-def _only_box(row: dict[str, Any]) -> list[list[Any]]:
-    corners = [row[name] for name in CORNERS if name in row]
-    return [corners] if any(map(_text, corners)) else []
 
 
 def _box(cell: Any, label: Any) -> Box:

@@ -40,15 +40,22 @@ def draw_samples(folder: Path, count: int = 900, seed: int = 0) -> None:
 
 def draw_sample(name: str, rng: random.Random) -> Image.Image:
     """Draw one RGB image of a shape, with sides of 80 to 240 pixels."""
-    size = _size(rng)
+    width = rng.randint(*_SIDES)
+    height = round(width * rng.uniform(0.7, 1.4))
+    size = (width, max(_SIDES[0], min(_SIDES[1], height)))
     ground, ink = _ground_and_ink(rng)
     image = _background(size, ground, rng)
     canvas = image.resize((size[0] * _SMOOTHING, size[1] * _SMOOTHING))
     draw = ImageDraw.Draw(canvas)
     for _ in range(rng.randint(0, 4)):
-        _draw_stroke(draw, canvas.size, _near(ground, 90, rng), rng)
+        color = _near(ground, 90, rng)
+        ends = [(rng.uniform(0, canvas.width), rng.uniform(0, canvas.height)) for _ in range(2)]
+        draw.line(ends, fill=color, width=rng.randint(2, 5) * _SMOOTHING)
     _draw_shape(draw, canvas.size, SHAPES[name], ink, rng)
-    return _add_noise(canvas.resize(size, Image.Resampling.LANCZOS), rng)
+    reduced = canvas.resize(size, Image.Resampling.LANCZOS)
+    grain = Image.frombytes("L", size, rng.randbytes(size[0] * size[1]))
+    soft = reduced.filter(ImageFilter.GaussianBlur(rng.uniform(0, 0.8)))
+    return Image.blend(soft, grain.convert("RGB"), rng.uniform(0.03, 0.1))
 
 
 def circle() -> list[Point]:
@@ -107,12 +114,6 @@ def _turn(point: Point, angle: float) -> Point:
     return (x * cos - y * sin, x * sin + y * cos)
 
 
-def _size(rng: random.Random) -> tuple[int, int]:
-    width = rng.randint(*_SIDES)
-    height = round(width * rng.uniform(0.7, 1.4))
-    return (width, max(_SIDES[0], min(_SIDES[1], height)))
-
-
 def _ground_and_ink(rng: random.Random) -> tuple[Color, Color]:
     while True:
         ground, ink = _color(rng), _color(rng)
@@ -142,11 +143,6 @@ def _background(size: tuple[int, int], color: Color, rng: random.Random) -> Imag
     return tiny.resize(size, Image.Resampling.BICUBIC)
 
 
-def _draw_stroke(draw: ImageDraw.ImageDraw, size: tuple[int, int], color: Color, rng: random.Random) -> None:
-    ends = [(rng.uniform(0, size[0]), rng.uniform(0, size[1])) for _ in range(2)]
-    draw.line(ends, fill=color, width=rng.randint(2, 5) * _SMOOTHING)
-
-
 def _draw_shape(
     draw: ImageDraw.ImageDraw,
     size: tuple[int, int],
@@ -160,9 +156,3 @@ def _draw_shape(
     angle = rng.uniform(-_MAX_TURN, _MAX_TURN) - math.pi / 2
     turned = (_turn(point, angle) for point in outline())
     draw.polygon([(x + radius * px, y + radius * py) for px, py in turned], fill=color)
-
-
-def _add_noise(image: Image.Image, rng: random.Random) -> Image.Image:
-    grain = Image.frombytes("L", image.size, rng.randbytes(image.width * image.height))
-    soft = image.filter(ImageFilter.GaussianBlur(rng.uniform(0, 0.8)))
-    return Image.blend(soft, grain.convert("RGB"), rng.uniform(0.03, 0.1))

@@ -40,7 +40,7 @@ def list_images(place: Place, settings: Settings) -> Iterator[Found]:
     If the test images have no labels, training images have no split, so that a share of them is held back. No setting
     changes the result. Raises SourceError if a .mat file is not as described in the devkit.
     """
-    names = _class_names(_require(place, META))
+    names = tuple(str(name) for name in _variable(_require(place, META), "class_names"))
     yield Classes(names, {})
     test_labels = _annotations_file(place, TEST_LABELS) if (place / "cars_test").is_dir() else None
     if test_labels:
@@ -80,10 +80,6 @@ def _without_labels(place: Place, name: str) -> Iterator[Found]:
 def _prefix(place: Place, name: str) -> str:
     """Return the folder of the images, with a slash at its end. In some copies, it is in a folder of the same name."""
     return f"{name}/{name}/" if (place / name / name).is_dir() else f"{name}/"
-
-
-def _class_names(path: Place) -> tuple[str, ...]:
-    return tuple(str(name) for name in _variable(path, "class_names"))
 
 
 def _annotations(path: Place, names: tuple[str, ...]) -> dict[str, Annotation]:
