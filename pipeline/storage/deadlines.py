@@ -3,13 +3,9 @@
 The timeouts of `requests` hold for each wait for bytes: a server that sends one every two seconds holds a read forever.
 One thread watches all requests under way, and shuts down the connection of one that is over its deadline. The client
 then fails as if the server had hung up.
-
-This reaches into urllib3 2.8 in two ways, which tests/storage/test_deadlines.py would notice: pools make connections of
-their attribute `ConnectionCls`, and a connection keeps its socket in `sock`.
 """
 
 import logging
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -18,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from requests.adapters import HTTPAdapter
-from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
-from urllib3.poolmanager import PoolManager
+from urllib3.connection import HTTPConnection
+
+from pipeline.storage.urllib3_internals import ReportingAdapter, shut_down
 
 TICK_S = 1.0
 """How often the requests under way are looked at."""
@@ -76,7 +72,7 @@ class Watch:
 
     def adapter(self, **options: Any) -> HTTPAdapter:
         """Return an adapter of `requests` whose connections are watched; `options` are those of HTTPAdapter."""
-        return _Adapter(self, **options)
+        return ReportingAdapter(self.sends_on, **options)
 
     def sends_on(self, connection: HTTPConnection) -> None:
         """Say which connection this thread uses from now on."""
@@ -115,50 +111,11 @@ def _hang_up(watched: _Watched) -> None:
     watched.is_over = True
     connection = watched.connection
     # A connection goes back to its pool after an answer, and another thread may use it since then.
-    sock = getattr(connection, "sock", None) if getattr(connection, "used_by", None) is watched else None
+    if connection is None or getattr(connection, "used_by", None) is not watched:
+        return
     try:
-        # TLS to a proxy wraps the socket of TLS to the server in an object that is no socket.
-        while sock is not None and not isinstance(sock, socket.socket):
-            sock = getattr(sock, "socket", None)
-        if sock is not None:
-            # Not the method of a TLS socket: it would take the encryption away below whoever reads.
-            socket.socket.shutdown(sock, socket.SHUT_RDWR)
+        shut_down(connection)
     except OSError:
         pass  # The server was quicker.
     except Exception:  # noqa: BLE001 - an error here would end the thread that watches all requests
         _log.exception("a request over its deadline cannot be stopped")
-
-
-class _Adapter(HTTPAdapter):
-    def __init__(self, watch: Watch, **options: Any) -> None:
-        self._pools = _watched_pools(watch)
-        super().__init__(**options)
-
-    def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
-        super().init_poolmanager(*arguments, **options)
-        self.poolmanager.pool_classes_by_scheme = self._pools
-
-    def proxy_manager_for(self, proxy: Any, **options: Any) -> PoolManager:
-        manager: PoolManager = super().proxy_manager_for(proxy, **options)
-        manager.pool_classes_by_scheme = self._pools
-        return manager
-
-
-def _watched_pools(watch: Watch) -> dict[str, type[HTTPConnectionPool]]:
-    class Connection(HTTPConnection):
-        def request(self, *arguments: Any, **options: Any) -> None:
-            watch.sends_on(self)
-            super().request(*arguments, **options)
-
-    class SecureConnection(HTTPSConnection):
-        def request(self, *arguments: Any, **options: Any) -> None:
-            watch.sends_on(self)
-            super().request(*arguments, **options)
-
-    class Pool(HTTPConnectionPool):
-        ConnectionCls = Connection
-
-    class SecurePool(HTTPSConnectionPool):
-        ConnectionCls = SecureConnection
-
-    return {"http": Pool, "https": SecurePool}
