@@ -10,12 +10,11 @@ import logging
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import IO, Any
 
-import google.auth
 import google_crc32c
 import requests
 from google.api_core.exceptions import GoogleAPICallError, PreconditionFailed, RetryError
@@ -23,14 +22,14 @@ from google.api_core.retry import Retry
 from google.auth.credentials import AnonymousCredentials, Credentials
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, TransportError
 from google.auth.transport.requests import AuthorizedSession
-from google.cloud.storage import Blob, Client
+from google.cloud.storage import Blob
 from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
-from google.cloud.storage.retry import DEFAULT_RETRY
 
 from pipeline.errors import AccessError, ConflictError, StorageError
 from pipeline.storage import crc32c
 from pipeline.storage.bucket_path import BucketPath, ObjectStat
 from pipeline.storage.deadlines import TooSlow, Watch
+from pipeline.storage.gcs_internals import client_of, default_credentials, emulator_url, is_transient
 from pipeline.storage.local import FULL, changed_meanwhile, room_named
 from pipeline.system.parallel import ordered_map, within
 from pipeline.system.proxies import require_proxies
@@ -72,7 +71,7 @@ _log = logging.getLogger(__name__)
 
 def client() -> "Gcs":
     """The one client of this process: it holds the connections."""
-    return _client(os.environ.get("STORAGE_EMULATOR_HOST", ""), os.getpid())
+    return _client(emulator_url(), os.getpid())
 
 
 @lru_cache(1)
@@ -91,15 +90,13 @@ class Gcs:
     """Google Cloud Storage as one principal sees it; any number of threads may use it."""
 
     def __init__(self, credentials: Credentials) -> None:
-        # Else the client asks for the bucket in a thread of its own, which takes a right that readers need not have.
-        os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
         session = AuthorizedSession(credentials)  # type: ignore[no-untyped-call]
         self._watch = Watch()
         for scheme in ("https://", "http://"):
             # Ten connections are kept by default: the eleventh thread would make a new one for each request.
             session.mount(scheme, self._watch.adapter(pool_connections=4, pool_maxsize=CONNECTIONS))
-        self._client = Client(project="none", credentials=credentials, _http=session)
-        _fix_environment(session, self._client._connection.API_BASE_URL)
+        self._client = client_of(session, credentials)
+        _fix_environment(session, self._client.api_endpoint)
         self.principal = _principal(credentials)
         self._buckets: set[str] = set()
         """Buckets that are known to exist."""
@@ -407,9 +404,7 @@ class Gcs:
         def is_worth_it(error: BaseException) -> bool:
             return not self._watch.is_over() and (_may_pass(error) or _status_of(error) == _UNAUTHORIZED)
 
-        retry = _LoggedRetry(predicate=is_worth_it, initial=FIRST_WAIT_S, maximum=15.0, timeout=DEADLINE_S)
-        retry.what = str(what)
-        return retry
+        return _retry_policy(what, is_worth_it, longest_wait_s=15.0, seconds=DEADLINE_S)
 
     @contextmanager
     def _request(self, path: BucketPath, size: int = 0) -> Iterator[None]:
@@ -500,23 +495,23 @@ class Gcs:
         return True
 
 
-class _LoggedRetry(Retry):
-    """Says each time why it tries again: a slow task with silent retries looks like one that hangs."""
-
-    what = ""
-
-    def __call__(self, func: Any, on_error: Any = None) -> Any:
-        return super().__call__(func, on_error or self._say)
-
-    def _say(self, error: Exception) -> None:
-        _log.warning("%s: trying again after %s", self.what, _reason(error))
-
-
 def _first_retry(what: object) -> Retry:
     """Return how the first request of all is sent again."""
-    retry = _LoggedRetry(predicate=_may_pass, initial=FIRST_WAIT_S, maximum=1.0, timeout=FIRST_TRIES_S)
-    retry.what = str(what)
-    return retry
+    return _retry_policy(what, _may_pass, longest_wait_s=1.0, seconds=FIRST_TRIES_S)
+
+
+def _retry_policy(
+    what: object, predicate: Callable[[BaseException], bool], longest_wait_s: float, seconds: float
+) -> Retry:
+    """Return how a request is sent again after the errors that `predicate` is true for.
+
+    It logs each time why it tries again: a slow task with silent retries looks like one that hangs.
+    """
+
+    def warn(error: Exception) -> None:
+        _log.warning("%s: trying again after %s", what, _reason(error))
+
+    return Retry(predicate=predicate, initial=FIRST_WAIT_S, maximum=longest_wait_s, timeout=seconds, on_error=warn)
 
 
 def _may_pass(error: BaseException) -> bool:
@@ -524,7 +519,7 @@ def _may_pass(error: BaseException) -> bool:
     if isinstance(error, GoogleAuthError):
         return _is_passing_login(error)
     # JSON that does not parse: an answer that was cut. The client's own list lacks it.
-    return isinstance(error, requests.JSONDecodeError) or bool(DEFAULT_RETRY._predicate(error))
+    return isinstance(error, requests.JSONDecodeError) or is_transient(error)
 
 
 def _words_of_server(error: BaseException) -> str:
@@ -573,17 +568,14 @@ def _fix_environment(session: requests.Session, url: str) -> None:
 
 def _credentials() -> Credentials:
     """Application default credentials; none at all reads what is public."""
-    if os.environ.get("STORAGE_EMULATOR_HOST"):
+    if emulator_url():
         return AnonymousCredentials()  # type: ignore[no-untyped-call]
-    # Looking for a metadata server three times would take longer than a first error may.
-    os.environ.setdefault("GCE_METADATA_DETECT_RETRIES", "1")
     try:
-        credentials, _ = google.auth.default(scopes=Client.SCOPE)
+        return default_credentials()
     except DefaultCredentialsError as error:
         if file := os.environ.get("GOOGLE_APPLICATION_CREDENTIALS"):
             raise AccessError(f"GOOGLE_APPLICATION_CREDENTIALS names {file}, which cannot be used: {error}") from error
         return AnonymousCredentials()  # type: ignore[no-untyped-call]
-    return credentials
 
 
 def _principal(credentials: Credentials) -> str:
