@@ -30,7 +30,7 @@ class TooSlow(TimeoutError):
 
 
 @dataclass(eq=False)
-class _Watched:
+class _Work:
     """The work of one thread until a deadline, by the monotonic clock in seconds."""
 
     deadline: float
@@ -39,54 +39,54 @@ class _Watched:
     """What the thread sent its last request on."""
 
 
-class Watch:
+class RequestWatch:
     """Watches the requests of any number of threads."""
 
     def __init__(self) -> None:
         self._of_thread = threading.local()
         self._changed = threading.Condition()
-        self._under_way: set[_Watched] = set()
+        self._under_way: set[_Work] = set()
         self._thread: threading.Thread | None = None
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
-        """Give the requests that this thread sends in the block so long together. Raises TooSlow if that is over."""
-        watched, before = _Watched(time.monotonic() + seconds), self._watched()
-        self._add(watched)
-        self._of_thread.watched = watched
+        """Give all requests that this thread sends in the block a deadline, in seconds. Raises TooSlow after it."""
+        work, before = _Work(time.monotonic() + seconds), self._current_work()
+        self._add(work)
+        self._of_thread.work = work
         try:
             yield
         except Exception as error:
-            if watched.is_over:
+            if work.is_over:
                 raise TooSlow(f"not done within {seconds:.1f} s") from error
             raise
         finally:
             with self._changed:
-                self._under_way.discard(watched)
-            self._of_thread.watched = before
+                self._under_way.discard(work)
+            self._of_thread.work = before
 
     def is_over(self) -> bool:
         """Whether the deadline of this thread's requests has passed: then it is of no use to send one again."""
-        watched = self._watched()
-        return watched is not None and watched.is_over
+        work = self._current_work()
+        return work is not None and work.is_over
 
     def adapter(self, **options: Any) -> HTTPAdapter:
         """Return an adapter of `requests` whose connections are watched; `options` are those of HTTPAdapter."""
-        return ReportingAdapter(self.sends_on, **options)
+        return ReportingAdapter(self.set_connection, **options)
 
-    def sends_on(self, connection: HTTPConnection) -> None:
-        """Say which connection this thread uses from now on."""
-        watched = self._watched()
-        connection.used_by = watched  # type: ignore[attr-defined]
-        if watched:
-            watched.connection = connection
+    def set_connection(self, connection: HTTPConnection) -> None:
+        """Set the connection that this thread uses from now on."""
+        work = self._current_work()
+        connection.user = work  # type: ignore[attr-defined]
+        if work:
+            work.connection = connection
 
-    def _watched(self) -> _Watched | None:
-        return getattr(self._of_thread, "watched", None)
+    def _current_work(self) -> _Work | None:
+        return getattr(self._of_thread, "work", None)
 
-    def _add(self, watched: _Watched) -> None:
+    def _add(self, work: _Work) -> None:
         with self._changed:
-            self._under_way.add(watched)
+            self._under_way.add(work)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="deadlines", daemon=True)
                 self._thread.start()
@@ -101,17 +101,17 @@ class Watch:
                 now = time.monotonic()
                 # Under the lock: a request that is done is not in the set. A late one stays there, because the client
                 # may go on with a request on another connection.
-                for watched in self._under_way:
-                    if watched.deadline <= now:
-                        _hang_up(watched)
+                for work in self._under_way:
+                    if work.deadline <= now:
+                        _hang_up(work)
             time.sleep(TICK_S)
 
 
-def _hang_up(watched: _Watched) -> None:
-    watched.is_over = True
-    connection = watched.connection
+def _hang_up(work: _Work) -> None:
+    work.is_over = True
+    connection = work.connection
     # A connection goes back to its pool after an answer, and another thread may use it since then.
-    if connection is None or getattr(connection, "used_by", None) is not watched:
+    if connection is None or getattr(connection, "user", None) is not work:
         return
     try:
         shut_down(connection)

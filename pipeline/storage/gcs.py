@@ -28,9 +28,9 @@ from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
 from pipeline.errors import AccessError, ConflictError, StorageError
 from pipeline.storage import crc32c
 from pipeline.storage.bucket_path import BucketPath, ObjectStat
-from pipeline.storage.deadlines import TooSlow, Watch
+from pipeline.storage.deadlines import RequestWatch, TooSlow
 from pipeline.storage.gcs_internals import client_of, default_credentials, emulator_url, is_transient
-from pipeline.storage.local import FULL, changed_meanwhile, room_named
+from pipeline.storage.local import FULL, changed_meanwhile, full_disk_explained
 from pipeline.system.parallel import ordered_map, within
 from pipeline.system.proxies import require_proxies
 
@@ -38,8 +38,8 @@ DEADLINE_S = 120.0
 """How long a request is sent again before a task fails."""
 FIRST_WAIT_S = 0.5
 """The longest wait before a request is sent again for the first time; it doubles each time."""
-WHOLE_S = 600.0
-"""How long one request may take with all of its tries, and longer by its bytes at the slowest rate."""
+MAX_REQUEST_S = 600.0
+"""Maximum seconds of a request with all of its retries, plus the time that its bytes take at the slowest rate."""
 SLOWEST_BYTES_PER_S = 100_000
 FIRST_ANSWER_S = 6.0
 """How long a bucket has to answer at all before anything is begun; looking for credentials may take 3 s more."""
@@ -57,7 +57,8 @@ SESSION_TRIES = 3
 _FIELDS = "items(name,size,crc32c,md5Hash,generation,updated),prefixes,nextPageToken"
 _DENIED = (401, 403)
 _UNAUTHORIZED, _NOT_FOUND = 401, 404
-_MAX_WORDS = 300  # of a server, in a sentence
+_MAX_MESSAGE_LETTERS = 300
+"""The rest of a message of a server is left out of an error."""
 _ADDRESS = re.compile(r"https?://\S+")
 _OF_CLIENT = (
     *(GoogleAPICallError, InvalidResponse, GoogleAuthError, DataCorruption),
@@ -91,7 +92,7 @@ class Gcs:
 
     def __init__(self, credentials: Credentials) -> None:
         session = AuthorizedSession(credentials)  # type: ignore[no-untyped-call]
-        self._watch = Watch()
+        self._watch = RequestWatch()
         for scheme in ("https://", "http://"):
             # Ten connections are kept by default: the eleventh thread would make a new one for each request.
             session.mount(scheme, self._watch.adapter(pool_connections=4, pool_maxsize=CONNECTIONS))
@@ -186,7 +187,7 @@ class Gcs:
 
     def _fetch_generation(self, path: BucketPath, file: IO[bytes], stat: ObjectStat) -> ObjectStat:
         for _ in range(2):
-            if self._fetched(path, file, stat) == stat.crc32c:
+            if self._fetch_parts(path, file, stat) == stat.crc32c:
                 file.seek(0)
                 return stat
             _log.warning("%s arrived damaged", path)
@@ -196,7 +197,7 @@ class Gcs:
     def write_new(self, path: BucketPath) -> Iterator[IO[bytes]]:
         """A file that becomes the object when the block ends well, unless an equal one stands there."""
         with _room_for(path), tempfile.TemporaryFile(prefix="tenfold-") as file:
-            with room_named(file):
+            with full_disk_explained(file):
                 yield file
             self.create(path, file)
 
@@ -204,7 +205,7 @@ class Gcs:
     def write_whole(self, path: BucketPath) -> Iterator[IO[bytes]]:
         """A file that becomes the object, or replaces it, when the block ends well."""
         with _room_for(path), tempfile.TemporaryFile(prefix="tenfold-") as file:
-            with room_named(file):
+            with full_disk_explained(file):
                 yield file
             self.replace(path, file)
 
@@ -235,10 +236,10 @@ class Gcs:
                 self._rewrite(self._blob(source, stat.generation), self._blob(target))
         except PreconditionFailed as error:
             try:
-                found = self.stat(target)
+                existing = self.stat(target)
             except FileNotFoundError:
                 raise StorageError(f"{source} was replaced by somebody else while it was copied: run again") from error
-            if (found.st_size, found.crc32c) != (stat.st_size, stat.crc32c):
+            if (existing.st_size, existing.crc32c) != (stat.st_size, stat.crc32c):
                 raise _conflict(target) from error
 
     def delete(self, path: BucketPath, missing_ok: bool) -> None:
@@ -278,7 +279,7 @@ class Gcs:
         """All objects of a listing. Each page has a deadline: the whole may take hours."""
         pages = listing.pages
         while True:
-            with self._watch.within(WHOLE_S):
+            with self._watch.within(MAX_REQUEST_S):
                 page = next(pages, None)
             if page is None:
                 return
@@ -309,8 +310,8 @@ class Gcs:
             raise DataCorruption(None)
         return content
 
-    def _fetched(self, path: BucketPath, file: IO[bytes], stat: ObjectStat) -> int:
-        """Fetch in parts, some at a time, each written where it belongs; the CRC32C of them all."""
+    def _fetch_parts(self, path: BucketPath, file: IO[bytes], stat: ObjectStat) -> int:
+        """Write an object into a file, several parts at once. Return the CRC32C of the whole."""
         file.truncate(stat.st_size)  # its room, from the start
         descriptor = file.fileno()
 
@@ -320,7 +321,7 @@ class Gcs:
             return google_crc32c.value(part), len(part)
 
         whole = 0
-        with room_named(file, stat.st_size):
+        with full_disk_explained(file, stat.st_size):
             for crc, length in ordered_map(fetch_part, range(0, stat.st_size, PART_BYTES), PART_READERS, PART_READERS):
                 whole, _ = crc32c.combine(whole, 0, crc, length)
         return whole
@@ -409,7 +410,7 @@ class Gcs:
     @contextmanager
     def _request(self, path: BucketPath, size: int = 0) -> Iterator[None]:
         """Around a request that moves `size` bytes at most: it is explained, and has a deadline as a whole."""
-        with self._explained(path), self._watch.within(WHOLE_S + size / SLOWEST_BYTES_PER_S):
+        with self._explained(path), self._watch.within(MAX_REQUEST_S + size / SLOWEST_BYTES_PER_S):
             yield
 
     @contextmanager
@@ -464,7 +465,7 @@ class Gcs:
         if status in _DENIED:
             return AccessError(
                 f"gs://{path.bucket}: {self.principal} is not allowed to do this with {path} ({status}): "
-                f"give it the role Storage Object User on the bucket, or use other credentials{_words_of_server(error)}"
+                f"give it the role Storage Object User on the bucket, or use other credentials{_server_message(error)}"
             )
         if status in (404, 410):
             if not self._has_bucket(path):
@@ -478,7 +479,7 @@ class Gcs:
                 "for reading images; a workspace or data set must lie in a bucket that pays for itself"
             )
         return StorageError(
-            f"{path}: the bucket answered {status} ({_reason(error)}): run again{_words_of_server(error)}"
+            f"{path}: the bucket answered {status} ({_reason(error)}): run again{_server_message(error)}"
         )
 
     def _has_bucket(self, path: BucketPath) -> bool:
@@ -522,17 +523,17 @@ def _may_pass(error: BaseException) -> bool:
     return isinstance(error, requests.JSONDecodeError) or is_transient(error)
 
 
-def _words_of_server(error: BaseException) -> str:
+def _server_message(error: BaseException) -> str:
     """Return what a server says of its refusal: a retention policy, billing that is off, a perimeter; or nothing.
 
     Without addresses: that of an upload lets whoever has it write there.
     """
     response = getattr(error, "response", None)
     try:
-        words = response.json()["error"]["message"] if response is not None else ""
+        message = response.json()["error"]["message"] if response is not None else ""
     except (ValueError, KeyError, TypeError):  # no JSON, as of a proxy
-        words = response.text if response is not None else ""
-    plain = " ".join(_ADDRESS.sub("", str(words)).split())[:_MAX_WORDS]
+        message = response.text if response is not None else ""
+    plain = " ".join(_ADDRESS.sub("", str(message)).split())[:_MAX_MESSAGE_LETTERS]
     return f"; the server says {plain!r}" if plain else ""
 
 
@@ -561,8 +562,8 @@ def _is_passing_login(error: GoogleAuthError) -> bool:
 def _fix_environment(session: requests.Session, url: str) -> None:
     """Look for proxies and certificates in the environment once, where each request would look again."""
     require_proxies()
-    found = session.merge_environment_settings(url, {}, None, None, None)
-    session.proxies, session.verify, session.cert = found["proxies"], found["verify"], found["cert"]
+    environment = session.merge_environment_settings(url, {}, None, None, None)
+    session.proxies, session.verify, session.cert = (environment[name] for name in ("proxies", "verify", "cert"))
     session.trust_env = False
 
 
