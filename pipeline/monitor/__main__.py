@@ -19,7 +19,7 @@ import psutil
 from pipeline.monitor import Row, gpu, open_monitor, process_tree, read  # noqa: F401 - loads them before the command runs
 from pipeline.monitor.sampler import Source, require_rate
 from pipeline.monitor.threads import Threads
-from pipeline.system.progress import log_words
+from pipeline.system.progress import log_to_stderr
 
 EXIT_BAD, EXIT_NOT_RUN, EXIT_NOT_FOUND, EXIT_SIGNAL = 2, 126, 127, 128  # as a shell gives them
 STOPPING = (signal.SIGINT, signal.SIGTERM)
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
     """Sample, write the record and the figure, print the result, and return the exit code, that of the command."""
     own, command = _split(arguments)
     options = _parse(own, command)
-    log_words()
+    log_to_stderr()
     try:
         result = _sample(options, command)
         result |= _judge(Path(result["record"])) if command else {}

@@ -25,8 +25,8 @@ from pipeline import storage
 from pipeline.config import Settings
 from pipeline.dataset.content_hashes import load_hashes
 from pipeline.dataset.manifest import (
-    ASKERS,
     CARD,
+    PARALLEL_REQUESTS,
     REJECTED,
     Dataset,
     Split,
@@ -90,7 +90,7 @@ def dataset_of(
 def _distinct_versions(folder: Place, partitions: Mapping[str, str]) -> list[Dataset]:
     """Return the distinct datasets of the partitions by version: the id of a window decides the bytes of its files."""
     named = sorted({version: partition for partition, version in partitions.items()}.items())
-    return list(ordered_map(partial(_load, folder), named, ASKERS))
+    return list(ordered_map(partial(_load, folder), named, PARALLEL_REQUESTS))
 
 
 def _load(folder: Place, named: tuple[str, str]) -> Dataset:
