@@ -13,7 +13,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -194,12 +194,9 @@ def _committed(folder: Place, state: LabelMap) -> int:
     """Return how many labels, from id 0, committed datasets use."""
     if not folder.is_dir():
         return 0
-    versions = ordered_map(partial(_labels_in, folder), _names(folder), PARALLEL_REQUESTS)
+    names = (version.name for version in storage.folders(folder))
+    versions = ordered_map(partial(_labels_in, folder), names, PARALLEL_REQUESTS)
     return max((_common(labels, state.labels) for labels in versions), default=0)
-
-
-def _names(folder: Place) -> Iterator[str]:
-    return (version.name for version in storage.folders(folder))
 
 
 def _labels_in(folder: Place, name: str) -> Sequence[str]:

@@ -14,7 +14,7 @@ from pipeline import storage
 from pipeline.dataset_name import PATTERN
 from pipeline.errors import ConflictError, DatasetError
 from pipeline.records import tfrecord
-from pipeline.records.format import RecordedImage, RecordFormat, as_file, read_image
+from pipeline.records.format import RecordFormat, as_file, read_image
 from pipeline.storage import BucketPath, ObjectStat, Place
 from pipeline.system.parallel import ordered_map
 
@@ -207,7 +207,8 @@ def require_shards(folder: Place, dataset: Dataset) -> None:
     for name, size in {**{shard.name: shard.bytes for shard in shards}, **lists}.items():
         actual = _size(folder / name)
         if actual != size:
-            raise _other_file(folder / name, f"should hold {size} bytes and {_size_text(actual)}")
+            state = "is missing" if actual is None else f"holds {actual}"
+            raise _other_file(folder / name, f"should hold {size} bytes and {state}")
     known = [shard for shard in shards if shard.ends]
     ends = ordered_map(lambda shard: tfrecord.ends_of(folder / shard.name).hex(), known, PARALLEL_REQUESTS)
     for shard, actual_ends in zip(known, ends, strict=True):
@@ -215,10 +216,6 @@ def require_shards(folder: Place, dataset: Dataset) -> None:
             raise _other_file(
                 folder / shard.name, "has the size, but not the first or the last record, of the committed shard"
             )
-
-
-def _size_text(size: int | None) -> str:
-    return "is missing" if size is None else f"holds {size}"
 
 
 def _other_file(path: Place, what: str) -> DatasetError:
@@ -311,13 +308,12 @@ def images_at(folder: Place, dataset: Dataset, split: str, positions: Sequence[i
         if wanted:
             records = islice(tfrecord.read_records(folder / shard.name), max(wanted) + 1)
             picked = ((number, record) for number, record in enumerate(records) if number in wanted)
-            images |= {before + number: _named_file(read_image(record, dataset.records)) for number, record in picked}
+            for number, record in picked:
+                image = read_image(record, dataset.records)
+                filename = image.filename.decode("utf-8", "surrogateescape")
+                images[before + number] = filename, as_file(image)
         before += shard.examples
     return [images[position] for position in positions]
-
-
-def _named_file(image: RecordedImage) -> tuple[str, bytes]:
-    return image.filename.decode("utf-8", "surrogateescape"), as_file(image)
 
 
 def _size(path: Place) -> int | None:

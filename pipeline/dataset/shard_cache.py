@@ -68,11 +68,10 @@ def needed_room(dataset: Dataset) -> dict[str, int]:
 
     A cache of this size is never exceeded.
     """
-    return {split: _largest(dataset, split, count + 1) for split, count in READ_AT_ONCE.items()}
-
-
-def _largest(dataset: Dataset, split: str, count: int) -> int:
-    return sum(sorted((shard.bytes for shard in dataset.splits[split].shards), reverse=True)[:count])
+    sizes = {
+        split: sorted((shard.bytes for shard in dataset.splits[split].shards), reverse=True) for split in READ_AT_ONCE
+    }
+    return {split: sum(sizes[split][: count + 1]) for split, count in READ_AT_ONCE.items()}
 
 
 def divided_room(dataset: Dataset, limit_bytes: int) -> dict[str, int]:
