@@ -21,7 +21,7 @@ from pipeline.runs.run import EXIT_PREEMPTED
 from pipeline.storage import Place, is_bucket, place_of
 from pipeline.storage.local import FULL
 from pipeline.system.os_errors import cause_of
-from pipeline.system.progress import log_words
+from pipeline.system.progress import log_to_stderr
 
 if TYPE_CHECKING:
     from pipeline.runs.champion import Pointer
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{_set_hint(unknown, arguments)}")
-    log_words()
+    log_to_stderr()
     open_unless_set()
     if options.command in (_run, _build, _extract, _train) and (warning := open_warning()):
         _log.info("%s", warning)

@@ -397,7 +397,7 @@ def test_without_its_commit_there_is_no_data_set_and_the_next_run_brings_it(gcs:
 @pytest.fixture
 def error_of(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """A function that runs a build that must fail within ten seconds, and returns its error message."""
-    monkeypatch.setattr("pipeline.__main__.log_words", lambda: None)  # it would stay so for other tests
+    monkeypatch.setattr("pipeline.__main__.log_to_stderr", lambda: None)  # it would stay so for other tests
 
     def run(**values: object) -> str:
         begun = time.monotonic()

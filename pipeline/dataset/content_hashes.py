@@ -2,7 +2,7 @@
 
 `content_hashes.bin` of a version holds them one after another, in the order of the splits in `dataset.json`, of their
 shards, and of the records in a shard. A version of an earlier release has no such file: its shards are read once, and
-their hashes are kept in the workspace.
+their hashes are stored in the workspace.
 """
 
 import logging
@@ -29,14 +29,14 @@ READERS = 4
 _log = logging.getLogger(__name__)
 
 
-def load_hashes(folder: Place, dataset: Dataset, kept: Place) -> bytes:
+def load_hashes(folder: Place, dataset: Dataset, cache: Place) -> bytes:
     """Return the content hashes of the version in `folder`.
 
-    `kept` is the folder for hashes that are computed from shards. A shard is not read again if the task is killed.
+    `cache` is the folder for hashes that are computed from shards. A shard is not read again if the task is killed.
 
     Raises DatasetError if the file or a shard is missing or damaged.
     """
-    return _read(folder, dataset) if dataset.hashes else _from_shards(folder, dataset, kept)
+    return _read(folder, dataset) if dataset.hashes else _from_shards(folder, dataset, cache)
 
 
 def _read(folder: Place, dataset: Dataset) -> bytes:
@@ -53,20 +53,20 @@ def _read(folder: Place, dataset: Dataset) -> bytes:
     return content
 
 
-def _from_shards(folder: Place, dataset: Dataset, kept: Place) -> bytes:
+def _from_shards(folder: Place, dataset: Dataset, cache: Place) -> bytes:
     _log.info("version %s has no content hashes: reading its shards once to compute them", dataset.version)
-    storage.sweep(kept)
+    storage.sweep(cache)
     shards = [shard for split in dataset.splits.values() for shard in split.shards]
     parts = []
     with progress("hash", sum(shard.examples for shard in shards)) as advance:
-        for hashes in ordered_map(partial(_of_shard, folder, dataset, kept), shards, READERS):
+        for hashes in ordered_map(partial(_of_shard, folder, dataset, cache), shards, READERS):
             parts.append(hashes)
             advance(len(hashes) // HASH_BYTES)
     return b"".join(parts)
 
 
-def _of_shard(folder: Place, dataset: Dataset, kept: Place, shard: Shard) -> bytes:
-    path = kept / f"{shard.name}.{HASHES}"
+def _of_shard(folder: Place, dataset: Dataset, cache: Place, shard: Shard) -> bytes:
+    path = cache / f"{shard.name}.{HASHES}"
     if path.exists() and path.stat().st_size == shard.examples * HASH_BYTES:
         return path.read_bytes()
     records = tfrecord.read_records(folder / shard.name)

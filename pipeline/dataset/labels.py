@@ -13,7 +13,7 @@ import json
 import logging
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -24,7 +24,7 @@ from typing import Any
 from pipeline import storage
 from pipeline.allowed import require_allowed
 from pipeline.config import Settings
-from pipeline.dataset.manifest import ASKERS, is_committed, load
+from pipeline.dataset.manifest import PARALLEL_REQUESTS, is_committed, load
 from pipeline.errors import ConflictError, DatasetError, SettingsError, SourceError
 from pipeline.storage import Place
 from pipeline.system.os_errors import retried
@@ -166,14 +166,14 @@ def release_labels(settings: Settings) -> list[str]:
     while True:
         state = _latest(folder)
         under_way = [claim.labels for claim in state.claims if _is_recent(claim)]
-        kept = max([_committed(folder, state), *under_way])
-        if kept >= len(state.labels):
+        used = max([_committed(folder, state), *under_way])
+        if used >= len(state.labels):
             return []
         with suppress(ConflictError):  # a build or a commit was first: look again
-            reservations = tuple(each for each in state.reservations if each.first_id < kept)
-            claims = tuple(each for each in state.claims if each.labels <= kept)
-            _write_next(folder, LabelMap(state.number, state.labels[:kept], reservations, claims))
-            return list(state.labels[kept:])
+            reservations = tuple(each for each in state.reservations if each.first_id < used)
+            claims = tuple(each for each in state.claims if each.labels <= used)
+            _write_next(folder, LabelMap(state.number, state.labels[:used], reservations, claims))
+            return list(state.labels[used:])
 
 
 def _require_ids(folder: Place, state: LabelMap, labels: Sequence[str], version: str) -> None:
@@ -194,12 +194,9 @@ def _committed(folder: Place, state: LabelMap) -> int:
     """Return how many labels, from id 0, committed datasets use."""
     if not folder.is_dir():
         return 0
-    versions = ordered_map(partial(_labels_in, folder), _names(folder), ASKERS)
+    names = (version.name for version in storage.folders(folder))
+    versions = ordered_map(partial(_labels_in, folder), names, PARALLEL_REQUESTS)
     return max((_common(labels, state.labels) for labels in versions), default=0)
-
-
-def _names(folder: Place) -> Iterator[str]:
-    return (version.name for version in storage.folders(folder))
 
 
 def _labels_in(folder: Place, name: str) -> Sequence[str]:

@@ -14,7 +14,7 @@ from pipeline import storage
 from pipeline.dataset_name import PATTERN
 from pipeline.errors import ConflictError, DatasetError
 from pipeline.records import tfrecord
-from pipeline.records.format import Recorded, RecordFormat, as_file, read_image
+from pipeline.records.format import RecordFormat, as_file, read_image
 from pipeline.storage import BucketPath, ObjectStat, Place
 from pipeline.system.parallel import ordered_map
 
@@ -23,10 +23,10 @@ CARD = "card.html"
 REJECTED = "rejected.jsonl"
 SCHEMA_VERSION = 2
 SAMPLED_RECORDS = 2000
-ASKERS = 32
-"""Requests under way, where each of many files is asked for."""
+PARALLEL_REQUESTS = 32
+"""Number of requests at once, if each of many files takes a request."""
 _LIST = ("file", "bytes", "crc32c")
-_READ_LATER = {"rejected": ("count", *_LIST), "duplicates": _LIST, "source": ("uri", "listed")}
+_REQUIRED_FIELDS = {"rejected": ("count", *_LIST), "duplicates": _LIST, "source": ("uri", "listed")}
 """Fields within fields that readers rely on."""
 _PLAIN = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
 _NAME = re.compile(PATTERN)
@@ -205,20 +205,17 @@ def require_shards(folder: Place, dataset: Dataset) -> None:
     shards = [shard for split in dataset.splits.values() for shard in split.shards]
     lists = {listed["file"]: listed["bytes"] for listed in dataset.lists}
     for name, size in {**{shard.name: shard.bytes for shard in shards}, **lists}.items():
-        found = _size(folder / name)
-        if found != size:
-            raise _other_file(folder / name, f"should hold {size} bytes and {_words_of_size(found)}")
+        actual = _size(folder / name)
+        if actual != size:
+            state = "is missing" if actual is None else f"holds {actual}"
+            raise _other_file(folder / name, f"should hold {size} bytes and {state}")
     known = [shard for shard in shards if shard.ends]
-    ends = ordered_map(lambda shard: tfrecord.ends_of(folder / shard.name).hex(), known, ASKERS)
-    for shard, found_ends in zip(known, ends, strict=True):
-        if found_ends != shard.ends:
+    ends = ordered_map(lambda shard: tfrecord.ends_of(folder / shard.name).hex(), known, PARALLEL_REQUESTS)
+    for shard, actual_ends in zip(known, ends, strict=True):
+        if actual_ends != shard.ends:
             raise _other_file(
                 folder / shard.name, "has the size, but not the first or the last record, of the committed shard"
             )
-
-
-def _words_of_size(found: int | None) -> str:
-    return "is missing" if found is None else f"holds {found}"
 
 
 def _other_file(path: Place, what: str) -> DatasetError:
@@ -235,10 +232,12 @@ def committed_objects(folder: BucketPath, dataset: Dataset) -> dict[str, ObjectS
     committed = {shard.name: shard.crc32c for split in dataset.splits.values() for shard in split.shards}
     committed |= {listed["file"]: listed["crc32c"] for listed in dataset.lists}
     objects = _objects(folder, committed)
-    found = {name: f"{stat.crc32c:08x}" for name, stat in objects.items()}
+    checksums = {name: f"{stat.crc32c:08x}" for name, stat in objects.items()}
     for name, crc32c in committed.items():
-        if found.get(name) != crc32c:
-            what = f"has CRC32C {found[name]}: it was overwritten after the commit" if name in found else "is missing"
+        if checksums.get(name) != crc32c:
+            what = "is missing"
+            if name in checksums:
+                what = f"has CRC32C {checksums[name]}: it was overwritten after the commit"
             raise DatasetError(
                 f"{folder / name} was committed with CRC32C {crc32c} and {what}; bring it back, or remove all objects "
                 f"below {(folder / name).parent} and build the data set again"
@@ -249,7 +248,7 @@ def committed_objects(folder: BucketPath, dataset: Dataset) -> dict[str, ObjectS
 def _objects(folder: BucketPath, names: Iterable[str]) -> dict[str, ObjectStat]:
     """What lies beside files of these names: in `folder`, and of a window in the folders of its versions."""
     prefixes = sorted({name[: name.rfind("/") + 1] for name in names})
-    listings = ordered_map(lambda prefix: list(storage.objects(folder / prefix)), prefixes, ASKERS)
+    listings = ordered_map(lambda prefix: list(storage.objects(folder / prefix)), prefixes, PARALLEL_REQUESTS)
     pairs = zip(prefixes, listings, strict=True)
     return {prefix + key: stat for prefix, listing in pairs for key, stat in listing}
 
@@ -260,8 +259,8 @@ def last_version(folder: Place, but: str) -> Dataset | None:
         return None
     commits = (version / COMMIT for version in storage.folders(folder) if version.name != but)
     # A bucket is asked for each by a request: one after another, a year of versions would take half a minute.
-    found = [commit for commit in ordered_map(_commit_time, commits, ASKERS) if commit]
-    for _, path in sorted(found, reverse=True):
+    times = [commit for commit in ordered_map(_commit_time, commits, PARALLEL_REQUESTS) if commit]
+    for _, path in sorted(times, reverse=True):
         with suppress(DatasetError):  # one of another schema
             return load(path.parent)
     return None
@@ -280,14 +279,14 @@ def sample_images(folder: Place, dataset: Dataset, most: int) -> list[tuple[str,
     Reads the first records only: a rare class is not searched for through all the shards.
     """
     per_class = max(1, most // max(len(dataset.splits["train"].classes), 1))
-    found: dict[str, list[bytes]] = {}
+    images_of: dict[str, list[bytes]] = {}
     for label, encoded in islice(_training_images(folder, dataset), SAMPLED_RECORDS):
-        images = found.setdefault(label, [])
+        images = images_of.setdefault(label, [])
         if len(images) < per_class:
             images.append(encoded)
-        if sum(map(len, found.values())) == most:
+        if sum(map(len, images_of.values())) == most:
             break
-    return [(label, encoded) for label in sorted(found) for encoded in found[label]]
+    return [(label, encoded) for label in sorted(images_of) for encoded in images_of[label]]
 
 
 def _training_images(folder: Place, dataset: Dataset) -> Iterator[tuple[str, bytes]]:
@@ -302,20 +301,19 @@ def images_at(folder: Place, dataset: Dataset, split: str, positions: Sequence[i
 
     Each shard that holds one is read up to the last of them; of a bucket it is copied first.
     """
-    found: dict[int, tuple[str, bytes]] = {}
+    images: dict[int, tuple[str, bytes]] = {}
     before = 0
     for shard in dataset.splits[split].shards:
         wanted = {position - before for position in positions if 0 <= position - before < shard.examples}
         if wanted:
             records = islice(tfrecord.read_records(folder / shard.name), max(wanted) + 1)
             picked = ((number, record) for number, record in enumerate(records) if number in wanted)
-            found |= {before + number: _named_file(read_image(record, dataset.records)) for number, record in picked}
+            for number, record in picked:
+                image = read_image(record, dataset.records)
+                filename = image.filename.decode("utf-8", "surrogateescape")
+                images[before + number] = filename, as_file(image)
         before += shard.examples
-    return [found[position] for position in positions]
-
-
-def _named_file(image: Recorded) -> tuple[str, bytes]:
-    return image.filename.decode("utf-8", "surrogateescape"), as_file(image)
+    return [images[position] for position in positions]
 
 
 def _size(path: Place) -> int | None:
@@ -334,7 +332,7 @@ def _parse(content: Any) -> Dataset:
     if content.pop("checksum", None) not in (None, checksum(content)):
         raise ValueError("it was changed after the commit: its content does not fit its checksum")
     del content["format"], content["schema_version"]
-    for name, fields in _READ_LATER.items():
+    for name, fields in _REQUIRED_FIELDS.items():
         if missing := [field for field in fields if field not in content[name]]:
             raise ValueError(f"{name} lacks {missing[0]}")
     splits = {name: _parse_split(split) for name, split in content.pop("splits").items()}

@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pipeline import storage
 from pipeline.allowed import require_allowed
 from pipeline.config import Settings
-from pipeline.dataset.manifest import ASKERS, is_committed
+from pipeline.dataset.manifest import PARALLEL_REQUESTS, is_committed
 from pipeline.errors import ConflictError, DatasetError, SettingsError
 from pipeline.storage import Place
 from pipeline.system.parallel import ordered_map
@@ -124,7 +124,7 @@ def newest_partitions(settings: Settings, count: int) -> dict[str, str]:
     folder = name_folder(settings)
     names = _dated(folder)[:count] or [LATEST]
     paths = [_path(folder, name) for name in names]
-    contents = zip(names, paths, ordered_map(_content, paths, ASKERS), strict=True)
+    contents = zip(names, paths, ordered_map(_content, paths, PARALLEL_REQUESTS), strict=True)
     return {name: _version(path, content) for name, path, content in contents if content is not None}
 
 

@@ -49,9 +49,9 @@ def remote_shards(folder: BucketPath, dataset: Dataset) -> dict[str, RemoteShard
 
     Raises DatasetError naming the file that is missing, or has other bytes than were committed.
     """
-    found = committed_objects(folder, dataset)
+    objects = committed_objects(folder, dataset)
     return {
-        shard.name: RemoteShard(folder / shard.name, found[shard.name], _copy_name(shard, dataset))
+        shard.name: RemoteShard(folder / shard.name, objects[shard.name], _copy_name(shard, dataset))
         for split in ("train", "validation")
         for shard in dataset.splits[split].shards
     }
@@ -68,11 +68,10 @@ def needed_room(dataset: Dataset) -> dict[str, int]:
 
     A cache of this size is never exceeded.
     """
-    return {split: _largest(dataset, split, count + 1) for split, count in READ_AT_ONCE.items()}
-
-
-def _largest(dataset: Dataset, split: str, count: int) -> int:
-    return sum(sorted((shard.bytes for shard in dataset.splits[split].shards), reverse=True)[:count])
+    sizes = {
+        split: sorted((shard.bytes for shard in dataset.splits[split].shards), reverse=True) for split in READ_AT_ONCE
+    }
+    return {split: sum(sizes[split][: count + 1]) for split, count in READ_AT_ONCE.items()}
 
 
 def divided_room(dataset: Dataset, limit_bytes: int) -> dict[str, int]:
@@ -135,9 +134,9 @@ class ShardCache:
         """
         path = self.folder / shard.copy
         with _explained(path):
-            while (held := self._held(path, shard.stat)) is None:
+            while (held := self._hold_valid(path, shard.stat)) is None:
                 # Polled, and looked at again each time: who fetches it may be another, who then holds it for long.
-                if not self._made_right(path, shard, waiting):
+                if not self._fetch_unless_locked(path, shard, waiting):
                     waiting()
                     time.sleep(POLL_S)
         return held
@@ -150,27 +149,27 @@ class ShardCache:
         with suppress(OSError), _locked(self.folder / ".lock"):
             self._evict(0)
 
-    def _held(self, path: Path, stat: ObjectStat) -> HeldShard | None:
+    def _hold_valid(self, path: Path, stat: ObjectStat) -> HeldShard | None:
         lock = _lock(path, fcntl.LOCK_SH)
-        if lock is not None and self._is_right(path, stat):
+        if lock is not None and self._is_valid(path, stat):
             return HeldShard(path, lock)
         if lock is not None:
             os.close(lock)
         return None
 
-    def _made_right(self, path: Path, shard: RemoteShard, waiting: Waiting) -> bool:
+    def _fetch_unless_locked(self, path: Path, shard: RemoteShard, waiting: Waiting) -> bool:
         """Fetch it, unless another has it; say whether none had."""
         lock = _lock(path, fcntl.LOCK_EX)
         if lock is None:
             return False
         try:
-            if not self._is_right(path, shard.stat):  # else another has fetched it meanwhile
+            if not self._is_valid(path, shard.stat):  # else another has fetched it meanwhile
                 self._fetch(path, shard, waiting)
         finally:
             os.close(lock)
         return True
 
-    def _is_right(self, path: Path, stat: ObjectStat) -> bool:
+    def _is_valid(self, path: Path, stat: ObjectStat) -> bool:
         """Whether a copy stands there, of the right size and, seen for the first time, of the right CRC32C."""
         try:
             if path.stat().st_size == stat.st_size and (

@@ -17,9 +17,9 @@ from pipeline.dataset.shard_cache import HeldShard, RemoteShard, ShardCache
 from pipeline.errors import Preempted, TenfoldError
 from pipeline.storage import crc32c_of
 
-FILLERS = 4
-AHEAD = 64
-"""Copies held at once, each with an open lock: a process may open 1,024 files."""
+FETCH_THREADS = 4
+MAX_COPIES = 64
+"""Maximum number of copies in use at once. Each has an open lock, and a process may open 1,024 files."""
 POLL_S = 0.2
 CLOSING_S = 5.0
 _log = logging.getLogger(__name__)
@@ -42,9 +42,13 @@ class _Closed(Exception):
 class ShardReader:
     """Hands out the copies of `shards` in `order`; a context manager, which starts the threads and ends them.
 
-    :param open_at_once: how many shards are read at once; these are fetched even where there is no room
-    :param room_bytes: how much of the cache the shards that were fetched ahead may take
-    :param stopping: asked while the training waits for a shard
+    Args:
+        cache: The copies on this host.
+        shards: The shards by name.
+        order: The names of the shards, in the order in which `take` is called.
+        open_at_once: Number of shards that are read at once. These are fetched even if there is no room.
+        room_bytes: Maximum bytes of the cache for the shards that are fetched ahead.
+        stopping: Called while the training waits for a shard. Returns whether to stop.
     """
 
     def __init__(
@@ -64,12 +68,14 @@ class ShardReader:
         """Of the shards that are being fetched, wait to be read, or are being read."""
         self._next: _Need | None = None
         self._planned: deque[_Need] = deque()
-        self._taken: dict[str, tuple[_Need | None, HeldShard]] = {}
+        self._in_use: dict[str, tuple[_Need | None, HeldShard]] = {}
         self._closed = False
         self.failure: TenfoldError | None = None
         """Why no shard is handed out any more: TensorFlow would wrap it in words of its own."""
         # Daemons: one that waits for a bucket must not hold up the end of the process.
-        self._threads = [threading.Thread(target=self._fill, name=f"fill-{n}", daemon=True) for n in range(FILLERS)]
+        self._threads = [
+            threading.Thread(target=self._fetch_ahead, name=f"fill-{n}", daemon=True) for n in range(FETCH_THREADS)
+        ]
 
     def __enter__(self) -> "ShardReader":
         self._next = self._need(0)
@@ -84,12 +90,12 @@ class ShardReader:
             self._closed = True
             self._changed.notify_all()
         for thread in self._threads:
-            thread.join(CLOSING_S / FILLERS)
+            thread.join(CLOSING_S / FETCH_THREADS)
         with self._changed:
-            for held in (*(held for _, held in self._taken.values()), *(need.held for need in self._planned)):
+            for held in (*(held for _, held in self._in_use.values()), *(need.held for need in self._planned)):
                 if held:
                     held.release()
-            self._taken.clear()
+            self._in_use.clear()
             self._planned.clear()
 
     def take(self, name: str) -> Path:
@@ -105,7 +111,7 @@ class ShardReader:
             need = self._planned.popleft()
             if need.name != name:
                 raise ValueError(f"shards are taken in the order of need: {need.name} comes next, got {name}")
-            self._taken[name] = need, held
+            self._in_use[name] = need, held
             return held.path
 
     def take_again(self, name: str) -> Path:
@@ -116,13 +122,13 @@ class ShardReader:
             self._fail(error)
             raise
         with self._changed:
-            self._taken[name] = None, held
+            self._in_use[name] = None, held
         return held.path
 
     def release(self, name: str) -> None:
         """Say that a shard was read to its end."""
         with self._changed:
-            need, held = self._taken.pop(name)
+            need, held = self._in_use.pop(name)
             held.release()
             if need:
                 self._released += 1
@@ -135,7 +141,7 @@ class ShardReader:
         All copies are read: TensorFlow reads on after an error, and may have released the damaged one.
         """
         with self._changed:
-            taken = set(self._taken)
+            taken = set(self._in_use)
         for name, shard in self._shards.items():
             path = self._cache.folder / shard.copy
             if (name in taken or path.exists()) and not _is_sound(shard, path):
@@ -149,7 +155,7 @@ class ShardReader:
             raise _Closed
         return self._planned[0].held if self._planned else None
 
-    def _fill(self) -> None:
+    def _fetch_ahead(self) -> None:
         try:
             while need := self._next_need():
                 waiting = partial(self._may_wait, need)
@@ -183,7 +189,7 @@ class ShardReader:
         if self._ended or need is None or not self._can_do_without(need):
             return True
         fits = self._wanted_bytes + need.size <= self._room_bytes
-        return fits and need.number - self._released < AHEAD
+        return fits and need.number - self._released < MAX_COPIES
 
     def _can_do_without(self, need: _Need) -> bool:
         """Whether the training can go on for now: the shards before this one are all that it reads at once."""

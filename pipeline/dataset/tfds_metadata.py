@@ -13,8 +13,8 @@ from pipeline.dataset.manifest import Dataset
 _FEATURES = "tensorflow_datasets.core.features"
 _TEMPLATE = "{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}"
 _NO_CLASS = "background"  # the name that ImageNet's label files give id 0 where ids of classes begin at 1
-_NOT_KEPT = re.compile(r"\A\s+|\s+\Z|[\r\n\ud800-\udfff]")
-"""What a line of a names file does not keep: TFDS strips it, ends it at any line end, and reads UTF-8 alone."""
+_ESCAPED = re.compile(r"\A\s+|\s+\Z|[\r\n\ud800-\udfff]")
+"""What a line of a names file would lose: TFDS strips it, ends it at any line end, and reads UTF-8 alone."""
 
 Json = dict[str, Any]
 
@@ -39,12 +39,12 @@ def class_names(dataset: Dataset) -> list[str]:
     Empty if two names would be the same. TFDS would count other names than classes, hide the error, and give most
     ids the name of another class; without a names file it calls them by their numbers.
     """
-    names = [_NO_CLASS] * dataset.records.label_offset + [_NOT_KEPT.sub(_escape, label) for label in dataset.labels]
+    names = [_NO_CLASS] * dataset.records.label_offset + [_ESCAPED.sub(_escape, label) for label in dataset.labels]
     return names if len(set(names)) == len(names) else []
 
 
-def _escape(found: re.Match[str]) -> str:
-    return "".join(f"\\u{ord(letter):04x}" for letter in found[0])
+def _escape(match: re.Match[str]) -> str:
+    return "".join(f"\\u{ord(letter):04x}" for letter in match[0])
 
 
 def _info(dataset: Dataset) -> Json:

@@ -25,9 +25,9 @@ def verify(folder: Place) -> dict[str, Any]:
         for name, split in dataset.splits.items():
             counted, before = Counter[int](), len(problems)
             for shard in split.shards:
-                found = list(_problems_of_shard(folder / shard.name, shard, dataset, counted))
-                problems += found
-                records += shard.examples if not found else 0
+                shard_problems = list(_problems_of_shard(folder / shard.name, shard, dataset, counted))
+                problems += shard_problems
+                records += shard.examples if not shard_problems else 0
                 advance(shard.examples)
             if len(problems) == before:  # else a shard that cannot be read would be told twice
                 problems += _problems_of_split(name, split, {dataset.labels[id_]: n for id_, n in counted.items()})
@@ -39,13 +39,13 @@ def first_damage(folder: Place, dataset: Dataset) -> str:
     """A sentence with file and offset of the first record that cannot be read; empty where all can."""
     for shard in _shards(dataset):
         try:
-            found = sum(1 for _ in tfrecord.read_records(folder / shard.name))
+            records = sum(1 for _ in tfrecord.read_records(folder / shard.name))
         except DatasetError as error:
             return str(error)
         except FileNotFoundError:
             return f"{folder / shard.name} is missing"
-        if found != shard.examples:
-            return f"{folder / shard.name} holds {found} records, {shard.examples} were committed"
+        if records != shard.examples:
+            return f"{folder / shard.name} holds {records} records, {shard.examples} were committed"
     return ""
 
 
@@ -98,9 +98,9 @@ def _problems_of_split(name: str, split: Split, counted: Mapping[str, int]) -> I
     if split.bytes != sum(shard.bytes for shard in split.shards):
         yield f"{name}: the bytes of the shards do not add up to {split.bytes}"
     for label in sorted({*split.classes, *counted}):
-        said, held = split.classes.get(label, 0), counted.get(label, 0)
-        if said != held:
-            yield f"{name} holds {held} examples of {label!r}, {said} were committed"
+        committed, actual = split.classes.get(label, 0), counted.get(label, 0)
+        if committed != actual:
+            yield f"{name} holds {actual} examples of {label!r}, {committed} were committed"
 
 
 def _problems_of_lists(folder: Place, dataset: Dataset) -> Iterator[str]:

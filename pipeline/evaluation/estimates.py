@@ -47,11 +47,11 @@ def bins_of(probabilities: Array) -> Array:
     return bins
 
 
-def reliability_of(probabilities: Array, right: Array) -> list[dict[str, Any]]:
+def reliability_of(probabilities: Array, correct: Array) -> list[dict[str, Any]]:
     """Each bin of confidence: its ends, its answers, their mean confidence and accuracy; None of none."""
     bins, edges = bins_of(probabilities), np.arange(BINS + 1) / BINS
     counts = np.bincount(bins, minlength=BINS)
-    confidence, accuracy = (shares(np.bincount(bins, values, BINS), counts) for values in (probabilities, right))
+    confidence, accuracy = (shares(np.bincount(bins, values, BINS), counts) for values in (probabilities, correct))
     low, high = edges[:-1].round(6).tolist(), edges[1:].round(6).tolist()
     return rows({"low": low, "high": high, "count": counts.tolist(), "confidence": confidence, "accuracy": accuracy})
 

@@ -1,4 +1,4 @@
-"""How good a model is: figures, and how sure they are, from what is kept of its probabilities. No TensorFlow.
+"""How good a model is: figures and their intervals, from the predictions of a model. No TensorFlow.
 
 predictions.npz    a row an example, in the order of the shards: two models can be compared on it, pair by pair
 evaluation.json    figures with their intervals, classes, confusions, reliability, the most wrong examples
@@ -43,7 +43,7 @@ _IN_RESULT = {
 
 
 class Predictions(NamedTuple):
-    """What is kept of examples, a row each: all probabilities of many classes would not fit into memory."""
+    """Predictions of examples, a row each. All probabilities of many classes would not fit into memory."""
 
     label: Array
     """int32 of (n,), from 0, as the predicted class."""
@@ -55,7 +55,7 @@ class Predictions(NamedTuple):
 
     @classmethod
     def of_batch(cls, labels: Array, probabilities: Array) -> Self:
-        """What is kept of a batch of labels, (n,), and probabilities, (n, classes)."""
+        """Return the predictions of a batch: labels, (n,), and probabilities, (n, classes)."""
         predicted = probabilities.argmax(axis=1)
         return cls(
             label=labels.astype(np.int32),
@@ -71,14 +71,14 @@ class Predictions(NamedTuple):
         return np.array([first for first, *_ in ids])
 
     @property
-    def right(self) -> Array:
+    def correct(self) -> Array:
         """Whether the predicted class is the true one."""
-        right: Array = self.predicted == self.label
-        return right
+        correct: Array = self.predicted == self.label
+        return correct
 
     @property
     def scored_by(self) -> str:
-        """What the score is called."""
+        """The name of the score."""
         return "accuracy"
 
     @property
@@ -89,22 +89,22 @@ class Predictions(NamedTuple):
     @property
     def score(self) -> float:
         """The accuracy."""
-        return float(self.right.mean())
+        return float(self.correct.mean())
 
     @property
     def resamples(self) -> int:
-        """How many an interval is taken from."""
+        """Number of resamples for an interval."""
         return RESAMPLES
 
     def statistic(self) -> Statistic:
         """The figures of the examples, each taken as often as its weight says."""
-        right, in_top5 = self.right.astype(float), self.in_top5.astype(float)
-        # The error is the sum over bins of |right - confidence| of the bin's examples together, over all examples.
-        surplus, bins = right - self.probability, bins_of(self.probability)
+        correct, in_top5 = self.correct.astype(float), self.in_top5.astype(float)
+        # The error is the sum over bins of |correct - confidence| of the bin's examples together, over all examples.
+        surplus, bins = correct - self.probability, bins_of(self.probability)
 
         def statistic(weights: Array) -> Array:
             gap = np.abs(np.bincount(bins, weights * surplus)).sum()
-            return np.array([weights @ right, weights @ in_top5, gap]) / len(bins)
+            return np.array([weights @ correct, weights @ in_top5, gap]) / len(bins)
 
         return statistic
 
@@ -113,28 +113,28 @@ class Predictions(NamedTuple):
 
         Each counts 1, 0 or -1: to draw how many come of each is the same as to draw them, at any number of examples.
         """
-        differences = self.right.astype(int) - champion.right.astype(int)
+        differences = self.correct.astype(int) - champion.correct.astype(int)
         values, counts = np.unique(differences, return_counts=True)
         n = len(differences)
         resampled = np.random.default_rng(seed).multinomial(n, counts / n, size=RESAMPLES) @ values / n
         return Estimate(*(round(float(value), 6) for value in (differences.mean(), *interval(resampled))))
 
     def details(self, names: Sequence[str]) -> dict[str, Any]:
-        """What `evaluation.json` says beside the figures."""
+        """Return the content of `evaluation.json` beside the figures."""
         return {
             "classes": per_class(self, names),
             "confusions": confusions(self, len(names)),
-            "reliability": reliability_of(self.probability, self.right),
+            "reliability": reliability_of(self.probability, self.correct),
             "most_wrong": most_wrong(self),
         }
 
 
 class Answers(Protocol):
-    """What is kept of a model's answers, a named tuple of columns with a row an example, and how they are judged."""
+    """The predictions of a model, a named tuple of columns with a row for each example, and how they are judged."""
 
     @property
     def scored_by(self) -> str:
-        """What the score is called."""
+        """The name of the score."""
 
     @property
     def figures(self) -> Sequence[str]:
@@ -142,19 +142,19 @@ class Answers(Protocol):
 
     @property
     def label(self) -> Array:
-        """What is right, a row an example."""
+        """The true labels, a row for each example."""
 
     @property
     def score(self) -> float:
-        """What two models are compared by, 0 to 1."""
+        """The figure by which two models are compared, 0 to 1."""
 
     @property
     def resamples(self) -> int:
-        """How many an interval is taken from."""
+        """Number of resamples for an interval."""
 
     @classmethod
     def of_batch(cls, labels: Array, probabilities: Array) -> Self:
-        """What is kept of a batch of labels, as training has them, and probabilities, (n, classes)."""
+        """Return the predictions of a batch: labels as in training, and probabilities, (n, classes)."""
 
     @staticmethod
     def of_ids(ids: Sequence[tuple[int, ...]], classes: int) -> Array:
@@ -167,7 +167,7 @@ class Answers(Protocol):
         """The score less that of another model on the same examples, with its bootstrap interval."""
 
     def details(self, names: Sequence[str]) -> dict[str, Any]:
-        """What `evaluation.json` says beside the figures."""
+        """Return the content of `evaluation.json` beside the figures."""
 
     def _asdict(self) -> dict[str, Array]: ...
 
@@ -175,12 +175,12 @@ class Answers(Protocol):
 A = TypeVar("A", bound=Answers)
 
 
-def kept_of(form: RecordFormat) -> type[Answers]:
-    """What is kept of a model's answers to the images of a data set, by its records."""
+def predictions_class(form: RecordFormat) -> type[Answers]:
+    """Return the class of the predictions of a model for a dataset, by its records."""
     return MultiLabelPredictions if form.multi_label else Predictions
 
 
-# --- what is kept -----------------------------------------------------------------------------------------------------
+# --- predictions ------------------------------------------------------------------------------------------------------
 
 
 def _of(probabilities: Array, classes: Array) -> Array:
@@ -212,8 +212,8 @@ def joined(parts: Iterable[A]) -> A:
 
 def estimates(predictions: Answers, classes: int, seed: int) -> dict[str, Estimate]:
     """Each of its figures with its bootstrap interval; top5 only of more than five classes."""
-    found = bootstrapped(predictions.statistic(), len(predictions.label), predictions.resamples, seed)
-    named = zip(predictions.figures, found, strict=True)
+    values = bootstrapped(predictions.statistic(), len(predictions.label), predictions.resamples, seed)
+    named = zip(predictions.figures, values, strict=True)
     return {name: estimate for name, estimate in named if name != "top5" or classes > TOP}
 
 
@@ -230,22 +230,22 @@ def difference(challenger: Answers, champion: Answers, seed: int) -> Estimate:
 def per_class(predictions: Predictions, names: Sequence[str]) -> list[dict[str, Any]]:
     """Each class, by id: its name, its examples, precision (None where never predicted), recall (None without any)."""
     classes = len(names)
-    count, told = (np.bincount(ids, minlength=classes) for ids in (predictions.label, predictions.predicted))
-    right = np.bincount(predictions.label[predictions.right], minlength=classes)
-    precision, recall = shares(right, told), shares(right, count)
+    count, predicted = (np.bincount(ids, minlength=classes) for ids in (predictions.label, predictions.predicted))
+    correct = np.bincount(predictions.label[predictions.correct], minlength=classes)
+    precision, recall = shares(correct, predicted), shares(correct, count)
     return rows({"name": names, "count": count.tolist(), "precision": precision, "recall": recall})
 
 
 def confusions(predictions: Predictions, classes: int) -> list[list[int]]:
     """[true class, predicted class, examples], ordered; pairs without any are left out, as most are of many classes."""
     pairs, counts = np.unique(predictions.label.astype(np.int64) * classes + predictions.predicted, return_counts=True)
-    found: list[list[int]] = np.stack([pairs // classes, pairs % classes, counts], axis=1).tolist()
-    return found
+    table: list[list[int]] = np.stack([pairs // classes, pairs % classes, counts], axis=1).tolist()
+    return table
 
 
 def most_wrong(predictions: Predictions, most: int = MOST_WRONG) -> list[dict[str, Any]]:
     """The examples that were surest of a wrong class, by their position in the shards."""
-    wrong = np.flatnonzero(~predictions.right)
+    wrong = np.flatnonzero(~predictions.correct)
     surest = wrong[np.argsort(-predictions.probability[wrong], kind="stable")[:most]]
     label, predicted = (ids[surest].tolist() for ids in (predictions.label, predictions.predicted))
     probability = predictions.probability[surest].astype(float).round(6).tolist()
@@ -257,10 +257,10 @@ def most_wrong(predictions: Predictions, most: int = MOST_WRONG) -> list[dict[st
 
 def evaluation_of(predictions: Answers, names: Sequence[str], seed: int) -> dict[str, Any]:
     """The content of `evaluation.json`; `names` are those of the classes, by id."""
-    found = estimates(predictions, len(names), seed)
+    figures = estimates(predictions, len(names), seed)
     return {
         "examples": len(predictions.label),
-        "figures": {name: estimate._asdict() for name, estimate in found.items()},
+        "figures": {name: estimate._asdict() for name, estimate in figures.items()},
         "intervals": {"percent": INTERVAL_PERCENT, "resamples": predictions.resamples, "seed": seed},
         **predictions.details(names),
     }

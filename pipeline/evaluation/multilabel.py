@@ -30,7 +30,7 @@ MIN_RESAMPLES = 100
 
 
 class MultiLabelPredictions(NamedTuple):
-    """What is kept of examples, a row each, and a column a class: its average precision needs the rank of each."""
+    """Predictions of examples, a row each, with a column for each class. Average precision needs the rank of each."""
 
     label: Array
     """bool of (n, classes), the labels that an example has."""
@@ -39,7 +39,7 @@ class MultiLabelPredictions(NamedTuple):
 
     @classmethod
     def of_batch(cls, labels: Array, probabilities: Array) -> Self:
-        """What is kept of a batch of labels, 0 or 1, (n, classes), and probabilities, of at least these classes.
+        """Return the predictions of a batch: labels, 0 or 1, (n, classes), and probabilities of at least these classes.
 
         What a model gives to labels that the data set does not know is neither right nor wrong.
         """
@@ -61,7 +61,7 @@ class MultiLabelPredictions(NamedTuple):
 
     @property
     def scored_by(self) -> str:
-        """What the score is called."""
+        """The name of the score."""
         return "mean average precision"
 
     @property
@@ -76,7 +76,7 @@ class MultiLabelPredictions(NamedTuple):
 
     @property
     def resamples(self) -> int:
-        """How many an interval is taken from."""
+        """Number of resamples for an interval."""
         return int(np.clip(RESAMPLED_ANSWERS // max(self.label.size, 1), MIN_RESAMPLES, RESAMPLES))
 
     def statistic(self) -> Statistic:
@@ -94,7 +94,7 @@ class MultiLabelPredictions(NamedTuple):
         return Estimate(*(round(float(each), 6) for each in (value, *ends.ravel())))
 
     def details(self, names: Sequence[str]) -> dict[str, Any]:
-        """What `evaluation.json` says beside the figures."""
+        """Return the content of `evaluation.json` beside the figures."""
         return {
             "classes": per_class(self, names),
             "reliability": reliability_of(self.label_probability.ravel(), self.label.ravel()),
@@ -150,8 +150,8 @@ def _mean_average_precision(predictions: MultiLabelPredictions) -> Statistic:
     rankings = [each for each in _rankings(predictions) if len(each.hits)]
 
     def statistic(weights: Array) -> Array:
-        found = np.array([each.average_precision(weights) for each in rankings])
-        known = found[~np.isnan(found)]  # what is drawn may lack a class, as a whole split may
+        averages = np.array([each.average_precision(weights) for each in rankings])
+        known = averages[~np.isnan(averages)]  # what is drawn may lack a class, as a whole split may
         return np.array([known.mean() if len(known) else 0.0])
 
     return statistic
@@ -162,9 +162,9 @@ def _mean_average_precision(predictions: MultiLabelPredictions) -> Statistic:
 
 def _micro_f1(predictions: MultiLabelPredictions) -> Statistic:
     """Of all labels of all examples together: twice those found, over those predicted and those there."""
-    found = (predictions.label & predictions.answers).sum(axis=1)
-    told = predictions.label.sum(axis=1) + predictions.answers.sum(axis=1)
-    return lambda weights: np.array([2 * (weights @ found) / max(weights @ told, 1)])
+    correct = (predictions.label & predictions.answers).sum(axis=1)
+    total = predictions.label.sum(axis=1) + predictions.answers.sum(axis=1)
+    return lambda weights: np.array([2 * (weights @ correct) / max(weights @ total, 1)])
 
 
 def _exact_match(predictions: MultiLabelPredictions) -> Statistic:
@@ -185,7 +185,7 @@ def _calibration_error(predictions: MultiLabelPredictions) -> Statistic:
 def per_class(predictions: MultiLabelPredictions, names: Sequence[str]) -> list[dict[str, Any]]:
     """Each class, by id: name, examples, average precision and recall (None without any), precision (None of none)."""
     label, answers = predictions.label, predictions.answers
-    count, told, found = (flags.sum(axis=0) for flags in (label, answers, label & answers))
+    count, predicted, correct = (flags.sum(axis=0) for flags in (label, answers, label & answers))
     ones = np.ones(len(label))
     averages = [each.average_precision(ones) if len(each.hits) else None for each in _rankings(predictions)]
     return rows(
@@ -193,8 +193,8 @@ def per_class(predictions: MultiLabelPredictions, names: Sequence[str]) -> list[
             "name": names,
             "count": count.tolist(),
             "average_precision": [None if each is None else round(each, 6) for each in averages],
-            "precision": shares(found, told),
-            "recall": shares(found, count),
+            "precision": shares(correct, predicted),
+            "recall": shares(correct, count),
         }
     )
 

@@ -19,7 +19,7 @@ import psutil
 from pipeline.monitor import Row, gpu, machine, open_monitor, process_tree, read  # noqa: F401 - before the command
 from pipeline.monitor.sampler import Source, require_rate
 from pipeline.monitor.threads import Threads
-from pipeline.system.progress import log_words
+from pipeline.system.progress import log_to_stderr
 
 EXIT_BAD, EXIT_NOT_RUN, EXIT_NOT_FOUND, EXIT_SIGNAL = 2, 126, 127, 128  # as a shell gives them
 STOPPING = (signal.SIGINT, signal.SIGTERM)
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
     end = arguments.index("--") if "--" in arguments else len(arguments)
     command = arguments[end + 1 :]
     options = _parse(arguments[:end], command)
-    log_words()
+    log_to_stderr()
     try:
         result = _sample(options, command)
         result |= _judge(Path(result["record"])) if command else {}

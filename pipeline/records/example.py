@@ -20,33 +20,33 @@ _KINDS = {"bytes": _BYTES_LIST, "float": _FLOAT_LIST, "int64": _INT64_LIST}
 
 
 def encode(features: Mapping[str, Feature]) -> bytes:
-    """A serialized tf.train.Example. Features are ordered by key, so that equal features give equal bytes."""
+    """Return a serialized tf.train.Example. Features are ordered by key, so that equal features give equal bytes."""
     return _delimited(1, encode_entries(features))
 
 
 def encode_entries(features: Mapping[str, Feature]) -> bytes:
-    """The entries of a map of features, which may be joined with others to be one map."""
+    """Return the entries of a map of features. Several of these joined are one map."""
     return b"".join(_delimited(1, _entry(key, features[key])) for key in sorted(features))
 
 
 def empty_entry(key: str, kind: str) -> bytes:
-    """The entry of a list of "bytes", "float" or "int64" without values: the values would else tell its kind."""
+    """Return the entry of an empty list of `kind` "bytes", "float" or "int64"."""
     return _delimited(1, _delimited(1, key.encode()) + _delimited(2, _delimited(_KINDS[kind], b"")))
 
 
 @lru_cache(8192)
-def one_entry(key: str, value: bytes | int) -> bytes:
-    """The entry of one feature, remembered: heights and names of formats come again and again."""
+def cached_entry(key: str, value: bytes | int) -> bytes:
+    """Return the entry of one feature. It is cached, because many images share a height or a format."""
     return encode_entries({key: value})
 
 
-def opening(length: int) -> bytes:
-    """What stands before the entries of a serialized tf.train.Example, which have `length` bytes together."""
+def example_head(length: int) -> bytes:
+    """Return the bytes before the entries of a serialized tf.train.Example. `length` is the size of all entries."""
     return b"\n" + _varint(length)
 
 
 def bytes_entry_head(key: str, length: int) -> bytes:
-    """All of an entry that stands before its one value of `length` bytes: so a large value need not be copied."""
+    """Return the bytes of an entry before its only value of `length` bytes. A large value need not be copied then."""
     item = b"\n" + _varint(length)  # field 1, of wire type 2
     value = b"\n" + _varint(len(item) + length) + item
     named = _delimited(1, key.encode()) + b"\x12" + _varint(len(value) + length) + value

@@ -16,7 +16,8 @@ from pipeline.images.examine import UsableImage
 from pipeline.records import example
 from pipeline.records.tfrecord import GZIP_SUFFIX
 
-CACHED = 4096
+CACHE_ENTRIES = 4096
+"""Maximum number of encoded parts of records that are cached, of each kind."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class FeatureKeys:
 
     @property
     def of_boxes(self) -> tuple[str, ...]:
-        """Those that hold a value a box."""
+        """The features with one value for each box."""
         return (self.xmin, self.ymin, self.xmax, self.ymax, self.box_label, self.box_text)
 
 
@@ -136,11 +137,11 @@ class ImageEncoder:
         self._no_boxes = b"".join(
             example.empty_entry(key, kinds[key].removesuffix(" list")) for key in form.keys.of_boxes if key in kinds
         )
-        self._labels = lru_cache(CACHED)(self._encode_labels)
-        self._shape = lru_cache(CACHED)(self._encode_shape)
-        self._opening = lru_cache(CACHED)(example.opening)
-        self._before_name = lru_cache(CACHED)(partial(example.bytes_entry_head, self._keys.filename))
-        self._before_image = lru_cache(CACHED)(partial(example.bytes_entry_head, self._keys.encoded))
+        self._labels = lru_cache(CACHE_ENTRIES)(self._encode_labels)
+        self._shape = lru_cache(CACHE_ENTRIES)(self._encode_shape)
+        self._opening = lru_cache(CACHE_ENTRIES)(example.example_head)
+        self._before_name = lru_cache(CACHE_ENTRIES)(partial(example.bytes_entry_head, self._keys.filename))
+        self._before_image = lru_cache(CACHE_ENTRIES)(partial(example.bytes_entry_head, self._keys.encoded))
 
     def encode(self, image: UsableImage, labels: tuple[str, ...], filename: bytes) -> bytes:
         """All of the serialized tf.train.Example that stands before `image.encoded`, which is its end."""
@@ -162,9 +163,9 @@ class ImageEncoder:
         keys = self._keys
         return b"".join(
             (
-                example.one_entry(keys.format, form.encode()),
-                example.one_entry(keys.height, height),
-                example.one_entry(keys.width, width),
+                example.cached_entry(keys.format, form.encode()),
+                example.cached_entry(keys.height, height),
+                example.cached_entry(keys.width, width),
             )
         )
 
@@ -196,7 +197,7 @@ class ImageEncoder:
         )
 
 
-class Recorded(NamedTuple):
+class RecordedImage(NamedTuple):
     """What a record holds of an image; `labels` are ids from 0, whatever the offset in the record."""
 
     encoded: bytes
@@ -207,7 +208,7 @@ class Recorded(NamedTuple):
     filename: bytes
 
 
-def read_image(record: bytes, form: RecordFormat) -> Recorded:
+def read_image(record: bytes, form: RecordFormat) -> RecordedImage:
     """The image of a record.
 
     Raises ValueError where the record is no tf.train.Example or lacks a feature, with those it lacks.
@@ -221,7 +222,7 @@ def read_image(record: bytes, form: RecordFormat) -> Recorded:
     keys = form.keys
     if missing or not features.get(keys.label):
         raise ValueError(f"lacks {', '.join(missing or [keys.label])}")
-    return Recorded(
+    return RecordedImage(
         encoded=features[keys.encoded][0],
         format=features[keys.format][0].decode(),
         height=features[keys.height][0],
@@ -231,7 +232,7 @@ def read_image(record: bytes, form: RecordFormat) -> Recorded:
     )
 
 
-def as_file(image: Recorded) -> bytes:
+def as_file(image: RecordedImage) -> bytes:
     """The image as a JPEG or PNG file, also where its record holds pixels."""
     if image.format != "RAW":
         return image.encoded

@@ -16,8 +16,8 @@ from pipeline.config import Settings
 from pipeline.dataset.content_hashes import HASHES
 from pipeline.dataset.labels import claim_labels
 from pipeline.dataset.manifest import (
-    ASKERS,
     CARD,
+    PARALLEL_REQUESTS,
     REJECTED,
     Dataset,
     Shard,
@@ -195,14 +195,14 @@ def quality_of(plan: Plan) -> Mapping[str, Any]:
 
 
 def _results_of(plan: Plan) -> list[ShardResult]:
-    finished = ordered_map(_finished_shards, map(place_of, plan.ranges), ASKERS)
+    finished = ordered_map(_finished_shards, map(place_of, plan.ranges), PARALLEL_REQUESTS)
     return [result for _, of_range in finished for result in of_range]
 
 
 def _hashes(plan: Plan, results: Sequence[ShardResult]) -> bytes:
     """Return the content hashes of all shards in order: 16 MB per million examples, a sixth of what planning needs."""
     joined = io.BytesIO()  # b"".join would hold the hashes in memory twice.
-    joined.writelines(ordered_map(partial(load_hashes, place_of(plan.ranges[0])), results, ASKERS))
+    joined.writelines(ordered_map(partial(load_hashes, place_of(plan.ranges[0])), results, PARALLEL_REQUESTS))
     return joined.getvalue()
 
 
@@ -316,7 +316,7 @@ def _remove_copied(plan: Plan) -> None:
     if written == place_of(plan.dataset):
         return
     shards = (shard for split in load(place_of(plan.dataset)).splits.values() for shard in split.shards)
-    for _ in ordered_map(lambda shard: (written / shard.name).unlink(missing_ok=True), shards, ASKERS):
+    for _ in ordered_map(lambda shard: (written / shard.name).unlink(missing_ok=True), shards, PARALLEL_REQUESTS):
         pass
     if isinstance(written, Path):
         with suppress(OSError):  # The folder does not exist or is not empty.

@@ -25,8 +25,8 @@ from pipeline import storage
 from pipeline.config import Settings
 from pipeline.dataset.content_hashes import load_hashes
 from pipeline.dataset.manifest import (
-    ASKERS,
     CARD,
+    PARALLEL_REQUESTS,
     REJECTED,
     Dataset,
     Split,
@@ -77,7 +77,7 @@ def dataset_of(
         raise DatasetError(f"no partition of {settings.dataset_name!r} is published in {folder}: build one first")
     # Each version once, in their order: the id of a window decides the bytes of its files.
     named = sorted({version: partition for partition, version in partitions.items()}.items())
-    versions = list(ordered_map(partial(_load, folder), named, ASKERS))
+    versions = list(ordered_map(partial(_load, folder), named, PARALLEL_REQUESTS))
     if len(versions) == 1:
         return folder / versions[0].version
     window = folder / "windows" / _fingerprint(versions)[:ID_LENGTH]

@@ -87,8 +87,8 @@ def crc32c_of(place: Place) -> int:
 
 def objects(place: BucketPath) -> Iterator[Object]:
     """All objects below a place, in the order of their names' bytes, a page of a thousand in memory."""
-    for found, stat in bucket_client().objects(place):
-        yield Object(found.key[len(place.key) + 1 if place.key else 0 :], stat)
+    for path, stat in bucket_client().objects(place):
+        yield Object(path.key[len(place.key) + 1 if place.key else 0 :], stat)
 
 
 def file_of(folder: Path, key: str) -> Path:
@@ -115,7 +115,7 @@ def local_copy(place: Place) -> Iterator[Path]:
     if isinstance(place, Path):
         yield place
         return
-    with local.temporary_of_no_place(place.name) as copy:
+    with local.temporary_for_upload(place.name) as copy:
         with open(copy, "w+b") as file:
             bucket_client().fetch(place, file)
         yield copy
@@ -161,13 +161,13 @@ def copy_new(source: Place, target: Place) -> None:
         if isinstance(target, BucketPath):
             bucket_client().create(target, reader)  # as it lies: a copy of it first would cost a third of the time
             return
-        with write_new(target, synced=True) as writer, local.room_named(writer, source.stat().st_size):
+        with write_new(target, synced=True) as writer, local.full_disk_explained(writer, source.stat().st_size):
             local.copy_bytes(reader, writer)
 
 
 def temporary_for(place: Place) -> AbstractContextManager[Path]:
     """A local name for what is to be moved to `place`, or beside it where its name follows from its content."""
-    return temporary_beside(place) if isinstance(place, Path) else local.temporary_of_no_place(place.name)
+    return temporary_beside(place) if isinstance(place, Path) else local.temporary_for_upload(place.name)
 
 
 def move_whole(temporary: Path, place: Place) -> None:

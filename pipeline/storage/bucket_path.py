@@ -169,10 +169,10 @@ class BucketPath:
         """Places below this one whose names match; `pattern` has a part for each level, and no `**`."""
         first, _, rest = pattern.partition("/")
         if not re.search(r"[*?\[]", first):
-            found: Iterator[BucketPath] = iter([self / first])
+            children: Iterator[BucketPath] = iter([self / first])
         else:
-            found = (child for child in self.iterdir() if fnmatch.fnmatchcase(child.name, first))
-        for child in found:
+            children = (child for child in self.iterdir() if fnmatch.fnmatchcase(child.name, first))
+        for child in children:
             if rest:
                 yield from child.glob(rest)
             elif child.exists():

@@ -112,8 +112,8 @@ class ProcessorsV2:
 
     def use(self) -> Mapping[str, float]:
         """Return `used`, `periods` and `throttled`, as `Group` describes."""
-        told = self._stat.read()
-        return {"used": number(told, "usage_usec") / 1e6, **_periods(told)}
+        statistics = self._stat.read()
+        return {"used": number(statistics, "usage_usec") / 1e6, **_periods(statistics)}
 
 
 class ProcessorsV1:
@@ -140,11 +140,11 @@ class ProcessorsV1:
             return periods
 
 
-def _periods(told: bytes) -> dict[str, float]:
+def _periods(statistics: bytes) -> dict[str, float]:
     """How many periods there were in which the limit could be reached, and in how many it was; none without a limit."""
-    if b"nr_periods" not in told:
+    if b"nr_periods" not in statistics:
         return {}
-    return {"periods": number(told, "nr_periods"), "throttled": number(told, "nr_throttled")}
+    return {"periods": number(statistics, "nr_periods"), "throttled": number(statistics, "nr_throttled")}
 
 
 class _Memory:
@@ -155,8 +155,8 @@ class _Memory:
         self._reclaimable = reclaimable
 
     def limit(self) -> float | None:
-        told = self._limit.read().strip()
-        return None if told == b"max" or int(told) >= UNLIMITED_BYTES else float(told)
+        limit = self._limit.read().strip()
+        return None if limit == b"max" or int(limit) >= UNLIMITED_BYTES else float(limit)
 
     def use(self) -> Mapping[str, float]:
         return {"used": max(0.0, float(int(self._use.read()) - self._files()))}

@@ -38,7 +38,7 @@ class File:
 
 def number(content: bytes, name: str) -> int:
     """The whole number in a line such as `name 12`, `name: 12` or `name:  12 kB`. Raises ValueError without one."""
-    found = re.search(rb"^%b:?\s+(\d+)" % name.encode(), content, re.MULTILINE)
-    if found is None:
+    match = re.search(rb"^%b:?\s+(\d+)" % name.encode(), content, re.MULTILINE)
+    if match is None:
         raise ValueError(f"there is no number called {name!r} in {content[:80]!r}")
-    return int(found[1])
+    return int(match[1])

@@ -48,9 +48,9 @@ def retried(work: Callable[[], Result], what: object) -> Result:
             if cause_of(error) != "transient":
                 raise
             if pause_s is None:
-                named, words = error.filename or what, error.strerror or error
+                named, reason = error.filename or what, error.strerror or error
                 raise FileSystemError(
-                    f"{named} could not be used in {len(PAUSES_S) + 1} tries ({words}): check the file system, and "
+                    f"{named} could not be used in {len(PAUSES_S) + 1} tries ({reason}): check the file system, and "
                     "run again"
                 ) from error
             _log.warning("%s: trying again after %s", error.filename or what, error.strerror or error)

@@ -18,8 +18,8 @@ class Advance(Protocol):
         """Add `count` units of `size` bytes together."""
 
 
-def log_words() -> None:
-    """Show this project's own words on stderr, and of others only warnings."""
+def log_to_stderr() -> None:
+    """Log the messages of this project, and the warnings of other libraries, to stderr."""
     logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
     logging.getLogger("pipeline").setLevel(logging.INFO)
 
@@ -44,7 +44,7 @@ def progress(what: str, total: int, unit: str = "images", total_bytes: int = 0) 
     else:
         lines = _Lines(what, total, unit, total_bytes)
         yield lines.advance
-        lines.say()
+        lines.log()
 
 
 class _BarOfBytes:
@@ -64,23 +64,23 @@ class _Lines:
     def __init__(self, what: str, total: int, unit: str, total_bytes: int) -> None:
         self._what, self._total, self._unit, self._total_bytes = what, total, unit, total_bytes
         self._done = self._bytes = 0
-        self._start = self._said = time.monotonic()
+        self._start = self._last_line = time.monotonic()
 
     def advance(self, count: int, size: int = 0) -> None:
         self._done += count
         self._bytes += size
-        if time.monotonic() - self._said >= LOG_EVERY_S:
-            self.say()
+        if time.monotonic() - self._last_line >= LOG_EVERY_S:
+            self.log()
 
-    def say(self) -> None:
-        self._said = time.monotonic()
-        seconds = max(self._said - self._start, 1e-9)
+    def log(self) -> None:
+        self._last_line = time.monotonic()
+        seconds = max(self._last_line - self._start, 1e-9)
         of_all = f" of {self._total}" if self._total else ""
-        words = f"{self._done}{of_all} {self._unit}, {self._done / seconds:.0f} a second"
+        line = f"{self._done}{of_all} {self._unit}, {self._done / seconds:.0f} a second"
         if self._total_bytes:
             done, total, rate = (value / 1e6 for value in (self._bytes, self._total_bytes, self._bytes / seconds))
-            words += f", {done:.1f} of {total:.1f} MB, {rate:.1f} MB/s"
-        _log.info("%s: %s%s", self._what, words, self._left(seconds))
+            line += f", {done:.1f} of {total:.1f} MB, {rate:.1f} MB/s"
+        _log.info("%s: %s%s", self._what, line, self._left(seconds))
 
     def _left(self, seconds: float) -> str:
         done, total = (self._bytes, self._total_bytes) if self._total_bytes else (self._done, self._total)

@@ -27,7 +27,7 @@ from pipeline.runs.mirror import mirrored
 from pipeline.runs.run import EXIT_PREEMPTED, exclusive, load_run, result_of, save_failure
 from pipeline.storage.local import FULL
 from pipeline.system.process import end_with_parent
-from pipeline.system.progress import log_words
+from pipeline.system.progress import log_to_stderr
 from pipeline.training.experiment import log_results
 from pipeline.training.full_disk import full_disk_in_words
 from pipeline.training.tensorflow_start import stderr_held_back
@@ -48,7 +48,7 @@ def end(folder: Path, parent: int, attempt: str = "") -> NoReturn:
 
 def main(folder: Path, parent: int, attempt: str = "") -> int:
     """Train the run of `folder`; return the exit code."""
-    log_words()
+    log_to_stderr()
     stop = _stop_of(signal.SIGTERM)
     end_with_parent(parent, signal.SIGTERM)
     try:

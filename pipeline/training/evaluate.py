@@ -9,7 +9,7 @@ import tensorflow as tf
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import Preempted
 from pipeline.evaluation import metrics as evaluation
-from pipeline.evaluation.metrics import Answers, joined, kept_of
+from pipeline.evaluation.metrics import Answers, joined, predictions_class
 from pipeline.input import one_ahead
 from pipeline.runs.run import Run, best_model
 from pipeline.system.progress import progress
@@ -49,7 +49,9 @@ def evaluate(
     best.load_weights(best_model(run))
     with progress("evaluation", dataset.splits["validation"].examples) as advance:
         answers_of_batches = []
-        for answers in predicted(strategy, best, batches, kept_of(dataset.records), micro_batches=micro_batches):
+        for answers in predicted(
+            strategy, best, batches, predictions_class(dataset.records), micro_batches=micro_batches
+        ):
             if should_stop():
                 raise Preempted("asked to stop in the evaluation of the best model")
             advance(len(answers.label))

@@ -19,14 +19,14 @@ from numpy.typing import NDArray
 from pipeline.dataset import manifest as datasets
 from pipeline.dataset.manifest import Dataset
 from pipeline.errors import DatasetError, TenfoldError
-from pipeline.evaluation.metrics import Answers, joined, kept_of, save_predictions
-from pipeline.records.format import Recorded, as_file, read_image
+from pipeline.evaluation.metrics import Answers, joined, predictions_class, save_predictions
+from pipeline.records.format import RecordedImage, as_file, read_image
 from pipeline.records.tfrecord import read_records
 from pipeline.runs.mirror import fetch
 from pipeline.runs.run import save_failure
 from pipeline.storage import Place, place_of
 from pipeline.system.process import end_with_parent
-from pipeline.system.progress import log_words, progress
+from pipeline.system.progress import log_to_stderr, progress
 from pipeline.training.tensorflow_start import stderr_held_back
 
 BATCH = 64
@@ -35,7 +35,7 @@ SPLIT = "validation"
 
 def main(export: Place, dataset: Place, folder: Path, parent: int) -> int:
     """Evaluate, and return the exit code."""
-    log_words()
+    log_to_stderr()
     end_with_parent(parent, signal.SIGKILL)
     try:
         save_predictions(folder, evaluate_exported(export, dataset))
@@ -87,7 +87,7 @@ def loaded(export: Place) -> Iterator[Any]:
         yield tf.saved_model.load(name)
 
 
-def _batches(folder: Place, dataset: Dataset) -> Iterator[list[Recorded]]:
+def _batches(folder: Place, dataset: Dataset) -> Iterator[list[RecordedImage]]:
     images = (
         read_image(record, dataset.records)
         for shard in dataset.splits[SPLIT].shards
@@ -97,12 +97,12 @@ def _batches(folder: Place, dataset: Dataset) -> Iterator[list[Recorded]]:
         yield batch
 
 
-def _answers(model: Any, images: list[Recorded], dataset: Dataset) -> Answers:
+def _answers(model: Any, images: list[RecordedImage], dataset: Dataset) -> Answers:
     import tensorflow as tf
 
     answer = model.serve(tf.constant([as_file(image) for image in images]))
     probabilities = with_all_classes(answer["probabilities"].numpy(), len(dataset.labels))
-    answers = kept_of(dataset.records)
+    answers = predictions_class(dataset.records)
     return answers.of_batch(answers.of_ids([image.labels for image in images], len(dataset.labels)), probabilities)
 
 

@@ -51,7 +51,7 @@ def test_what_is_kept_of_a_batch():
     assert [column.tolist() for column in kept[:2]] == [[2, 0], [1, 0]]
     assert kept.probability == pytest.approx([0.7, 0.5])
     assert kept.label_probability == pytest.approx([0.2, 0.5])
-    assert kept.right.tolist() == [False, True]
+    assert kept.correct.tolist() == [False, True]
     assert [column.dtype for column in kept] == [np.int32, np.int32, np.float32, np.float32, np.bool_]
 
 
@@ -92,7 +92,7 @@ def test_intervals_are_those_of_the_binomial_distribution_and_of_the_seed():
     found = estimates(kept, 7, seed=3)
     assert found == estimates(kept, 7, seed=3)
     assert found != estimates(kept, 7, seed=4)
-    share = kept.right.mean()
+    share = kept.correct.mean()
     reach = 1.96 * np.sqrt(share * (1 - share) / 2000)
     assert found["accuracy"].low == pytest.approx(share - reach, abs=0.003)
     assert found["accuracy"].high == pytest.approx(share + reach, abs=0.003)
@@ -104,7 +104,7 @@ def test_intervals_are_those_of_the_binomial_distribution_and_of_the_seed():
 
 def test_bins_of_confidence_hold_all_examples():
     kept = predictions(ROWS)
-    bins = reliability_of(kept.probability, kept.right)
+    bins = reliability_of(kept.probability, kept.correct)
     assert len(bins) == BINS
     assert [row["count"] for row in bins] == [0] * 9 + [1, 1, 0, 0, 1, 2]
     assert bins[-1] == pytest.approx({"low": 0.933333, "high": 1, "count": 2, "confidence": 0.975, "accuracy": 0.5})
@@ -157,9 +157,9 @@ def test_what_is_written(tmp_path: Path):
 
 def test_the_interval_of_a_difference_is_that_of_drawn_pairs():
     ours, theirs = drawn(300, seed=1), drawn(300, seed=2)
-    theirs = theirs._replace(label=ours.label, predicted=np.where(theirs.right, ours.label, (ours.label + 1) % 7))
+    theirs = theirs._replace(label=ours.label, predicted=np.where(theirs.correct, ours.label, (ours.label + 1) % 7))
     found = difference(ours, theirs, seed=0)
-    pairs = ours.right.astype(int) - theirs.right.astype(int)
+    pairs = ours.correct.astype(int) - theirs.correct.astype(int)
     assert found.value == pytest.approx(pairs.mean(), abs=1e-6)
     random = np.random.default_rng(5)
     means = [pairs[random.integers(300, size=300)].mean() for _ in range(4000)]

@@ -44,7 +44,7 @@ def test_a_value_may_be_put_at_the_end_without_being_copied(length: int):
 
     value = b"x" * length
     entries = example.encode_entries({"a": [1, 2], "z": b"text"}) + example.bytes_entry_head("image/encoded", length)
-    whole = example.opening(len(entries) + length) + entries + value
+    whole = example.example_head(len(entries) + length) + entries + value
     assert example.decode(whole) == {"a": [1, 2], "z": [b"text"], "image/encoded": [value]}
     assert tf.train.Example.FromString(whole).features.feature["image/encoded"].bytes_list.value == [value]
 
