@@ -115,4 +115,7 @@ _ADVICE: Mapping[Limit, str | Callable[[Verdict, Settings], str]] = {
     Limit.MEMORY: _memory,
     Limit.PYTHON: "replace the Python code in the model (tf.py_function, tf.numpy_function) by TensorFlow operations",
 }
-"""The advice on each limit, or the function that returns it. It is empty if there is nothing to do."""
+"""The advice on each limit, or the function that returns it. It is empty if there is nothing to do.
+
+The table of limits in docs/monitoring.md has the same advice in the column "Next".
+"""

@@ -3,6 +3,7 @@
 import re
 
 import pytest
+import yaml
 
 from pipeline.config import Settings, settings_from
 from pipeline.monitor.limits import Limit
@@ -10,6 +11,7 @@ from pipeline.monitor.load import Load
 from pipeline.monitor.verdict import Verdict
 from pipeline.tuning.advice import with_advice
 
+OF_TENSORFLOW = ("py_function", "numpy_function", "mixed_bfloat")
 GPU_IDLE, GPU_BUSY = Load(gpu=40.0), Load(gpu=95.0)
 
 
@@ -44,10 +46,13 @@ GPU_IDLE, GPU_BUSY = Load(gpu=40.0), Load(gpu=95.0)
     ],
 )
 def test_the_next_thing_to_do(limit: Limit, load: Load, values: dict, words: str):
-    advice = with_advice(Verdict((limit,), "It is so.", load), settings_from({"image_size": 224, **values}), {})
+    values = {"image_size": 224, **values}
+    advice = with_advice(Verdict((limit,), "It is so.", load), settings_from(values), {})
     assert advice.startswith("It is so. Next: ")
     assert words in advice
-    assert set(re.findall(r"(\w+)=", advice)) <= set(Settings.model_fields)
+    changes = {name: yaml.safe_load(value) for name, value in re.findall(r"(\w+)=(\w+)", advice)}
+    assert settings_from(values | changes) != settings_from(values) or not changes
+    assert set(re.findall(r"[a-z]+_[a-z_]+", advice)) <= {*Settings.model_fields, *OF_TENSORFLOW}
 
 
 @pytest.mark.parametrize(
