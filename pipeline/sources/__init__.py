@@ -21,8 +21,18 @@ A source of your own is a file in this folder with two functions, and nothing el
 of an image relative to `place`, or relative to its folder if `place` is a file. A place is a `pathlib.Path` or a path
 in a bucket, which have the same methods. `measure` returns the size of a file and what else is known without reading
 it. It refuses what the administrator does not allow, as does `is_source_file` for other files of the source.
-`recognises` lets `source_kind: auto` find this kind. The first line of the file's docstring says what the kind looks
-for. An error repeats it if a source does not fit.
+`recognises` lets `source_kind: auto` find this kind. The kinds are asked in the order of their names, `folder` last.
+The first line of the file's docstring says what the kind looks for. An error repeats it if a source does not fit.
+
+For a kind that comes with Tenfold:
+
+- `stanford_cars.py` is a small kind to begin with. `walk` and `why_no_image` in `folder.py` list a folder on a disk
+  or in a bucket.
+- Yield a `Skipped` for each file that is not an image of a class. To decide the ids of the labels, yield `Classes`
+  first. The records of ImageNet have two more properties, which `record_format` in `pipeline/sharding/plan_files.py`
+  decides.
+- Add an example to `EXAMPLES` in `tests/sources/examples.py`, and a row to the table of sources in the README.
+- A file in this folder that is not a kind must be in `OTHER_FILES_OF_SOURCES` in `pipeline/config.py`.
 """
 
 import os

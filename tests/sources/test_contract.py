@@ -25,7 +25,7 @@ def found_in(place: Path, kind: str = "auto") -> list[Found]:
 
 
 def test_every_kind_has_an_example():
-    assert source_kinds() == sorted(EXAMPLES)
+    assert source_kinds() == sorted(EXAMPLES), "each kind needs an example in tests/sources/examples.py"
 
 
 @pytest.mark.parametrize("kind", EXAMPLES)
@@ -140,7 +140,7 @@ def test_the_example_of_the_documentation_works_as_written(own_kind, tmp_path: P
     place = tmp_path / "place"
     EXAMPLES["folder"](place)
     (place / "index.txt").write_text("val/cats/d.jpg cat\ntrain/cats/b.jpg dog\n")
-    assert source_kinds() == sorted([*EXAMPLES, "mine"])
+    assert "mine" in source_kinds()
     found = found_in(place)
     assert [(item.key, item.labels) for item in found] == [("train/cats/b.jpg", ("dog",)), ("val/cats/d.jpg", ("cat",))]
     assert [item.size for item in found] == [(place / item.key).stat().st_size for item in found]
@@ -156,14 +156,14 @@ def test_the_example_of_the_documentation_works_as_written(own_kind, tmp_path: P
 )
 def test_a_kind_may_be_written_in_any_way_that_python_imports(code: str | bytes, file: str, own_kind):
     own_kind(code, file)
-    assert source_kinds() == sorted([*EXAMPLES, "mine"])
+    assert "mine" in source_kinds()
 
 
 def test_the_lock_file_of_an_editor_is_no_kind(own_kind, tmp_path: Path):
     own_kind("", "mine.py")
     (tmp_path / "own" / ".#mine.py").symlink_to("nobody@nowhere")
     (tmp_path / "own" / "mine.orig.py").touch()
-    assert source_kinds() == sorted([*EXAMPLES, "mine"])
+    assert [kind for kind in source_kinds() if "mine" in kind] == ["mine"]
 
 
 @pytest.mark.parametrize("keys", [("b", "a"), ("a", "a"), ("é", "z")])
