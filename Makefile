@@ -21,7 +21,7 @@ env-dev: ## the same with the tools for tests and checks
 run: env ## images to trained model, once; SOURCE=/path/to/images, PARAMS='{"epochs": 3}'
 	@$(AIRFLOW) run --source "$$SOURCE" --params "$$PARAMS"
 
-backfill: env ## data sets of FROM=2026-01-01 TO=2026-01-31 SOURCE=/data/{date}, and one training; REPROCESS=all, DAG=...
+backfill: env ## datasets of FROM=2026-01-01 TO=2026-01-31 SOURCE=/data/{date}, and one training; REPROCESS=all, DAG=...
 	@$(AIRFLOW) backfill --from "$$FROM" --to "$$TO" --source "$$SOURCE" --params "$$PARAMS" --reprocess "$$REPROCESS" \
 		--dag "$$DAG"
 
@@ -64,9 +64,15 @@ test-long: env-dev ## the rest of the tests
 	$(PYTEST_BESIDE) -n 4 -m "long and not alone"
 	$(VENV_PYTHON) -m pytest -m alone
 
-check: env-dev ## linter, format and types
+# Scripts of a browser may say `window`, which Deno has removed.
+LINT_JAVASCRIPT := .venv/bin/deno lint --rules-exclude=no-window --rules-include=eqeqeq
+
+check: env-dev ## linters, format, spelling, layers and types
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
+	git ls-files -z '*.js' | xargs -0r $(LINT_JAVASCRIPT)
+	git ls-files -z | xargs -0r .venv/bin/codespell
+	.venv/bin/lint-imports
 	.venv/bin/mypy
 
 # uv of the PATH, or the one that `make env` got from pip.
@@ -128,5 +134,5 @@ bench-plugin: env-dev ## how long a training takes to open in Airflow's UI, and 
 	$(VENV_PYTHON) -m benchmarks.plugin $$BENCH
 
 clean: ## remove the environment and what the tools cached; data in workspace/ stays
-	rm -rf .venv .tools .bench .airflow .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv .tools .bench .airflow .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from pipeline.quality.examine import Rules, UsableImage, examine
-from pipeline.quality.jpeg_decoder import luminance
+from pipeline.images.examine import Rules, UsableImage, examine
+from pipeline.images.jpeg_decoder import luminance
 
 PHOTOGRAPHS, ROUNDS = 120, 5
 BLOCK = 4096
@@ -31,6 +31,7 @@ Check = Callable[[bytes], bool]
 
 
 def main() -> None:
+    """Measure, and print two tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help=f"a folder with at least {PHOTOGRAPHS} JPEGs, in sub-folders or not")
     everything = [path.read_bytes() for path in sorted(parser.parse_args().folder.rglob("*.jpg"))]
@@ -65,6 +66,7 @@ def loads(mode: str | None, denominator: int) -> Check:
 
 
 def passes(check: Check, image: bytes) -> bool:
+    """Return whether a check passes an image. An error of a decoder counts as a no."""
     try:
         return check(image)
     except Exception:  # noqa: BLE001 - decoders raise anything
@@ -77,6 +79,7 @@ def accepted(rules: Rules) -> Check:
 
 
 def tensorflow_decodes(image: bytes) -> bool:
+    """Return whether TensorFlow decodes an image."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     import tensorflow as tf
 
@@ -90,6 +93,7 @@ def is_other_picture(sound: bytes, damaged: bytes) -> bool:
 
 
 def pixels(image: bytes) -> NDArray[np.int16]:
+    """Return the RGB pixels of an image, as (height, width, 3)."""
     with Image.open(io.BytesIO(image)) as opened:
         return np.asarray(opened.convert("RGB"), np.int16)
 
@@ -129,6 +133,7 @@ def place(image: bytes, rng: random.Random, length: int = 1) -> int:
 
 
 def flipped(image: bytes, rng: random.Random, bits: int) -> bytes:
+    """Return a copy with some bits of the entropy code flipped."""
     copy = bytearray(image)
     for _ in range(bits):
         copy[place(image, rng)] ^= 1 << rng.randrange(8)
@@ -136,25 +141,30 @@ def flipped(image: bytes, rng: random.Random, bits: int) -> bytes:
 
 
 def overwritten(image: bytes, rng: random.Random, content: bytes) -> bytes:
+    """Return a copy with other content in a place of the entropy code."""
     start = place(image, rng, len(content))
     return image[:start] + content + image[start + len(content) :]
 
 
 def lost(image: bytes, rng: random.Random) -> bytes:
+    """Return a copy without a block of the entropy code."""
     start = place(image, rng, BLOCK)
     return image[:start] + image[start + BLOCK :]
 
 
 def cut(image: bytes, rng: random.Random, tail: bytes = b"") -> bytes:
+    """Return a copy that ends in the middle of the entropy code, and then with `tail`."""
     return image[: place(image, rng)] + tail
 
 
 def zeroed_tail(image: bytes, rng: random.Random) -> bytes:
+    """Return a copy with zeros from a place in the entropy code to the end marker."""
     start = place(image, rng)
     return image[:start] + bytes(len(image) - start - 2) + b"\xff\xd9"
 
 
 def foreign_header(image: bytes, rng: random.Random) -> bytes:
+    """Return a copy with two other bytes in the header."""
     copy = bytearray(image)
     for _ in range(2):
         copy[rng.randrange(2, scan_of(image))] = rng.randrange(256)

@@ -20,9 +20,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import images as pictures
-from benchmarks.images import rows_of, split
-from benchmarks.machine import (
+from benchmarks.contenders.readers import STEPS
+from benchmarks.harness import images as pictures
+from benchmarks.harness.images import rows_of, split
+from benchmarks.harness.machine import (
     CORES,
     HOME,
     PEERS_PYTHON,
@@ -35,12 +36,11 @@ from benchmarks.machine import (
     say,
     versions_in,
 )
-from benchmarks.readers import STEPS
-from benchmarks.rounds import Contender, as_json, measure_whole, measure_work, rate_cells, whole
+from benchmarks.harness.rounds import Contender, as_json, measure_whole, measure_work, rate_cells, whole
 from pipeline.allowed import open_unless_set
 from pipeline.build import build
 from pipeline.config import settings_from
-from pipeline.dataset import load
+from pipeline.dataset.manifest import load
 
 OUR_PACKAGES = ("tensorflow", "numpy")
 PACKAGES = (
@@ -62,12 +62,12 @@ FEW, EPOCHS = 100, (5, 50)
 
 FILES, KEEP, RESIZE, RAW = "files", "keep", "resize", "raw"
 WRITTEN = {"webdataset": {}, "mosaicml_streaming": {}, "array_record": {"options": "group_size:1,uncompressed"}}
-"""Writers of `benchmarks.writers` that others read from, and what they are told."""
+"""Writers of `benchmarks.contenders.writers` that others read from, and what they are told."""
 
 
 @dataclass(frozen=True)
 class Pipeline:
-    """An input pipeline of `benchmarks.readers`, what it reads, and what it is measured by."""
+    """An input pipeline of `benchmarks.contenders.readers`, what it reads, and what it is measured by."""
 
     title: str
     reader: str
@@ -219,7 +219,7 @@ def folder_of(data: str, source: Path, side: int, shards: int = SHARDS) -> Path:
 
 
 def published(source: Path, prepare: str, side: int, shards: int) -> Path:
-    """This project's data set of a source."""
+    """This project's dataset of a source."""
     prepared = {} if prepare == KEEP else {"prepare": prepare, "prepare_size": side}
     told = {
         "source_uri": str(source),
@@ -238,7 +238,12 @@ def written(writer: str, source: Path) -> Path:
         part = folder.with_name(f".{folder.name}.part")
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
-        job = {"root": str(source), "images": rows_of(source), "folder": str(part), "shards": SHARDS} | WRITTEN[writer]
+        job: dict[str, Any] = {
+            "root": str(source),
+            "images": rows_of(source),
+            "folder": str(part),
+            "shards": SHARDS,
+        } | WRITTEN[writer]
         task = Contender(writer, writer, PEERS_PYTHON, [job_file(job)], len(job["images"]), [])
         whole(task, logs() / f"{writer}.log")
         if task.error:
@@ -265,7 +270,7 @@ def contender(pipeline: Pipeline, source: Path, folder: Path, *, size: int, **mo
 
 
 def parts_of(folder: Path) -> list[dict[str, Any]]:
-    """The training shards of a data set dealt out to the cores."""
+    """The training shards of a dataset dealt out to the cores."""
     dealt = split(list(load(folder).splits["train"].shards), CORES)
     return [{"shards": [each.name for each in part], "images": sum(each.examples for each in part)} for part in dealt]
 

@@ -7,7 +7,7 @@ The cost of a source is that of a thread that sleeps between its samples, as the
 then is another's, and a call takes several times as long as in a loop. Psutil is asked the same in the same ticks. The
 loop multiplies matrices for 2 or 20 ms a step, in turns of two seconds and more, with and without a monitor, whose
 start-up is apart. Both have one and the same core: on a second one the monitor would take nothing from the loop. What
-counts is steps by seconds in which the core was theirs, so that neighbours on the machine take less part in it. They
+counts is steps by seconds in which the core was theirs, so that neighbors on the machine take less part in it. They
 still change how fast a core is, by more than the monitor takes: beside those ratios stands what it takes by the clocks
 of its threads, and of the loop while it tells of a step.
 """
@@ -25,9 +25,11 @@ from typing import Any, NamedTuple
 
 import psutil
 
-from benchmarks.machine import machine_line, measure_sections, new_folder, say
-from benchmarks.rounds import turned
-from pipeline.monitor import StepTimes, open_monitor, system
+from benchmarks.harness.machine import machine_line, measure_sections, new_folder, say
+from benchmarks.harness.rounds import turned
+from pipeline.monitor import StepTimes, open_monitor
+from pipeline.monitor import machine as system
+from pipeline.system.kernel import File
 
 HZ = 5.0
 WANTED_CPU_PCT, WANTED_LOSS = 0.5, 0.01
@@ -132,10 +134,10 @@ def many_costs(cores: int = 128, calls: int = 50) -> dict[str, float]:
     with tempfile.TemporaryDirectory() as name, ExitStack() as back:
         lines = [f"cpu{core} 123456 12 234567 1234567890 12345 0 12345 0 0 0" for core in ("", *range(cores))]
         Path(name, "stat").write_text("\n".join([*lines, "intr 1 0", "btime 1"]) + "\n")
-        ours = system.Processors(system.File(Path(name, "stat")))
+        ours = system.Processors(File(Path(name, "stat")))
         back.callback(setattr, psutil, "PROCFS_PATH", psutil.PROCFS_PATH)
         psutil.PROCFS_PATH = name
-        asked = {"ours": ours, "psutil": lambda: psutil.cpu_times_percent(percpu=True)}
+        asked: dict[str, Callable[[], object]] = {"ours": ours, "psutil": lambda: psutil.cpu_times_percent(percpu=True)}
         return {who: median(cpu_us(call) for _ in range(calls)) for who, call in asked.items()}
 
 
@@ -176,7 +178,7 @@ def loop_rounds(step_ms: float, rounds: int, turn: float) -> Rounds:
     """A round is one of each kind, by turns in another order."""
     step = step_of(step_ms)
     say(f"loop, steps of {step_ms} ms: {rounds} rounds of three turns of {turn:g} s")
-    runs = {
+    runs: dict[str, Callable[[], Turn]] = {
         BARE: lambda: looped(step, turn),
         SAMPLED: lambda: sampled(step, turn),
         WATCHED: lambda: watched(step, turn),

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import time
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, redirect_stdout
 from dataclasses import asdict, astuple, dataclass, field
 from datetime import datetime
@@ -24,15 +24,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.machine import HOME, logs, machine_line, new_folder, say
-from benchmarks.rounds import ENVIRONMENT, ROOT
+from benchmarks.harness.machine import HOME, logs, machine_line, new_folder, say
+from benchmarks.harness.rounds import ENVIRONMENT, ROOT
 from pipeline.allowed import open_unless_set
-from pipeline.samples import draw_samples
+from pipeline.sources.samples import draw_samples
 from scripts.airflow.client import Client, new_run_id
 from scripts.airflow.commands import own_airflow
 from scripts.airflow.follow import follow
 from scripts.airflow.progress import Lines
-from scripts.airflow.record import only_one
+from scripts.airflow.record import exclusive_home
 from scripts.airflow.settings import Layout
 from scripts.airflow.signals import Signals
 from scripts.airflow.times import time_of
@@ -101,7 +101,7 @@ def import_results() -> list[dict[str, Any]]:
     found = [imported(names) for _ in range(IMPORT_ROUNDS)]
 
     def of(name: str) -> float:
-        return median(each[name] for each in found)
+        return float(median(each[name] for each in found))
 
     heavy = sorted(set(heavy_modules()) & {module for each in found for module in each["modules"]})
     lines = [
@@ -116,8 +116,8 @@ def import_results() -> list[dict[str, Any]]:
 
 
 def imported(names: Sequence[str]) -> dict[str, Any]:
-    """What `benchmarks.dag_import` says of one import of the modules."""
-    command = [sys.executable, "-m", "benchmarks.dag_import", *names]
+    """What `benchmarks.harness.dag_import` says of one import of the modules."""
+    command = [sys.executable, "-m", "benchmarks.harness.dag_import", *names]
     with open(logs() / "dag_import.log", "ab") as words:
         said = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=words, check=True)
     result: dict[str, Any] = json.loads(said.stdout.splitlines()[-1])
@@ -138,7 +138,10 @@ def chain_results(rounds: int) -> dict[str, Any]:
     work_alone(source)  # what is read from disk for the first time must not count for whoever comes first
     for number in range(rounds):
         say(f"round {number + 1} of {rounds}")
-        steps = [lambda: measured.work.append(work_alone(source)), lambda: measure_airflow(source, measured)]
+        steps: list[Callable[[], None]] = [
+            lambda: measured.work.append(work_alone(source)),
+            lambda: measure_airflow(source, measured),
+        ]
         for step in steps[:: -1 if number % 2 else 1]:
             step()
     print("\n".join([*outside_table(measured), *(line for name in RUNS for line in stage_table(name, measured))]))
@@ -167,7 +170,7 @@ def measure_airflow(source: Path, measured: Measured) -> None:
     with ExitStack() as stack:
         signals = stack.enter_context(Signals())
         stack.enter_context(redirect_stdout(sys.stderr))  # standard output is for the tables alone
-        stack.enter_context(only_one(layout.home))
+        stack.enter_context(exclusive_home(layout.home))
         airflow, client = stack.enter_context(own_airflow(layout, DAG, signals))
         measured.start.append(time.perf_counter() - begin)
         for name in RUNS:
@@ -186,7 +189,7 @@ def keep(client: Client, run_id: str, name: str, measured: Measured) -> None:
 
 def stages_of(client: Client, run_id: str, begin: datetime) -> list[Stage]:
     """The stages of a run in order; each begins where the one before ended, since the chain has no branches."""
-    stages: dict[str, list[Mapping[str, Any]]] = {}
+    stages: dict[str, list[dict[str, Any]]] = {}
     began = [instance for instance in client.task_instances(run_id) if instance["start_date"]]  # the rest is skipped
     for instance in sorted(began, key=lambda each: each["start_date"]):
         stages.setdefault(instance["task_id"], []).append(instance)
@@ -194,9 +197,9 @@ def stages_of(client: Client, run_id: str, begin: datetime) -> list[Stage]:
     for name, instances in stages.items():
         end = max(moment(each["end_date"]) for each in instances)
         last = max(instances, key=lambda each: each["end_date"])
-        scheduled, began = moment(last["scheduled_when"]), moment(last["start_date"])
-        ready = code_began(client.log(run_id, last), began)
-        points = (begin, scheduled, began, ready, end)
+        scheduled, started = moment(last["scheduled_when"]), moment(last["start_date"])
+        ready = code_began(client.log(run_id, last), started)
+        points = (begin, scheduled, started, ready, end)
         found.append(Stage(name, *(seconds(one, other) for one, other in pairwise(points))))
         begin = end
     return found

@@ -3,11 +3,12 @@
     make bench-plugin
     python -m benchmarks.plugin [--hours N] [--seconds N] [--only SECTION] [--quick] [--json FILE]
 
-A real Airflow of its own, whose runs are paused before their first task; their trainings are simulated records that
-grow meanwhile (benchmarks/growing.py), one of ten minutes and one of ten hours. It is asked what the page asks, over
-HTTP with a log-in; "cold" is a record that the server never read before. What the api-server took of a core for an
-answer is told too: neighbours on the machine make an answer later, not dearer. With Chromium it is also the time from
-the address until something is seen. Then ten pages stay open, five of each kind, and each asks every five seconds.
+The benchmark starts an Airflow of its own and pauses its runs before their first task. Their trainings are simulated
+records that still grow (benchmarks/harness/growing.py), one of ten minutes and one of ten hours. It sends the requests
+of the page over HTTP with a log-in; "cold" is a record that the server never read before. The table also shows the
+share of a core that the api-server used, because other programs on the machine delay an answer but do not raise its
+cost. With Chromium it also measures the time until the page shows something. Then ten pages stay open, five of each
+kind, and each asks every five seconds.
 """
 
 import argparse
@@ -27,15 +28,15 @@ from typing import Any
 import httpx
 import psutil
 
-from benchmarks.growing import growing
-from benchmarks.machine import machine_line, measure_sections, new_folder, say
-from benchmarks.rounds import ROOT
+from benchmarks.harness.growing import growing
+from benchmarks.harness.machine import machine_line, measure_sections, new_folder, say
+from benchmarks.harness.rounds import ROOT
 from dags.places import TRAINING_PLACE
 from pipeline.allowed import open_unless_set
 from scripts.airflow.client import Login
 from scripts.airflow.commands import own_airflow
 from scripts.airflow.embedded import Embedded
-from scripts.airflow.record import only_one
+from scripts.airflow.record import exclusive_home
 from scripts.airflow.settings import Layout
 from scripts.airflow.signals import Signals
 from tests.browser import CHROMIUM
@@ -153,7 +154,7 @@ def serving(options: argparse.Namespace) -> Iterator[Server]:
         for other in long[1:]:
             other.symlink_to(long[0])  # another path is another record to the server
         signals = stack.enter_context(Signals())
-        stack.enter_context(only_one(layout.home))
+        stack.enter_context(exclusive_home(layout.home))
         airflow, _ = stack.enter_context(own_airflow(layout, DAG, signals))
         names = {f"{MINUTES} minutes": short[1:], f"{options.hours:g} hours": long}
         ids = {name: [path.name for path in paths] for name, paths in names.items()}
@@ -168,7 +169,7 @@ def add_runs(server: Server, trainings: Sequence[Path]) -> None:
     with server.http() as http:
         http.patch(dag, json={"is_paused": True}).raise_for_status()
         for training in trainings:
-            asked = {"dag_run_id": training.name, "logical_date": None, "conf": {}}
+            asked: dict[str, Any] = {"dag_run_id": training.name, "logical_date": None, "conf": {}}
             http.post(f"{dag}/dagRuns", json=asked).raise_for_status()
             left = {"key": TRAINING_PLACE, "value": str(training)}
             entries = f"{dag}/dagRuns/{training.name}/taskInstances/report/xcomEntries"

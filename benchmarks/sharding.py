@@ -22,9 +22,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import images as pictures
-from benchmarks.images import rows_of, split
-from benchmarks.machine import (
+from benchmarks.harness import images as pictures
+from benchmarks.harness.images import rows_of, split
+from benchmarks.harness.machine import (
     CORES,
     HOME,
     PEERS_PYTHON,
@@ -36,14 +36,14 @@ from benchmarks.machine import (
     say,
     versions_in,
 )
-from benchmarks.rounds import ROOT, Contender, as_json, measure_whole, measure_work, rate_cells
+from benchmarks.harness.rounds import ROOT, Contender, as_json, measure_whole, measure_work, rate_cells
 from pipeline.allowed import open_unless_set
 from pipeline.config import settings_from
-from pipeline.extract import take_snapshot
-from pipeline.plan_files import load_plan, make_plan
-from pipeline.ranges import load_range
-from pipeline.raw import content_of, from_line, to_line
-from pipeline.snapshot import columns_path, load_snapshot, save_snapshot, to_columns
+from pipeline.sharding.plan_files import load_plan, make_plan
+from pipeline.sharding.ranges import load_range
+from pipeline.snapshot.extract import take_snapshot
+from pipeline.snapshot.raw_image import content_of, from_line, to_line
+from pipeline.snapshot.snapshot import columns_path, load_snapshot, save_snapshot, to_columns
 
 SHARDS = 20
 PREPARED = 256
@@ -133,7 +133,7 @@ def image_sets(given: Path | None, scale: int) -> Iterator[tuple[str, Path]]:
 
 def our_contenders(name: str, source: Path) -> list[Contender]:
     """This project, by what it is told and in how many processes."""
-    told = {"check=header": HEADER, "check=strict": STRICT}
+    told: dict[str, dict[str, Any]] = {"check=header": HEADER, "check=strict": STRICT}
     if name == "photographs":
         told[f"prepare=resize to {PREPARED}"] = RESIZE
     return [
@@ -158,7 +158,7 @@ def our_contender(title: str, source: Path, told: dict[str, Any], processes: int
     )
 
 
-def snapshot_of(source: Path, told: dict[str, Any]) -> tuple[Any, Path]:
+def snapshot_of(source: Path, told: dict[str, Any]) -> tuple[Any, Any]:
     """Settings and the snapshot of a source, in a workspace of its own."""
     # The same image may stand on both sides of the split here, where a few images are linked many times.
     least = {"num_shards": SHARDS, "on_leak": "continue", "on_imbalance": "continue"}
@@ -217,7 +217,7 @@ def compiled_limit() -> Path | None:
     library.parent.mkdir(parents=True, exist_ok=True)
     crc = ["-march=armv8-a+crc"] if platform.machine() in ("aarch64", "arm64") else ["-msse4.2"]
     try:
-        source = ROOT / "benchmarks" / "limit.c"
+        source = ROOT / "benchmarks" / "contenders" / "limit.c"
         subprocess.run(["cc", "-O3", *crc, "-shared", "-fPIC", "-o", library, source], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError) as error:
         say(f"the limit in C is left out: cc does not compile it here ({error})")
@@ -286,8 +286,8 @@ def ratios(measured: dict[str, list[Contender]]) -> list[str]:
 def ratio(contenders: Sequence[Contender], ours: str, theirs: str, what: str) -> str:
     """How many times as fast, by the medians."""
     by_title = {each.title: each for each in contenders}
-    ends = [by_title.get(title) for title in (ours, theirs)]
-    if not all(end and getattr(end, what) for end in ends):
+    ends = [by_title[title] for title in (ours, theirs) if title in by_title]
+    if len(ends) < 2 or not all(getattr(end, what) for end in ends):
         return ""
     (fast, fast_images), (slow, slow_images) = ((median(getattr(end, what)), end.images) for end in ends)
     return f"{fast_images / fast / (slow_images / slow):.2f}"
@@ -335,14 +335,14 @@ def simulated(path: Path, count: int) -> Path:
     large = Path(small.rows).with_name("simulated.jsonl")
     ids = {label: number for number, label in enumerate(small.labels)}
     offset = 0
-    with open(large, "wb") as lines, open(columns_path(large), "wb") as columns:
+    with open(large, "wb") as lines, open(str(columns_path(large)), "wb") as columns:
         for number in range(count):
             row = rows[number % len(rows)]
             # A checksum of its own each: those that agree are taken for equal images, and read to make sure.
             row = row._replace(key=f"{number:08d}/{row.key}", crc32c=number * 2_654_435_761 & 0xFFFFFFFF)
             columns.write(to_columns(row, offset, ids[row.labels[0]]))
             offset += lines.write(to_line(content_of(row), row))
-    return save_snapshot(replace(small, rows=str(large), listed=count, fingerprint=f"{count:032x}"))
+    return Path(str(save_snapshot(replace(small, rows=str(large), listed=count, fingerprint=f"{count:032x}"))))
 
 
 if __name__ == "__main__":

@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.machine import HOME, job_file, logs, machine_line, new_folder, say, versions_in
-from benchmarks.rounds import ROOT, Contender, as_json, measure_work
+from benchmarks.harness.machine import HOME, job_file, logs, machine_line, new_folder, say, versions_in
+from benchmarks.harness.rounds import ROOT, Contender, as_json, measure_work
 from pipeline import storage
-from pipeline.raw import RawImage, content_of, to_line
+from pipeline.snapshot.raw_image import RawImage, content_of, to_line
 from pipeline.storage import BucketPath
 
 PEERS_PYTHON = HOME / "storage" / "bin" / "python"
@@ -62,6 +62,7 @@ class Size:
 
     @property
     def large(self) -> bool:
+        """Whether the rate is in MB a second, not in objects."""
         return self.bytes > 1 << 24
 
     def rate(self, contender: Contender) -> str:
@@ -98,10 +99,12 @@ class Server:
             [*command, *self._options], cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True
         )
         log.close()
+        assert self._process.stdout
         self.url = self._process.stdout.readline().strip()
         return self
 
     def __exit__(self, *_: object) -> None:
+        assert self._process
         self._process.terminate()
         self._process.communicate()
 
@@ -277,7 +280,7 @@ def cells_of(size: Size, each: Contender | None, loop: Contender | None) -> tupl
         return "", "", ""
     if each.error:
         return each.error, "", ""
-    times = f"{each.images_per_s / loop.images_per_s:.1f}" if loop and loop.images_per_s else ""
+    times = f"{each.images_per_s / loop.images_per_s:.1f}" if loop and each.images_per_s and loop.images_per_s else ""
     # Of curl, and of what the transfer manager starts, the worker sees nothing.
     alone = each.title not in (LIMIT, WITH_PEERS.format("processes"))
     return size.rate(each), times, f"{each.peak_mb:.0f}" if alone else ""

@@ -15,9 +15,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.loops import BARE, LOOPS, ONE, OURS, TWO
-from benchmarks.machine import job_file, logs, machine_line, measure_sections, new_folder, say
-from benchmarks.rounds import Contender, whole
+from benchmarks.contenders.loops import BARE, LOOPS, ONE, OURS, TWO
+from benchmarks.harness.machine import job_file, logs, machine_line, measure_sections, new_folder, say
+from benchmarks.harness.rounds import Contender, whole
 
 PACKAGES = ("tensorflow", "keras", "numpy")
 WANTED = {OURS: 1.02}
@@ -37,7 +37,7 @@ class Work:
 
 # Turns of two seconds: each opens a monitor of its own, whose start would be a twentieth of one of 0.3 s.
 SMALL, MEDIUM, LARGE = (
-    Work("small", "benchmarks.loops:linear", 32, 16, 1500),
+    Work("small", "benchmarks.contenders.loops:linear", 32, 16, 1500),
     Work("20 ms", "small_cnn", 64, 6, 100),
     Work("large", "small_cnn", 64, 48, 15),
 )

@@ -24,13 +24,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks import surroundings
-from benchmarks.machine import CORES, HOME, logs, machine_line, say
-from benchmarks.own_inputs import MAPPED, MAPPED_MB
-from benchmarks.rounds import ENVIRONMENT, ROOT
-from benchmarks.surroundings import NotPossible
-from benchmarks.verdict_data import built, command_of
-from benchmarks.verdict_jobs import CHANGES, COMMON, JOBS, Change, Job
+from benchmarks.harness.machine import CORES, HOME, logs, machine_line, say
+from benchmarks.harness.rounds import ENVIRONMENT, ROOT
+from benchmarks.known_limits import surroundings
+from benchmarks.known_limits.datasets import built, command_of
+from benchmarks.known_limits.jobs import CHANGES, COMMON, JOBS, Change, Job
+from benchmarks.known_limits.own_inputs import MAPPED, MAPPED_MB
+from benchmarks.known_limits.surroundings import NotPossible
 from pipeline.monitor.limits import Limit
 from pipeline.monitor.load import load_of
 from pipeline.monitor.record import read
@@ -178,7 +178,7 @@ def command(job: Job, place: Place, folder: Path) -> list[str]:
         (folder / "run").mkdir()
         step_ms = "20"
         numbers = [str(job.steps), step_ms, str(job.prefetched)]
-        own = ["-m", "benchmarks.own_inputs", job.own_input, str(folder / "run"), *numbers]
+        own = ["-m", "benchmarks.known_limits.own_inputs", job.own_input, str(folder / "run"), *numbers]
         return [sys.executable, *own]
     settings = {
         "workspace": folder,

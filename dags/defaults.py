@@ -1,4 +1,4 @@
-"""What all DAGs share: whose they are, how their tasks are tried again, and the defaults of their forms."""
+"""Settings that all DAGs share: owner, retries, and the defaults of the forms."""
 
 import os
 from datetime import timedelta
@@ -7,72 +7,76 @@ from typing import Any
 
 from airflow.sdk import Asset, ExceptionRetryPolicy, RetryAction, RetryDecision, RetryRule
 
-from dags.failure import keep_failure
+from dags.failure import store_failure
 from dags.notify import notifiers
 from pipeline.config import Settings, settings_of_command_line
 
 RETRIES = 2
 DATASETS = Asset("image_dataset")
-"""Updated whenever the DAG `image_dataset` has published a data set, or found it complete."""
+"""The DAG `image_dataset` updates this asset when it has published a dataset, or found it complete."""
 
 
 def form_defaults() -> Settings:
-    """The settings of the TOML or JSON file in TENFOLD_SETTINGS: scheduled and backfilled runs have no form."""
+    """Return the settings of the file in TENFOLD_SETTINGS. Scheduled and backfilled runs have no other form."""
     file = os.environ.get("TENFOLD_SETTINGS")
     settings = settings_of_command_line(Path(file) if file else None, [])
     if "dataset_name" in settings.model_fields_set:
         return settings
-    return settings.model_copy(update={"dataset_name": ""})  # derived later, from the source that a person enters
+    return settings.model_copy(
+        update={"dataset_name": ""}
+    )  # It is derived later, from the source that a person enters.
 
 
 def task_defaults() -> dict[str, Any]:
-    """Arguments of every task."""
+    """Return the arguments of every task."""
     return {
         "owner": _owner(),
         "retries": RETRIES,
         "retry_delay": timedelta(seconds=15),
         "retry_policy": ExceptionRetryPolicy(_rules()),
-        "on_failure_callback": keep_failure,
+        "on_failure_callback": store_failure,
     }
 
 
 def training_retries() -> dict[str, Any]:
-    """The same of a training: a spot machine may be taken from it many times in a week."""
+    """Return the arguments for retries of a training. A spot machine may be preempted many times in a week."""
     return {"retries": 20, "retry_policy": TrainingRetries(_rules())}
 
 
 def _rules() -> list[RetryRule]:
     now = timedelta(0)
     return [
-        RetryRule("pipeline.errors.BadInput", RetryAction.FAIL, reason="bad input: a retry would fail alike"),
-        RetryRule("pipeline.errors.Preempted", RetryAction.RETRY, now, reason="goes on at its checkpoint"),
-        RetryRule("pipeline.errors.ServerLost", RetryAction.RETRY, now, reason="goes on at its checkpoint, with all"),
-        RetryRule("pipeline.errors.OutOfMemory", RetryAction.RETRY, now, reason="takes fewer examples at once"),
+        RetryRule("pipeline.errors.BadInput", RetryAction.FAIL, reason="bad input: a retry would fail in the same way"),
+        RetryRule("pipeline.errors.Preempted", RetryAction.RETRY, now, reason="continues from its checkpoint"),
+        RetryRule(
+            "pipeline.errors.ServerLost", RetryAction.RETRY, now, reason="all servers continue from the checkpoint"
+        ),
+        RetryRule("pipeline.errors.OutOfMemory", RetryAction.RETRY, now, reason="uses smaller micro-batches"),
         RetryRule("pipeline.errors.CacheDamaged", RetryAction.RETRY, now, reason="decodes the images again"),
-        RetryRule("pipeline.errors.StorageError", RetryAction.RETRY, now, reason="has waited for the bucket already"),
+        RetryRule("pipeline.errors.StorageError", RetryAction.RETRY, now, reason="has already waited for the bucket"),
     ]
 
 
 class TrainingRetries(ExceptionRetryPolicy):
-    """By the rules; what none of them knows is tried as often as any task, however often the training was preempted.
+    """Retries by the rules, and other failures as often as those of any task, however often it was preempted.
 
-    Airflow counts all tries alike, and stops at `retries` whatever a policy says. So those that are limited are counted
-    here, in what Airflow keeps for a task from try to try.
+    Airflow counts all attempts alike, and stops at `retries` whatever a policy decides. So this class counts the
+    failures without a rule itself, in the state that Airflow stores for a task.
     """
 
     def evaluate(self, exception: BaseException, try_number: int, max_tries: int, context: Any = None) -> RetryDecision:
-        """The decision on a failure, of which those without a rule are counted."""
+        """Return the decision on a failure, and count the failure if no rule matches."""
         decision = super().evaluate(exception, try_number, max_tries, context)
         if decision.action is not RetryAction.DEFAULT or context is None:
             return decision
-        kept, key = context["task_state_store"], f"failures-{max_tries}"  # which grows when a task is cleared
-        failures = kept.get(key, 0) + 1
-        kept.set(key, failures)
+        store, key = context["task_state_store"], f"failures-{max_tries}"  # max_tries grows when a task is cleared.
+        failures = store.get(key, 0) + 1
+        store.set(key, failures)
         return decision if failures <= RETRIES else RetryDecision.fail(f"failed {failures} times, beside preemptions")
 
 
 def ownership() -> dict[str, Any]:
-    """Arguments of every DAG about whom to turn to: TENFOLD_OWNER, TENFOLD_OWNER_LINK (https: or mailto:)."""
+    """Return the arguments of every DAG about its owner: TENFOLD_OWNER, TENFOLD_OWNER_LINK (https: or mailto:)."""
     link = os.environ.get("TENFOLD_OWNER_LINK")
     return {"owner_links": {_owner(): link} if link else {}, "on_failure_callback": notifiers()}
 

@@ -1,4 +1,4 @@
-"""The words of DAGs and tasks, as Airflow's UI shows them."""
+"""The documentation of DAGs and tasks in Airflow's UI, from their docstrings."""
 
 from inspect import cleandoc
 from typing import Any
@@ -7,7 +7,7 @@ from airflow.sdk.definitions.mappedoperator import MappedOperator
 
 
 def document(dag: Any) -> None:
-    """Lay docstrings out as Markdown: Airflow would show their indentation as code."""
+    """Remove the indentation of docstrings, which Airflow's Markdown would show as code."""
     dag.doc_md = cleandoc(dag.doc_md)
     for task in dag.tasks:
         if isinstance(task, MappedOperator):

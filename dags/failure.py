@@ -7,10 +7,10 @@ from airflow.sdk.log import redact
 from dags.places import FAILURE
 from pipeline.errors import TenfoldError
 
-MAX_LETTERS = 2000
+MAX_CHARACTERS = 2000
 
 
-def keep_failure(context: Any) -> None:
+def store_failure(context: Any) -> None:
     """Store the error message in an XCom. The plugin shows it on the page of the training."""
     # Only the task's own process sets it. If that process died with its worker, the dag-processor calls this function,
     # and there a push is never answered (Airflow 3.3.2): it would hang, and the callbacks after it would be lost.
@@ -18,7 +18,7 @@ def keep_failure(context: Any) -> None:
         return
     # If Airflow ended the task itself, the exception is a text.
     error = context["exception"] or "it ended without an error"
-    words = str(error) if isinstance(error, TenfoldError | str) else f"{type(error).__name__}: {error}"
+    message = str(error) if isinstance(error, TenfoldError | str) else f"{type(error).__name__}: {error}"
     # Airflow hides secrets in logs, but not in XComs.
-    hidden = str(redact(words)).encode("utf-8", "backslashreplace").decode()  # a file name that is not UTF-8
-    context["ti"].xcom_push(key=FAILURE, value=hidden[:MAX_LETTERS])
+    hidden = str(redact(message)).encode("utf-8", "backslashreplace").decode()  # a file name that is not UTF-8
+    context["ti"].xcom_push(key=FAILURE, value=hidden[:MAX_CHARACTERS])

@@ -1,4 +1,4 @@
-"""Airflow's forms, made from the one configuration."""
+"""Airflow's forms, from the one configuration."""
 
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -6,25 +6,14 @@ from typing import Any
 
 from airflow.sdk import Param
 
-from pipeline.config import MONITORING, PROMOTION, TRAINING, Settings
-
-_OF_A_FINISHED_DATA_SET = ("dataset", "window")
-_ALSO_TRAINING = (
-    *("model", "epochs", "batch_size", "learning_rate"),
-    *("local_folder", "cache_gigabytes", "read_shards"),
-)
-_OF_BOTH = (
-    *("dataset_name", "num_training_servers", "workspace", "publish_uri"),
-    *("on_leak", "max_leaked_fraction"),  # These apply to a version and to a window.
-)
-
+from pipeline.config import Settings, UsedBy, settings_used_by
 
 _DIALECT = "http://json-schema.org/draft-07/schema#"
-"""Without it each field is checked by the latest dialect, which took a third of the import of a DAG."""
+"""The dialect of the schemas. The check by the latest dialect takes a third of the import time of a DAG."""
 
 
 class _SharedSchema(dict[str, Any]):
-    """Copied for no task: Airflow copies all fields of the form for each, which took half of the import of a DAG."""
+    """A schema that is never copied. Airflow's copies for each task take half of the import time of a DAG."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "_SharedSchema":
         return self
@@ -37,28 +26,27 @@ def _schemas() -> Mapping[str, Any]:
 
 
 def settings_of_all() -> list[str]:
-    """Settings of a run that makes a data set and trains on it."""
-    return [name for name in Settings.model_fields if name not in _OF_A_FINISHED_DATA_SET]
+    """Return the settings of a run that builds a dataset and trains on it."""
+    return settings_used_by(UsedBy.BUILD | UsedBy.TRAIN)
 
 
 def settings_of_dataset() -> list[str]:
-    """Settings of a run that makes a data set."""
-    training = settings_of_training()
-    return [name for name in settings_of_all() if name in _OF_BOTH or name not in training]
+    """Return the settings of a run that builds a dataset."""
+    return settings_used_by(UsedBy.BUILD)
 
 
 def settings_of_training() -> list[str]:
-    """Settings of a run that trains on data sets that are there."""
-    rooms = (TRAINING["section"], PROMOTION["section"], MONITORING["section"])
-    schemas = _schemas()
-    trained = [name for name, schema in schemas.items() if schema.get("section") in rooms]
-    return [name for name in Settings.model_fields if name in (*trained, *_ALSO_TRAINING, *_OF_BOTH)]
+    """Return the settings of a run that trains on published datasets."""
+    return settings_used_by(UsedBy.TRAIN | UsedBy.RETRAIN)
 
 
 def form(defaults: Settings, names: Iterable[str], first: Iterable[str]) -> dict[str, Param]:
-    """A parameter for each setting of `names`, with its default, title, description, range and room in the form.
+    """Return a parameter for each setting, with its default, title, description, range and section of the form.
 
-    Those of `first` come first and stand in no room: Airflow shows them unfolded.
+    Args:
+        defaults: The default values.
+        names: The settings of the form.
+        first: Settings that come first and are in no section, so that Airflow shows them unfolded.
     """
     schemas = _schemas()
     order = [*first, *(name for name in names if name not in set(first))]
@@ -73,9 +61,9 @@ def _param(default: Any, schema: Mapping[str, Any], unfolded: bool) -> Param:
 
 
 def _schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """A field's JSON schema as the form wants it: one list of types, with null where the field may be left empty.
+    """Return the JSON schema of a field for the form: one list of types, with null if the field may be empty.
 
-    Airflow sends null for a text field that was emptied, whatever its type says.
+    Airflow sends null for an emptied text field, whatever its type is.
     """
     described = {key: value for key, value in schema.items() if key not in ("default", "description", "anyOf", "type")}
     described["$schema"] = _DIALECT

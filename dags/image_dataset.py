@@ -1,13 +1,13 @@
-"""The DAG `image_dataset`: the raw images of one date become a published data set, which an asset event tells of."""
+"""The DAG `image_dataset`: the raw images of one date become a published dataset and an event of its asset."""
 
 from airflow.sdk import dag
 
-from dags import stages
 from dags.defaults import DATASETS, form_defaults, ownership, task_defaults
 from dags.document import document
 from dags.form import form, settings_of_dataset
 from dags.notify import deadline
 from dags.schedule import schedule_from
+from dags.wiring import publish
 
 FIRST = (
     *("source_uri", "dataset_name", "num_training_servers", "data_date"),
@@ -25,23 +25,23 @@ FIRST = (
     tags=["images", "data set"],
 )
 def image_dataset() -> None:
-    """
-    The raw images of one date → a published data set.
+    """The raw images of one date → a published dataset.
 
     - `extract` fills `{date}` (`{year}`, `{month}`, `{day}`, `{hour}`, `{minute}`) in *Images* from the data date of
-      the run, and lists what is there.
+      the run, and lists the images.
     - `shard` and `upload` write, verify and commit it, as in `image_training`.
-    - The asset `image_dataset` learns version, counts and the checksum of the labels; `retrain` starts on it.
+    - The event of the asset `image_dataset` has the version, the counts and the checksum of the labels. It starts
+      `retrain`.
 
-    **Cost**: about 1,000 photographs a second and core. No GPU.
+    **Cost**: about 1,000 photographs per second and core. No GPU.
 
     **Backfill**: *Trigger*, *Backfill*, with the dates, or `make backfill FROM=2026-01-01 TO=2026-01-30`. Each date
-    makes a data set, and all of them together one training. Once more: unchanged dates are found complete, changed ones
-    get a new version. With `Reprocess Behavior: All Runs` dates that succeeded run again.
+    becomes a dataset, and all of them together one training. In another backfill, unchanged dates are complete, and
+    changed dates get a new version. With `Reprocess Behavior: All Runs`, dates that succeeded run again.
 
     **By schedule**: `TENFOLD_DATASET_SCHEDULE` (a cron expression or `@daily`); a run starts when its interval is over.
     """
-    stages.publish(for_training=False, outlets=[DATASETS])
+    publish(for_training=False, outlets=[DATASETS])
 
 
 document(image_dataset())

@@ -1,13 +1,13 @@
-"""The DAG `image_training`: raw images become a published data set, a trained model, a champion and a report."""
+"""The DAG `image_training`: raw images become a published dataset, a trained model, a champion and a report."""
 
 from airflow.sdk import dag
 
-from dags import stages
 from dags.defaults import form_defaults, ownership, task_defaults
 from dags.document import document
 from dags.form import form, settings_of_all
 from dags.notify import deadline
 from dags.schedule import schedule_from
+from dags.wiring import publish, train_and_report
 
 FIRST = ("source_uri", "dataset_name", "num_training_servers", "model", "epochs", "batch_size", "learning_rate")
 
@@ -22,29 +22,28 @@ FIRST = ("source_uri", "dataset_name", "num_training_servers", "model", "epochs"
     tags=["images", "training"],
 )
 def image_training() -> None:
-    """
-    Raw images → TFRecord shards → a trained model and its report.
+    """Raw images → TFRecord shards → a trained model and its report.
 
     - `extract` checks the form and lists the images.
-    - `shard` plans, then writes ranges of shards in parallel; what is finished is skipped.
-    - `upload` asks a person where the data gate is told to, copies to the published place, verifies every byte, and
-      commits `dataset.json` last.
+    - `shard` plans, then writes ranges of shards in parallel. Complete shards are skipped.
+    - `upload` asks a person if the data gate is set to `ask`, copies the shards to the published folder, verifies every
+      byte, and commits `dataset.json` last.
     - `train` trains in a process of its own, on a slot of the pool `gpu`, from the last checkpoint if there is one.
-    - `promote` makes the model the champion of its data set name, unless it is worse on the same images.
+    - `promote` makes the model the champion of its dataset name, unless it is worse on the same images.
     - `report` draws the run from its local record.
 
-    **Cost**: about 1,000 photographs a second and core on the way into shards, then the GPU. Each task says what it
-    costs, and what its failures mean, under *Docs*.
+    **Cost**: about 1,000 photographs per second and core until the shards are written, then the GPU. The *Docs* of each
+    task list its cost and the reasons of a failure.
 
-    **Again**: clearing any task is safe; what is complete is not done again. The same images and settings find their
-    data set complete and go straight to training.
+    **Again**: clearing any task is safe, and complete work is not repeated. With the same images and settings, the
+    dataset is complete, and the training starts at once.
 
     **By date**: with `{date}` (`{year}`, `{month}`, `{day}`, `{hour}`, `{minute}`) in *Images*, each run takes the
-    images of its data date. Backfill: *Trigger*, *Backfill*, with the dates; each makes a data set **and a model**. For
-    one model on all of them, backfill `image_dataset`. A schedule: `TENFOLD_TRAINING_SCHEDULE`.
+    images of its data date. Backfill: *Trigger*, *Backfill*, with the dates; each becomes a dataset **and a model**.
+    For one model on all of them, backfill `image_dataset`. A schedule: `TENFOLD_TRAINING_SCHEDULE`.
     """
-    published = stages.publish(for_training=True, outlets=[])
-    stages.train_and_report(published.settings, published.committed["dataset"])
+    published = publish(for_training=True, outlets=[])
+    train_and_report(published.settings, published.committed["dataset"])
 
 
 document(image_training())

@@ -1,4 +1,4 @@
-"""Buttons on the tasks, in Airflow's UI, to what they made. Addresses are relative: Airflow may lie behind a path."""
+"""Buttons of the tasks in Airflow's UI. Their addresses are relative, because Airflow may be served below a path."""
 
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -6,7 +6,7 @@ from urllib.parse import quote, urlencode
 from airflow.sdk import BaseOperator, BaseOperatorLink
 
 PAGES = "tenfold"
-"""Where Airflow's api-server has the pages of the plugin."""
+"""Path of the plugin's pages on Airflow's API server."""
 
 
 class _Page(BaseOperatorLink):
@@ -15,7 +15,7 @@ class _Page(BaseOperatorLink):
     page = ""
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
-        """The address of the page for the run of the task."""
+        """Return the address of the page for the run of the task."""
         return f"{PAGES}/{self.page}?{urlencode({'dag_id': ti_key.dag_id, 'run_id': ti_key.run_id})}"
 
 
@@ -26,7 +26,7 @@ class ReportLink(_Page):
 
 
 class CardLink(_Page):
-    """The card of a data set."""
+    """The card of a dataset."""
 
     name, page = "Data set card", "card"
 
@@ -37,17 +37,17 @@ class TrainingLink(BaseOperatorLink):
     name = "Training"
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
-        """The address of the tab."""
+        """Return the address of the tab."""
         return f"dags/{quote(ti_key.dag_id, safe='')}/runs/{quote(ti_key.run_id, safe='')}/plugin/training"
 
 
 class CometLink(BaseOperatorLink):
-    """The experiment in Comet; no button where the training had no key, and left archives."""
+    """The experiment in Comet. There is no button if the training had no API key and wrote archives."""
 
     name = "Comet experiment"
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
-        """The address that the training returned; empty where it returned none."""
+        """Return the address that the training returned; empty if it returned none."""
         from airflow.sdk.execution_time.xcom import XCom
 
         address = XCom.get_value(ti_key=ti_key, key="comet")

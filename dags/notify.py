@@ -1,4 +1,4 @@
-"""Who is told when a run fails, is late or waits for an answer: the administrator's own notifiers.
+"""The administrator's own notifiers, for runs that fail, are late or wait for an answer.
 
 TENFOLD_NOTIFIERS names functions without arguments, as `package.module.function`, separated by commas; each returns an
 Airflow notifier, such as that of Slack, PagerDuty or SMTP.
@@ -9,7 +9,7 @@ import os
 from datetime import timedelta
 from typing import Any
 
-from airflow.sdk import (  # type: ignore[attr-defined]  # its stub lacks what is about deadlines
+from airflow.sdk import (  # type: ignore[attr-defined]  # its stub lacks the names for deadlines
     AsyncCallback,
     BaseNotifier,
     DeadlineAlert,
@@ -22,13 +22,13 @@ _log = logging.getLogger(__name__)
 
 
 def notifiers() -> list[BaseNotifier]:
-    """A notifier of each function that TENFOLD_NOTIFIERS names."""
+    """Return a notifier of each function that TENFOLD_NOTIFIERS names."""
     names = os.environ.get("TENFOLD_NOTIFIERS", "").split(",")
     return [import_string(name.strip())() for name in names if name.strip()]
 
 
 def deadline(default_hours: float) -> DeadlineAlert:
-    """Tell of a run that has not ended so long after it was queued (TENFOLD_DEADLINE_HOURS)."""
+    """Return an alert for a run that has not ended TENFOLD_DEADLINE_HOURS after it was queued."""
     hours = float(os.environ.get("TENFOLD_DEADLINE_HOURS") or default_hours)
     return DeadlineAlert(
         reference=RunQueued(),
@@ -38,9 +38,12 @@ def deadline(default_hours: float) -> DeadlineAlert:
 
 
 async def tell_late(hours: float, context: dict[str, Any] | None = None) -> None:
-    """Called by the triggerer when a deadline has passed."""
+    """Notify of a run that is late. The triggerer calls this when a deadline has passed."""
     run = (context or {}).get("dag_run") or {}
-    names = (run.get("dag_run_id"), run.get("dag_id"))  # as the REST API calls them: the context is no task's
+    names = (
+        run.get("dag_run_id"),
+        run.get("dag_id"),
+    )  # The keys of the REST API, because there is no context of a task.
     _log.warning("run %s of %s has not ended %g hours after it was queued", *names, hours)
     for notifier in notifiers():
         await notifier.async_notify(context or {})

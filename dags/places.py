@@ -1,13 +1,13 @@
-"""What the plugin has to know of the DAGs: where a run keeps what others look at, and where it waits."""
+"""Names that the DAGs and the plugin share: the XCom keys of places, and the pool of trainings."""
 
 TRAINING_PLACE = "training_place"
-"""Key under which a task says it, of the folder of a training, from its start on."""
+"""XCom key of the folder of a training, from its start on."""
 DATASET_PLACE = "dataset_place"
-"""Of a published data set."""
+"""XCom key of the folder of a published dataset."""
 FAILURE = "failure"
 """XCom key of the error message of a task that failed."""
 GPU_POOL = "gpu"
-"""Of the tasks that train."""
+"""The pool of the tasks that train."""
 
 
 def pool_command(slots: int) -> str:

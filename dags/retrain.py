@@ -1,4 +1,4 @@
-"""The DAG `retrain`: new data sets become one training on the newest state of all of them."""
+"""The DAG `retrain`: new datasets become one training on the newest state of all of them."""
 
 import logging
 import os
@@ -10,12 +10,13 @@ from typing import Any
 from airflow.sdk import PokeReturnValue, dag, get_current_context, task
 from airflow.sdk.exceptions import AirflowSkipException
 
-from dags import stages
 from dags.defaults import DATASETS, form_defaults, ownership, task_defaults
 from dags.document import document
 from dags.form import form, settings_of_training
 from dags.notify import deadline
+from dags.tasks import or_sample_images, settings_of_run
 from dags.under_way import forms_under_way
+from dags.wiring import train_and_report
 from pipeline.config import Settings, settings_from
 from pipeline.errors import SettingsError
 
@@ -40,8 +41,7 @@ _log = logging.getLogger(__name__)
 
 @task.sensor(mode="reschedule", poke_interval=POLL_S, timeout=(WAIT + timedelta(days=1)).total_seconds())
 def choose() -> PokeReturnValue:
-    """
-    Wait until no run of `image_dataset` makes this dataset, then take the newest partitions as one dataset.
+    """Wait until no run of `image_dataset` makes this dataset, then take the newest partitions as one dataset.
 
     A backfill of 30 dates announces 30 datasets. The first run of this DAG waits for the last date, even if that date
     fails, and trains once. The runs behind it are skipped, because their datasets are part of that training. No run
@@ -51,7 +51,7 @@ def choose() -> PokeReturnValue:
     *Cost*: none while it waits. *A failure*: no dataset of this name (the message names the folder), or leaks between
     dates above `max_leaked_fraction` (the message names some).
     """
-    settings = _with_name(stages.settings_of_run())
+    settings = _with_name(settings_of_run())
     _skip_if_served(settings)
     if _should_wait(settings):
         return PokeReturnValue(is_done=False)
@@ -66,18 +66,18 @@ def _with_name(settings: Settings) -> Settings:
 
     Skips the run if only datasets with other names are new. A run that a person triggers has no events.
     """
-    from pipeline.workspace import named
+    from pipeline.workspace import with_dataset_name
 
     names = sorted({str(event.extra.get("dataset_name")) for event in _events()})
     if not names:
-        return named(settings)
+        return with_dataset_name(settings)
     if not settings.dataset_name and len(names) > 1:
         raise SettingsError(
             f"datasets of several names are new, {', '.join(names)}, and one run trains on one dataset: set "
             "dataset_name in the file that TENFOLD_SETTINGS names, or trigger one run for each name"
         )
     if settings.dataset_name not in ("", *names):
-        raise AirflowSkipException(f"new data sets of {names}: this DAG serves {settings.dataset_name!r}")
+        raise AirflowSkipException(f"new datasets of {names}: this DAG serves {settings.dataset_name!r}")
     return settings.model_copy(update={"dataset_name": settings.dataset_name or names[0]})
 
 
@@ -92,7 +92,7 @@ def _training(settings: Settings) -> str:
 
 def _skip_if_served(settings: Settings) -> None:
     """Skip this run if another has chosen its datasets since. Otherwise, each run would repeat a failed training."""
-    from pipeline.choices import last_choice
+    from pipeline.runs.choices import last_choice
 
     asked = [event.timestamp for event in _events()]
     choice = last_choice(settings, _training(settings))
@@ -120,7 +120,7 @@ def _concern(form: Mapping[str, Any] | None, settings: Settings) -> str:
     if form is None:
         return f"a run of {MAKER} without a date is under way, and a task cannot read its form"
     try:
-        made = stages.with_source(settings_from({**form_defaults().model_dump(), **form}))
+        made = or_sample_images(settings_from({**form_defaults().model_dump(), **form}))
     except SettingsError:
         return ""  # Its first task refuses it.
     if (made.datasets_folder, made.dataset_name) != (settings.datasets_folder, settings.dataset_name):
@@ -130,12 +130,13 @@ def _concern(form: Mapping[str, Any] | None, settings: Settings) -> str:
 
 def _newest(settings: Settings) -> dict[str, Any]:
     """What `train` needs. Skips where it was done before."""
-    from pipeline.choices import save_choice
-    from pipeline.train import trained
-    from pipeline.window import newest_dataset
+    from pipeline.report import write_card
+    from pipeline.runs.choices import save_choice
+    from pipeline.runs.launch import trained
+    from pipeline.sharding.window import newest_dataset
 
     begin, training = time.time(), _training(settings)
-    dataset = newest_dataset(settings)
+    dataset = newest_dataset(settings, write_card)
     if result := trained(settings, dataset, training):
         newest = f"the newest partitions of {settings.dataset_name!r} (window={settings.window})"
         raise AirflowSkipException(f"{newest} were trained with the same settings before: {result['run']}")
@@ -148,7 +149,7 @@ def _newest(settings: Settings) -> dict[str, Any]:
     schedule=DATASETS,
     catchup=False,
     **ownership(),
-    # One at a time: two would train on the same data sets beside one another.
+    # One at a time: two would train on the same datasets beside one another.
     max_active_runs=1,
     params=form(form_defaults(), settings_of_training(), FIRST),
     default_args=task_defaults(),
@@ -156,8 +157,7 @@ def _newest(settings: Settings) -> dict[str, Any]:
     tags=["images", "training"],
 )
 def retrain() -> None:
-    """
-    New data sets of `image_dataset` → one training on the newest state of them.
+    """New datasets of `image_dataset` → one training on the newest state of them.
 
     - `choose` waits until no run of `image_dataset` makes this dataset, and takes the newest `window` partitions as one
       dataset, without copying a shard. If the same versions were trained with the same settings, the rest is skipped.
@@ -170,7 +170,7 @@ def retrain() -> None:
     trains only on the dataset of that name.
     """
     chosen = choose()
-    stages.train_and_report(chosen["settings"], chosen["dataset"], chosen["training"])
+    train_and_report(chosen["settings"], chosen["dataset"], chosen["training"])
 
 
 document(retrain())

@@ -1,4 +1,4 @@
-"""The one place of schedules: when DAGs start by themselves, and for which dates they can be backfilled."""
+"""The schedules: when DAGs start by themselves, and for which dates they can be backfilled."""
 
 import os
 from datetime import UTC, datetime
@@ -13,10 +13,13 @@ FIRST = datetime(2020, 1, 1, tzinfo=UTC)
 
 
 def schedule_from(variable: str) -> dict[str, Any]:
-    """The arguments of a DAG about its schedule, from a cron expression or preset in the environment; unset: off.
+    """Return the arguments of a DAG about its schedule.
 
-    A run stands for an interval and starts at its end: that of a day, when the day is over and its images are there.
-    Also a DAG whose schedule is off can be backfilled, by days.
+    A run belongs to an interval and starts at its end: the run of a day starts when the day is over and its images are
+    complete. Without a schedule, a DAG can still be backfilled by days.
+
+    Args:
+        variable: Environment variable of a cron expression or preset. If it is not set, the schedule is off.
     """
     cron = os.environ.get(variable, "")
     return {
@@ -24,15 +27,15 @@ def schedule_from(variable: str) -> dict[str, Any]:
         if cron
         else BackfillDates("@daily", timezone="UTC"),
         "start_date": _start(),
-        # Explicit: with it, a DAG that is switched on runs for every interval since its first date.
+        # With catchup, a DAG that is switched on runs for every interval since its first date.
         "catchup": bool(cron) and os.environ.get("TENFOLD_CATCHUP", "").lower() in ("1", "true", "yes"),
-        # With the latest version, the default, Airflow 3.3.2 maps a run that is done again by the lengths of its last
-        # time: a date that was found complete, and then changed, would get no task that writes its shards.
+        # With the latest version, the default, Airflow 3.3.2 maps the tasks of a repeated run by the lengths of the
+        # first attempt. A date that was found complete, and then changed, would get no task that writes its shards.
         "rerun_with_latest_version": False,
     }
 
 
 def _start() -> datetime:
     """Return the first date of the schedules: TENFOLD_START_DATE, in UTC unless it has an offset."""
-    given = os.environ.get("TENFOLD_START_DATE", "")
-    return utc_of(given) if given else FIRST
+    text = os.environ.get("TENFOLD_START_DATE", "")
+    return utc_of(text) if text else FIRST

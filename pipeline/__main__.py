@@ -13,22 +13,22 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.allowed import open_unless_set, open_words
+from pipeline.allowed import open_unless_set, open_warning
 from pipeline.config import Settings, settings_of_command_line
 from pipeline.errors import Preempted, SettingsError, TenfoldError
-from pipeline.os_errors import cause_of
 from pipeline.preflight import require_buckets
-from pipeline.progress import log_words
-from pipeline.runs import EXIT_PREEMPTED
+from pipeline.runs.run import EXIT_PREEMPTED
 from pipeline.storage import Place, is_bucket, place_of
 from pipeline.storage.local import FULL
+from pipeline.system.os_errors import cause_of
+from pipeline.system.progress import log_to_stderr
 
 if TYPE_CHECKING:
-    from pipeline.champion import Pointer
+    from pipeline.runs.champion import Pointer
 
 RUN_ID = "manual"
 EXIT_BAD = 1
-MOST_SHOWN = 256
+MAX_SHOWN = 256
 _log = logging.getLogger("pipeline")
 
 
@@ -40,11 +40,14 @@ def main(arguments: Sequence[str]) -> int:
     """Run one command; return the exit code. Words go to stderr, with --json one JSON object to stdout."""
     if list(arguments[:2]) == ["report", "compare"]:
         arguments = ["report compare", *arguments[2:]]  # a command of two words
-    options = _parsed(arguments)
-    log_words()
+    parser = _parser()
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{_set_hint(unknown, arguments)}")
+    log_to_stderr()
     open_unless_set()
-    if options.command in (_run, _build, _extract, _train) and (words := open_words()):
-        _log.info("%s", words)
+    if options.command in (_run, _build, _extract, _train) and (warning := open_warning()):
+        _log.info("%s", warning)
     try:
         result = options.command(options)
     except Preempted as error:
@@ -62,15 +65,6 @@ def main(arguments: Sequence[str]) -> int:
         return EXIT_PREEMPTED if isinstance(stop, _Terminated) else 130
     print(json.dumps(result) if options.json else options.words(result))  # noqa: T201
     return 0 if result.get("ok", True) else EXIT_BAD
-
-
-def _parsed(arguments: Sequence[str]) -> argparse.Namespace:
-    """Return the options. Ends the program, as argparse does, if an option is unknown."""
-    parser = _parser()
-    options, unknown = parser.parse_known_args(arguments)
-    if unknown:
-        parser.error(f"unrecognized arguments: {' '.join(unknown)}{_set_hint(unknown, arguments)}")
-    return options
 
 
 def _set_hint(unknown: Sequence[str], arguments: Sequence[str]) -> str:
@@ -91,21 +85,21 @@ def _set_hint(unknown: Sequence[str], arguments: Sequence[str]) -> str:
 
 
 def _extract(options: argparse.Namespace) -> dict[str, Any]:
-    from pipeline.extract import take_snapshot
+    from pipeline.snapshot.extract import take_snapshot
 
     return {"snapshot": str(take_snapshot(_settings(options)))}
 
 
 def _shard(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.build import write_shards
-    from pipeline.quality.gate import ask_terminal
+    from pipeline.sharding.gate import ask_terminal
 
     return {"plan": str(write_shards(_settings(options), _file("snapshot", options.snapshot), ask_terminal()))}
 
 
 def _upload(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.build import publish
-    from pipeline.quality.gate import ask_terminal
+    from pipeline.sharding.gate import ask_terminal
 
     return publish(_file("plan", options.plan), _settings(options), ask_terminal())
 
@@ -117,7 +111,7 @@ def _build(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _verify(options: argparse.Namespace) -> dict[str, Any]:
-    from pipeline.verify import verify
+    from pipeline.dataset.verify import verify
 
     return verify(_reachable("dataset", options.dataset))
 
@@ -133,17 +127,18 @@ def _reachable(what: str, uri: str) -> Place:
 
 
 def _window(options: argparse.Namespace) -> dict[str, Any]:
-    from pipeline.partitions import newest_partitions
-    from pipeline.quality.gate import ask_terminal
-    from pipeline.window import dataset_of
+    from pipeline.dataset.partitions import newest_partitions
+    from pipeline.report import write_card
+    from pipeline.sharding.gate import ask_terminal
+    from pipeline.sharding.window import dataset_of
 
     settings = _of_published(options)
     partitions = newest_partitions(settings, settings.window)
-    return {"dataset": str(dataset_of(settings, partitions, ask_terminal())), "partitions": partitions}
+    return {"dataset": str(dataset_of(settings, partitions, write_card, ask_terminal())), "partitions": partitions}
 
 
 def _partition(options: argparse.Namespace) -> dict[str, Any]:
-    from pipeline.partitions import move_partition
+    from pipeline.dataset.partitions import move_partition
     from pipeline.workspace import require_name
 
     settings = _of_published(options)
@@ -153,7 +148,7 @@ def _partition(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _labels(options: argparse.Namespace) -> dict[str, Any]:
-    from pipeline.labels import label_uses, release_labels
+    from pipeline.dataset.labels import label_uses, release_labels
     from pipeline.workspace import name_folder, require_name
 
     settings = _of_published(options)
@@ -174,16 +169,16 @@ def _labels_words(result: dict[str, Any]) -> str:
 def _train(options: argparse.Namespace) -> dict[str, Any]:
     settings = _settings(options)
     if not settings.dataset:
-        raise SettingsError("dataset is empty: name the folder of a published data set, with --set dataset=...")
+        raise SettingsError("dataset is empty: name the folder of a published dataset, with --set dataset=...")
     return _trained(settings, place_of(settings.dataset))
 
 
 def _run(options: argparse.Namespace) -> dict[str, Any]:
     settings = _settings(options)
     from pipeline.build import publish, write_shards
-    from pipeline.extract import take_snapshot
-    from pipeline.quality.gate import ask_terminal
-    from pipeline.train import require_shares, require_trainable
+    from pipeline.runs.launch import require_shares, require_trainable
+    from pipeline.sharding.gate import ask_terminal
+    from pipeline.snapshot.extract import take_snapshot
 
     require_shares(settings, settings.train_shards)
     snapshot = take_snapshot(settings)
@@ -200,7 +195,7 @@ def _report(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _training(what: str, uri: str) -> Place:
-    from pipeline.runs import training_in
+    from pipeline.runs.run import training_in
 
     return training_in(_reachable(what, uri))
 
@@ -256,13 +251,13 @@ def _champion_words(result: dict[str, Any]) -> str:
 
 
 def _promote(options: argparse.Namespace) -> dict[str, Any]:
-    from pipeline.promotion import promote_by_hand
+    from pipeline.runs.promotion import promote_by_hand
 
     return promote_by_hand(_reachable("run", options.run))
 
 
 def _roll_back(options: argparse.Namespace) -> dict[str, Any]:
-    from pipeline.champion import roll_back
+    from pipeline.runs.champion import roll_back
 
     pointer = _pointer(options)
     champion = roll_back(pointer)
@@ -270,7 +265,7 @@ def _roll_back(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _pointer(options: argparse.Namespace) -> "Pointer":
-    from pipeline.champion import pointer_of
+    from pipeline.runs.champion import pointer_of
 
     settings = _of_published(options)
     require_buckets({"workspace": place_of(settings.workspace)})
@@ -278,7 +273,7 @@ def _pointer(options: argparse.Namespace) -> "Pointer":
 
 
 def _predict(options: argparse.Namespace) -> dict[str, Any]:
-    from pipeline.champion import promoted_model
+    from pipeline.runs.champion import promoted_model
 
     model = promoted_model(_reachable("model", options.model))  # said before TensorFlow is loaded
     with _tensorflow_on_the_cpu():
@@ -294,11 +289,11 @@ def _predict_words(result: dict[str, Any]) -> str:
 
 
 def _show(options: argparse.Namespace) -> dict[str, Any]:
-    from pipeline.dataset import load
+    from pipeline.dataset.manifest import load
 
     settings, folder = _settings(options), _reachable("dataset", options.dataset)
-    if not 1 <= options.count <= MOST_SHOWN:
-        raise SettingsError(f"--count must be from 1 to {MOST_SHOWN}, got {options.count}")
+    if not 1 <= options.count <= MAX_SHOWN:
+        raise SettingsError(f"--count must be from 1 to {MAX_SHOWN}, got {options.count}")
     if options.to and (is_bucket(options.to) or not options.to.endswith(".png")):
         raise SettingsError(f"--to must be a local file that ends in .png, got {options.to!r}")
     load(folder)  # what is not there is said at once
@@ -309,7 +304,7 @@ def _show(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _shuffle_quality(options: argparse.Namespace) -> dict[str, Any]:
-    from pipeline.dataset import load
+    from pipeline.dataset.manifest import load
 
     settings, folder = _settings(options), _reachable("dataset", options.dataset)
     load(folder)
@@ -327,7 +322,7 @@ def _shuffle_quality_words(result: dict[str, Any]) -> str:
 @contextmanager
 def _tensorflow_on_the_cpu() -> Iterator[None]:
     """Around its import: what only looks needs no GPU, and TensorFlow would take the memory of one that is at work."""
-    from pipeline.training.quiet import leave_gpus_alone, stderr_held_back
+    from pipeline.training.tensorflow_start import leave_gpus_alone, stderr_held_back
 
     _log.info("loading TensorFlow")
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # read at its import
@@ -337,7 +332,7 @@ def _tensorflow_on_the_cpu() -> Iterator[None]:
 
 
 def _samples(options: argparse.Namespace) -> dict[str, Any]:
-    from pipeline.samples import draw_samples
+    from pipeline.sources.samples import draw_samples
 
     if Path(options.folder).exists():
         raise SettingsError(f"{options.folder} exists already: name a new folder")
@@ -348,8 +343,8 @@ def _samples(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _trained(settings: Settings, dataset: Place) -> dict[str, Any]:
-    from pipeline.promotion import gate
-    from pipeline.train import train
+    from pipeline.runs.launch import train
+    from pipeline.runs.promotion import gate
 
     result = train(settings, dataset, RUN_ID)
     run = place_of(result["run"])
@@ -405,16 +400,11 @@ def _add_stages(commands: Any) -> None:
     _add(commands, "shard", _shard, "write the shards of a snapshot", ("snapshot", "what `extract` returned"))
     plan = "plan", "what `shard` returned, of the same settings"
     _add(commands, "upload", _upload, "publish the shards of a plan", plan)
-    newest = "make one data set of the newest dates of a name (--set window=7), of shards that stand"
+    newest = "make one dataset of the newest dates of a name (--set window=7), of shards that stand"
     _add(commands, "window", _window, newest)
     to = "point a date to another version of the dataset; the next new listing of the source moves the date again"
     partition = _add(commands, "partition", _partition, to, ("partition", "a date, such as 2026-01-31, or `latest`"))
     partition.add_argument("version", help="the name of the version's folder, without its path")
-    _add_labels(commands)
-    _add(commands, "train", _train, "train on a published data set (--set dataset=...)")
-
-
-def _add_labels(commands: Any) -> None:
     ids = "list the labels of a dataset name with their ids; each is permanent, or reserved by the build that is shown"
     labels = _add(commands, "labels", _labels, ids)
     labels.add_argument(
@@ -424,6 +414,7 @@ def _add_labels(commands: Any) -> None:
         "build that holds such labels now must be planned again",
     )
     labels.set_defaults(words=_labels_words)
+    _add(commands, "train", _train, "train on a published dataset (--set dataset=...)")
 
 
 def _add_checks(commands: Any) -> None:
@@ -438,15 +429,23 @@ def _add_checks(commands: Any) -> None:
     compare.add_argument("run_b", metavar="RUN_B", help="likewise")
     compare.add_argument("--to", metavar="FILE", default="compare.html", help="the page (%(default)s, here)")
     compare.set_defaults(words=_compare_words)
-    _add_comet(commands)
+    parser = commands.add_parser("comet", help="what is kept of trainings for Comet")
+    recover = _add(
+        parser.add_subparsers(required=True, metavar="COMMAND"),
+        "recover",
+        _comet_recover,
+        "pack what trainings that were killed left for Comet, and say how to upload it",
+        ("folder", "folder of a run, of a training, or a workspace"),
+    )
+    recover.set_defaults(words=_comet_recover_words)
 
 
 def _add_champions(commands: Any) -> None:
-    champion = _add(commands, "champion", _champion, "say which model of a data set name is promoted, and since when")
+    champion = _add(commands, "champion", _champion, "say which model of a dataset name is promoted, and since when")
     champion.set_defaults(words=_champion_words)
-    by_hand = "make the model of a run the champion of its data set name, without a comparison"
+    by_hand = "make the model of a run the champion of its dataset name, without a comparison"
     _add(commands, "promote", _promote, by_hand, _RUN_FOLDER)
-    back = "make the model before the champion of a data set name the champion again"
+    back = "make the model before the champion of a dataset name the champion again"
     _add(commands, "rollback", _roll_back, back)
 
 
@@ -468,30 +467,18 @@ def _add_samples(commands: Any) -> None:
     samples.add_argument("--seed", type=int, default=0, help="another seed, other images (%(default)s)")
 
 
-def _add_comet(commands: Any) -> None:
-    parser = commands.add_parser("comet", help="what is kept of trainings for Comet")
-    recover = _add(
-        parser.add_subparsers(required=True, metavar="COMMAND"),
-        "recover",
-        _comet_recover,
-        "pack what trainings that were killed left for Comet, and say how to upload it",
-        ("folder", "folder of a run, of a training, or a workspace"),
-    )
-    recover.set_defaults(words=_comet_recover_words)
-
-
 def _add_show(commands: Any) -> None:
     show = _add(
         commands,
         "show",
         _show,
-        "draw images of a data set with their labels, as the model sees them (a PNG)",
+        "draw images of a dataset with their labels, as the model sees them (a PNG)",
         _DATASET,
     )
     show.add_argument(
         "--augmented",
         action="store_true",
-        help="training images as training sees them: cropped, mirrored and coloured by the settings; without it "
+        help="training images as training sees them: cropped, mirrored and colored by the settings; without it "
         "validation images as they are evaluated",
     )
     show.add_argument("--count", type=int, default=16, help="how many images (%(default)s)")
@@ -522,18 +509,15 @@ def _settings_help() -> str:
     schemas = Settings.model_json_schema()["properties"]
     rooms: dict[str, list[str]] = {}
     for name, schema in schemas.items():
-        rooms.setdefault(schema.get("section", "Settings (--set FIELD=VALUE)"), []).append(_setting_help(name, schema))
+        default = Settings.model_fields[name].get_default(call_default_factory=True)
+        words = " ".join(schema["description"].split())
+        if "enum" in schema:
+            words += f" One of {', '.join(schema['enum'])}."
+        if default not in (None, ""):
+            words += f" [{str(default).lower() if isinstance(default, bool) else default}]"
+        text = textwrap.fill(f"{name:21}  {words}", 110, initial_indent="  ", subsequent_indent=" " * 25)
+        rooms.setdefault(schema.get("section", "Settings (--set FIELD=VALUE)"), []).append(text)
     return "\n\n".join(f"{room}:\n" + "\n".join(lines) for room, lines in rooms.items())
-
-
-def _setting_help(name: str, schema: dict[str, Any]) -> str:
-    default = Settings.model_fields[name].get_default(call_default_factory=True)
-    words = " ".join(schema["description"].split())
-    if "enum" in schema:
-        words += f" One of {', '.join(schema['enum'])}."
-    if default not in (None, ""):
-        words += f" [{str(default).lower() if isinstance(default, bool) else default}]"
-    return textwrap.fill(f"{name:21}  {words}", 110, initial_indent="  ", subsequent_indent=" " * 25)
 
 
 def _settings(options: argparse.Namespace) -> Settings:
@@ -542,11 +526,11 @@ def _settings(options: argparse.Namespace) -> Settings:
 
 def _of_published(options: argparse.Namespace) -> Settings:
     """Return the settings of a command that works on one published dataset name. A bucket must be reachable."""
-    from pipeline.workspace import named
+    from pipeline.workspace import with_dataset_name
 
     settings = _settings(options)
     require_buckets({"publish_uri": settings.datasets_folder})
-    return named(settings)
+    return with_dataset_name(settings)
 
 
 def _file(what: str, uri: str) -> Place:

@@ -1,52 +1,69 @@
-"""Extract, shard and upload in one go, on all cores of this machine: what the DAG does on many."""
+"""Extract, shard and upload on all cores of this machine, without Airflow."""
 
 import multiprocessing
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from typing import Any
 
 from pipeline.config import Settings
-from pipeline.cores import usable_cores
-from pipeline.dataset import Dataset
-from pipeline.extract import take_snapshot
-from pipeline.parallel import ordered_map
-from pipeline.plan_files import Plan, load_plan, make_plan
-from pipeline.process import start_worker
-from pipeline.progress import progress
-from pipeline.quality.gate import Ask, ask_terminal
-from pipeline.ranges import load_range
-from pipeline.shard import write_range
+from pipeline.dataset.manifest import Dataset
+from pipeline.report import write_card
+from pipeline.sharding.gate import Ask, ask_terminal
+from pipeline.sharding.plan_files import Plan, load_plan, make_plan
+from pipeline.sharding.publish import COPIERS, commit, copy_range, copy_size
+from pipeline.sharding.ranges import load_range
+from pipeline.sharding.write import write_range
+from pipeline.snapshot.extract import take_snapshot
 from pipeline.storage import Place, place_of
-from pipeline.upload import COPIERS, commit, copy_range, copy_size
+from pipeline.system.cores import usable_cores
+from pipeline.system.parallel import ordered_map
+from pipeline.system.process import start_worker
+from pipeline.system.progress import progress
 
 FEW_IMAGES = 64
-"""So many are written here, in the time that processes would take to start."""
+"""Up to this number, images are written in this process, because the start of others would take longer."""
 
 
 def build(settings: Settings) -> dict[str, Any]:
-    """Make the data set of `settings`, or find it complete; return what `python -m pipeline build --json` prints."""
+    """Build the dataset of the settings, unless it is complete. Return the result that `build --json` prints."""
     ask = ask_terminal()
     return publish(write_shards(settings, take_snapshot(settings), ask), settings, ask)
 
 
 def write_shards(settings: Settings, snapshot_path: Place, ask: Ask | None = None) -> Place:
     """Plan and write all shards of a snapshot; return the file of the plan."""
-    # A task costs nothing here, so that a range of one shard gives the finest progress.
+    # Tasks cost nothing here, and ranges of one shard give the finest progress.
     plan_path = make_plan(settings.model_copy(update={"shards_per_task": 1}), snapshot_path, ask)
-    _write_all(load_plan(plan_path).ranges)
+    ranges = [place_of(path) for path in load_plan(plan_path).ranges]
+    if not ranges:
+        return plan_path
+    images = {path: load_range(path).images for path in ranges}
+    write = _write_here if sum(images.values()) <= FEW_IMAGES else _write_on_all_cores
+    with progress("shard", sum(images.values())) as advance:
+        for path in write(ranges):
+            advance(images[path])
     return plan_path
 
 
 def publish(plan_path: Place, settings: Settings, ask: Ask | None = None) -> dict[str, Any]:
-    """Upload the shards of a plan and commit the data set, unless it is over a threshold of `settings`."""
+    """Upload the shards of a plan and commit the dataset, unless it exceeds a threshold of the data gate."""
     plan = load_plan(plan_path)
-    _copy_all(plan.ranges)
-    return summary(plan, commit(plan_path, settings, ask))
+    if plan.ranges:
+        # Copy and verify several ranges at once. Here, a range is one shard.
+        paths = [place_of(path) for path in plan.ranges]
+        sizes = list(ordered_map(copy_size, paths, COPIERS))
+        shards, total_bytes = (sum(numbers) for numbers in zip(*sizes, strict=True))
+        with progress("upload", shards, "shards", total_bytes) as advance:
+            copied = ordered_map(partial(copy_range, advance=_no_progress), paths, COPIERS)
+            for (count, size), _ in zip(sizes, copied, strict=True):
+                advance(count, size)
+    return summary(plan, commit(plan_path, settings, write_card, ask))
 
 
 def summary(plan: Plan, dataset: Dataset) -> dict[str, Any]:
-    """A committed data set in a few words, small enough for XCom."""
+    """Return the facts about a committed dataset that fit into an XCom."""
     return {
         "dataset": plan.dataset,
         "version": dataset.version,
@@ -58,58 +75,28 @@ def summary(plan: Plan, dataset: Dataset) -> dict[str, Any]:
     }
 
 
-def _write_all(ranges: Sequence[str]) -> None:
-    """Write every range."""
-    if not ranges:
-        return
-    images = {place_of(path): load_range(place_of(path)).images for path in ranges}
-    written = _written_here if sum(images.values()) <= FEW_IMAGES else _written_on_all_cores
-    with progress("shard", sum(images.values())) as advance:
-        for path in written(list(images)):
-            advance(images[path])
-
-
-def _written_here(ranges: Sequence[Place]) -> Iterator[Place]:
-    """Each range as it is written."""
+def _write_here(ranges: Sequence[Place]) -> Iterator[Place]:
+    """Write the ranges in this process, and yield each when it is complete."""
     for path in ranges:
-        write_range(path, _silently)
+        write_range(path, _no_progress)
         yield path
 
 
-def _written_on_all_cores(ranges: Sequence[Place]) -> Iterator[Place]:
-    """The same, in whatever order."""
-    with _pool(min(usable_cores(), len(ranges))) as pool:
-        under_way = {pool.submit(write_range, path, _silently): path for path in ranges}
+def _write_on_all_cores(ranges: Sequence[Place]) -> Iterator[Place]:
+    """Write the ranges in several processes, and yield each when it is complete, in any order."""
+    # Spawned, because a fork of a process with threads may hang.
+    context = multiprocessing.get_context("spawn")
+    workers = min(usable_cores(), len(ranges))
+    with ProcessPoolExecutor(workers, context, start_worker, (os.getpid(),)) as pool:
+        under_way = {pool.submit(write_range, path, _no_progress): path for path in ranges}
         try:
             for future in as_completed(under_way):
                 future.result()
                 yield under_way[future]
         except BaseException:
-            pool.shutdown(cancel_futures=True)  # the first error ends the rest, not a day later
+            pool.shutdown(cancel_futures=True)  # The first error ends the others at once.
             raise
 
 
-def _pool(workers: int) -> ProcessPoolExecutor:
-    """Processes that are spawned, since a fork of a process with threads may hang."""
-    context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(workers, context, start_worker, (os.getpid(),))
-
-
-def _copy_all(ranges: Sequence[str]) -> None:
-    """Copy and verify every range, some at once: here a range is a shard."""
-    if not ranges:
-        return
-    paths = [place_of(path) for path in ranges]
-    sizes = list(ordered_map(copy_size, paths, COPIERS))
-    shards, total_bytes = (sum(numbers) for numbers in zip(*sizes, strict=True))
-    with progress("upload", shards, "shards", total_bytes) as advance:
-        for (count, size), _ in zip(sizes, ordered_map(_copy, paths, COPIERS), strict=True):
-            advance(count, size)
-
-
-def _copy(plan_path: Place) -> None:
-    copy_range(plan_path, _silently)
-
-
-def _silently(_count: int, _size: int = 0) -> None:
-    """The caller shows the progress of all its workers."""
+def _no_progress(_count: int, _size: int = 0) -> None:
+    """Show nothing, because the caller shows the progress of all its workers."""

@@ -1,6 +1,7 @@
 """The one configuration: Airflow's form, the command line, the task argument and the trainer's input.
 
-Each field carries its documentation, its range and its room in the form; `Settings` refuses what it does not know.
+Each field carries its documentation, its range and its section in the form, and declares what its value decides, which
+stages use it, and which permission it needs. `Settings` refuses what it does not know.
 """
 
 import codecs
@@ -11,22 +12,24 @@ import pkgutil
 import re
 import tomllib
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import Flag, auto
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 from pydantic.config import JsonDict
 
 from pipeline import data_date as dates
-from pipeline import sources
 from pipeline.dataset_name import PATTERN, name_of_source
 from pipeline.errors import SettingsError
 from pipeline.storage import BucketPath, Place, is_bucket, place_of
 
 SHARDS_PER_SERVER = 10
 SMALLEST_INPUT = {"InceptionResNetV2": 75}
-"""Sides in pixels, where Keras refuses smaller ones than our own 32."""
+"""Smallest input of a model, in pixels, if Keras requires more than our own minimum of 32."""
 
 APPLICATIONS = (
     "MobileNetV2",
@@ -36,33 +39,92 @@ APPLICATIONS = (
     "ResNet50",
     "InceptionResNetV2",
 )
-"""Those of keras.applications that `model` may name."""
+"""The models of keras.applications that `model` may name."""
 
 MODELS = ("small_cnn", *APPLICATIONS)
-"""What `model` may name beside a function of the user's own."""
+"""The values of `model`, apart from a user's own function."""
 
 MAX_PLACE = 4096
-"""Most characters of a path or an address. No file system or bucket takes more."""
+"""Maximum number of characters of a path or an address. No file system or bucket accepts more."""
 
 MAX_TEXT = 1000
-"""Most characters of any other text."""
+"""Maximum number of characters of any other text."""
 
 MAX_SHOWN = 200
-"""Most characters of a value that an error message repeats."""
+"""Maximum number of characters of a value that an error message repeats."""
 
 WEIGHTS_SUFFIXES = (".weights.h5", ".h5", ".keras")
 
 Action = Literal["continue", "ask", "fail"]
 
 
+OTHER_FILES_OF_SOURCES = frozenset({"csv_quotes", "detection", "samples", "suffixes"})
+"""Files of pipeline/sources that are no kind of source."""
+
+
 def source_kinds() -> list[str]:
-    """Names of the files in pipeline/sources: each is a kind of source."""
-    return sorted(module.name for module in pkgutil.iter_modules(sources.__path__))
+    """Return the names of the files in pipeline/sources, each of which is a kind of source."""
+    # The files are not imported: the sources import this module.
+    package = find_spec("pipeline.sources")
+    folders = package.submodule_search_locations if package else None
+    return sorted({module.name for module in pkgutil.iter_modules(folders)} - OTHER_FILES_OF_SOURCES)
 
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
 
-# The rooms of the form. What people set first stands in none: Airflow shows it unfolded.
+
+class Decides(Flag):
+    """What another value of a setting leads to."""
+
+    NOTHING = 0
+    """The same dataset and the same training."""
+    DATASET = auto()
+    """Other bytes of a dataset: another version."""
+    TRAINING = auto()
+    """Another training, in a folder of its own. The setting is part of a training's identity."""
+
+
+class UsedBy(Flag):
+    """The stages that use a setting. The form of a DAG shows the settings of the stages that the DAG runs."""
+
+    COMMAND_LINE = 0
+    """No DAG."""
+    BUILD = auto()
+    """From images to a published dataset."""
+    TRAIN = auto()
+    """Training, promotion and monitoring."""
+    RETRAIN = auto()
+    """The choice of published versions to train on."""
+
+
+@dataclass(frozen=True)
+class InFingerprint:
+    """Marks a setting whose value is part of a dataset's fingerprint, and stands in `settings` of its `dataset.json`.
+
+    The other settings that decide a dataset are part of the fingerprint through what they lead to: the snapshot, the
+    labels, the format of the records, and the numbers of shards.
+    """
+
+    position: int
+    """Position in `settings`."""
+
+
+class AllowedBy(Flag):
+    """The lists of the administrator that permit the value of a setting (pipeline/allowed.py). One of them is enough.
+
+    Each is an environment variable: TENFOLD_ALLOWED_SOURCES and so on.
+    """
+
+    SOURCES = auto()
+    WORKSPACES = auto()
+    PUBLISH = auto()
+    MODELS = auto()
+    """Packages whose functions may run, instead of places."""
+
+
+_Marker = TypeVar("_Marker", Decides, UsedBy, InFingerprint, AllowedBy)
+
+# Sections of the form. The settings that people set first are in no section, so that Airflow shows them unfolded.
 PLACES: JsonDict = {"section": "Places"}
 SOURCE: JsonDict = {"section": "Source"}
 SHARDS: JsonDict = {"section": "Shards"}
@@ -72,32 +134,27 @@ PROMOTION: JsonDict = {"section": "Champion gate"}
 MONITORING: JsonDict = {"section": "Monitoring"}
 
 
-def _default_workspace() -> str:
-    return os.environ.get("TENFOLD_WORKSPACE", "workspace")
-
-
-def _default_local_folder() -> str:
-    return os.environ.get("TENFOLD_LOCAL_FOLDER", "~/.cache/tenfold")
-
-
 class Settings(BaseModel):
-    """Everything a run can be told. Immutable; `settings_from` makes it and explains what is wrong."""
+    """All settings of a run. Immutable; `settings_from` makes it and explains what is wrong.
+
+    The annotation of each field holds one `Decides` and one `UsedBy`.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 
-    source_uri: str = Field(
+    source_uri: Annotated[str, Decides.DATASET, UsedBy.BUILD, AllowedBy.SOURCES] = Field(
         "",
         title="Images",
         max_length=MAX_PLACE,
         examples=["/data/flowers", "gs://bucket/photos/{date}"],
-        description="Folder of raw images, local or gs://bucket/prefix, one sub-folder a class, with or "
-        "without train/, validation/ and test/ above them; or a list of them (CSV, JSON lines, Parquet), or the folder "
-        "of Stanford Cars or ImageNet. "
-        "{date}, {year}, {month}, {day}, {hour} and {minute} in it are filled from the data date of the run. "
-        "Empty, in the Airflow of `make up`: drawn sample images.",
+        description="Folder of raw images, local or gs://bucket/prefix, with one sub-folder for each class, with or "
+        "without train/, validation/ and test/ above them; or a list of images (CSV, JSON lines, Parquet), or the "
+        "folder of Stanford Cars or ImageNet. "
+        "{date}, {year}, {month}, {day}, {hour} and {minute} are replaced by the data date of the run. "
+        "If it is empty in the Airflow of `make up`, drawn sample images are used.",
     )
 
-    dataset_name: str = Field(
+    dataset_name: Annotated[str, Decides.DATASET, UsedBy.BUILD | UsedBy.TRAIN] = Field(
         "",
         title="Dataset name",
         pattern=f"^({PATTERN})?$",
@@ -106,45 +163,47 @@ class Settings(BaseModel):
         "name of the dataset that is new.",
     )
 
-    num_training_servers: int = Field(
+    num_training_servers: Annotated[int, Decides.DATASET | Decides.TRAINING, UsedBy.BUILD | UsedBy.TRAIN] = Field(
         1,
         title="Training servers",
         ge=1,
         le=1000,
-        description="Machines that train one model together, each with all of its GPUs: each takes a slot of the pool "
-        "gpu and a worker, all at the same time. Ten training shards are written for each.",
+        description="Machines that train one model together, each with all of its GPUs. Each needs a slot of the pool "
+        "gpu and a worker at the same time. Ten training shards are written for each.",
     )
 
-    model: str = Field(
+    model: Annotated[str, Decides.TRAINING, UsedBy.TRAIN, AllowedBy.MODELS] = Field(
         "small_cnn",
         title="Model",
         max_length=MAX_TEXT,
         examples=list(MODELS),
         description=f"The small CNN, one of keras.applications ({', '.join(APPLICATIONS)}), or package.module:function "
-        "of yours, which is called with the image size and the number of classes and returns a keras.Model.",
+        "of yours. It is called with the image size and the number of classes, and returns a keras.Model.",
     )
 
-    epochs: int = Field(10, title="Epochs", ge=1, le=10_000, description="Passes over the training examples.")
+    epochs: Annotated[int, Decides.TRAINING, UsedBy.TRAIN] = Field(
+        10, title="Epochs", ge=1, le=10_000, description="Passes over the training examples."
+    )
 
-    batch_size: int = Field(
+    batch_size: Annotated[int, Decides.TRAINING, UsedBy.TRAIN] = Field(
         32,
         title="Batch size",
         ge=1,
         le=65_536,
-        description="Examples in one training step, of all training servers and GPUs together.",
+        description="Examples in one training step, on all training servers and GPUs together.",
     )
 
-    learning_rate: float = Field(
+    learning_rate: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
         0.001,
         title="Learning rate",
         gt=0,
         le=10,
         allow_inf_nan=False,
-        description="Step size of the Adam optimizer: the highest, where it rises and falls.",
+        description="Step size of the Adam optimizer. With a warm-up or a schedule, this is the highest value.",
     )
 
-    workspace: str = Field(
-        default_factory=_default_workspace,
+    workspace: Annotated[str, Decides.NOTHING, UsedBy.BUILD | UsedBy.TRAIN, AllowedBy.WORKSPACES] = Field(
+        default_factory=lambda: os.environ.get("TENFOLD_WORKSPACE", "workspace"),
         title="Workspace",
         max_length=MAX_PLACE,
         json_schema_extra=PLACES,
@@ -152,86 +211,85 @@ class Settings(BaseModel):
         "reports are kept there.",
     )
 
-    publish_uri: str = Field(
+    publish_uri: Annotated[str, Decides.NOTHING, UsedBy.BUILD | UsedBy.TRAIN, AllowedBy.PUBLISH] = Field(
         "",
         title="Publish to",
         max_length=MAX_PLACE,
         json_schema_extra=PLACES,
-        description="Folder that data sets are published in, local or gs://bucket/prefix. Empty: `datasets` in the "
+        description="Folder in which datasets are published, local or gs://bucket/prefix. Empty: `datasets` in the "
         "workspace.",
     )
 
-    dataset: str = Field(
+    dataset: Annotated[str, Decides.NOTHING, UsedBy.COMMAND_LINE, AllowedBy.WORKSPACES | AllowedBy.PUBLISH] = Field(
         "",
-        title="Finished data set",
+        title="Finished dataset",
         max_length=MAX_PLACE,
         json_schema_extra=PLACES,
-        description="Folder of a published data set, local or gs://bucket/prefix, for `python -m pipeline train` on "
-        "its own.",
+        description="Folder of a published dataset, local or gs://bucket/prefix, for `python -m pipeline train`.",
     )
 
-    local_folder: str = Field(
-        default_factory=_default_local_folder,
+    local_folder: Annotated[str, Decides.NOTHING, UsedBy.TRAIN, AllowedBy.WORKSPACES] = Field(
+        default_factory=lambda: os.environ.get("TENFOLD_LOCAL_FOLDER", "~/.cache/tenfold"),
         title="Local folder",
         max_length=MAX_PLACE,
         json_schema_extra=PLACES,
-        description="Folder on each worker for what a training needs at hand where the workspace is a bucket: its "
-        "record and checkpoints, which are mirrored to the workspace, and copies of shards.",
+        description="Folder on each worker for local files of a training if the workspace is a bucket: its record and "
+        "checkpoints, which are mirrored to the workspace, and copies of shards.",
     )
 
-    cache_gigabytes: float = Field(
+    cache_gigabytes: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
         100.0,
         title="Shard cache",
         gt=0,
         allow_inf_nan=False,
         json_schema_extra=PLACES,
-        description="How much of the local folder copies of shards may take. Copies used longest ago make room. A "
-        "training that reads more at once (8 shards) is refused.",
+        description="Maximum size of the copies of shards in the local folder, in gigabytes. The copies that were not "
+        "used for the longest time are removed first. A training that reads more at once (8 shards) is refused.",
     )
 
-    read_shards: Literal["cache", "direct"] = Field(
+    read_shards: Annotated[Literal["cache", "direct"], Decides.NOTHING, UsedBy.TRAIN] = Field(
         "cache",
         title="Read shards",
         json_schema_extra=PLACES,
-        description="How training reads shards from a bucket. cache copies them to the local folder, checked, ahead of "
-        "the training. direct leaves it to TensorFlow, which fetches all of them in every epoch.",
+        description="How training reads shards from a bucket. cache copies them to the local folder ahead of the "
+        "training and verifies them. direct lets TensorFlow read them, which fetches all of them in every epoch.",
     )
 
-    user_project: str = Field(
+    user_project: Annotated[str, Decides.NOTHING, UsedBy.BUILD] = Field(
         "",
         title="Project that pays",
         max_length=MAX_TEXT,
         json_schema_extra=PLACES,
-        description="Google Cloud project that pays for reading the images, where the requester must.",
+        description="Google Cloud project that pays for reading the images, for a bucket on which the requester pays.",
     )
 
-    data_date: str = Field(
+    data_date: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
         "",
         title="Data date",
         max_length=MAX_TEXT,
         json_schema_extra=PLACES,
         examples=["2026-01-31", "2026-01-31T07:00"],
-        description="What {date} and {hour} in the source stand for, in UTC. Empty: the date of the run.",
+        description="The date for {date}, {hour} and so on in the source, in UTC. Empty: the date of the run.",
     )
 
-    source_kind: str = Field(
+    source_kind: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
         "auto",
         title="Kind of source",
         max_length=MAX_TEXT,
         json_schema_extra={**SOURCE, "enum": ["auto", *source_kinds()]},
-        description="How the source is laid out: a file of pipeline/sources by its name. auto: found out.",
+        description="Format of the source: the name of a file in pipeline/sources. auto detects the format.",
     )
 
-    path_column: str = Field(
+    path_column: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
         "",
         title="Column of paths",
         max_length=MAX_TEXT,
         json_schema_extra=SOURCE,
-        description="In a list: the column of image paths, relative to the list's place. Empty: path, image, file, "
-        "filename or uri.",
+        description="In a list: the column of image paths, relative to the folder of the list. Empty: path, image, "
+        "file, filename or uri.",
     )
 
-    label_column: str = Field(
+    label_column: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
         "",
         title="Column of labels",
         max_length=MAX_TEXT,
@@ -240,24 +298,24 @@ class Settings(BaseModel):
         "class, category or labels.",
     )
 
-    split_column: str = Field(
+    split_column: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
         "",
         title="Column of splits",
         max_length=MAX_TEXT,
         json_schema_extra=SOURCE,
-        description="In a list: the column that says train, validation or test. Empty: split, where there is one.",
+        description="In a list: the column that holds train, validation or test. Empty: split, if it exists.",
     )
 
-    group_column: str = Field(
+    group_column: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
         "",
         title="Column of groups",
         max_length=MAX_TEXT,
         json_schema_extra=SOURCE,
         description="In a list: images of one group (a person, a scene) stay on one side of the split. Empty: group, "
-        "where there is one.",
+        "if it exists.",
     )
 
-    list_encoding: str = Field(
+    list_encoding: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
         "utf-8",
         title="Encoding of the list",
         max_length=MAX_TEXT,
@@ -266,79 +324,79 @@ class Settings(BaseModel):
         description="Text encoding of a CSV or TSV list.",
     )
 
-    group_pattern: str = Field(
+    group_pattern: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
         "",
         title="Pattern of groups",
         max_length=MAX_TEXT,
         examples=[r"^(.+?)_\d+$"],
         json_schema_extra=SOURCE,
-        description="Regular expression on the file name without its ending: images that agree in its first group (or "
-        "match) stay on one side of the split. Empty: only equal images do.",
+        description="Regular expression for the file name without its suffix. Images with the same first group (or the "
+        "same match) stay on one side of the split. Empty: only equal images do.",
     )
 
-    label_map: str = Field(
+    label_map: Annotated[str, Decides.DATASET, UsedBy.BUILD, AllowedBy.SOURCES] = Field(
         "",
         title="Label map",
         max_length=MAX_PLACE,
         json_schema_extra=SOURCE,
-        description="File with one label a line: the first has id 0. Empty: ids are given once for a data set name, "
-        "and never move.",
+        description="File with one label in each line. The first has id 0. Empty: each new label of a dataset name "
+        "gets the next id, and ids never change.",
     )
 
-    crop_to_box: bool = Field(
+    crop_to_box: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(6)] = Field(
         False,
         title="Crop to the box",
         json_schema_extra=SOURCE,
-        description="Keep of each image what lies in its bounding box, where the source has one.",
+        description="Crop each image to its bounding box, if the source has one.",
     )
 
-    num_shards: int | None = Field(
+    num_shards: Annotated[int | None, Decides.DATASET, UsedBy.BUILD] = Field(
         None,
         title="Training shards",
         ge=1,
         le=100_000,
         json_schema_extra=SHARDS,
-        description="Overrides ten for each training server.",
+        description="Number of training shards. Empty: ten for each training server.",
     )
 
-    shards_per_task: int = Field(
+    shards_per_task: Annotated[int, Decides.NOTHING, UsedBy.BUILD] = Field(
         5,
         title="Shards a task",
         ge=1,
         le=10_000,
         json_schema_extra=SHARDS,
-        description="How many shards one mapped Airflow task writes.",
+        description="Number of shards that one mapped Airflow task writes.",
     )
 
-    validation_fraction: float = Field(
+    validation_fraction: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(2)] = Field(
         0.2,
         title="Validation share",
         ge=0.01,
         le=0.9,
         json_schema_extra=SHARDS,
-        description="Share of the images held back for validation, where the source has no validation folder.",
+        description="Share of the images for validation, if the source has no validation split.",
     )
 
-    split_seed: int = Field(
+    split_seed: Annotated[int, Decides.DATASET, UsedBy.BUILD, InFingerprint(1)] = Field(
         0,
         title="Seed of the split",
         ge=0,
         lt=2**31,
         json_schema_extra=SHARDS,
-        description="Decides which images are held back for validation, and the order of the examples in the shards. "
+        description="Decides which images are used for validation, and the order of the examples in the shards. "
         "Another value makes another version. Use the same value for all dates of a dataset name.",
     )
 
-    max_megapixels: float = Field(
+    max_megapixels: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(3)] = Field(
         50.0,
         title="Largest image",
         gt=0,
         le=2000,
         json_schema_extra=SHARDS,
-        description="An image of more megapixels is rejected from its header, before it can fill the memory.",
+        description="An image with more megapixels is rejected by its header, before it can fill the memory.",
     )
 
-    max_file_megabytes: float = Field(
+    max_file_megabytes: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(4)] = Field(
         256.0,
         title="Largest file",
         gt=0,
@@ -347,32 +405,32 @@ class Settings(BaseModel):
         description="Files of more megabytes are rejected without being read.",
     )
 
-    check: Literal["strict", "header"] = Field(
+    check: Annotated[Literal["strict", "header"], Decides.DATASET, UsedBy.BUILD, InFingerprint(5)] = Field(
         "strict",
         title="Check",
         json_schema_extra=SHARDS,
-        description="strict decodes every image completely. header only walks the structure of JPEG and PNG files that "
-        "need no change: for collections that are known to be sound.",
+        description="strict decodes every image completely. header only checks the structure of JPEG and PNG files "
+        "that need no change, for collections without damaged files.",
     )
 
-    prepare: Literal["keep", "resize", "raw"] = Field(
+    prepare: Annotated[Literal["keep", "resize", "raw"], Decides.DATASET, UsedBy.BUILD, InFingerprint(7)] = Field(
         "keep",
         title="Prepare",
         json_schema_extra=SHARDS,
-        description="keep leaves images as they are. resize shrinks them once to prepare_size, for an input 2 to 3 "
-        "times faster. raw does so too and stores pixels (uint8), for one about 4 times faster, on more disk.",
+        description="keep leaves images as they are. resize shrinks them once to prepare_size, which makes the "
+        "input 2 to 3 times faster. raw also stores pixels (uint8), which makes it about 4 times faster, on more disk.",
     )
 
-    prepare_size: int = Field(
+    prepare_size: Annotated[int, Decides.DATASET, UsedBy.BUILD, InFingerprint(9)] = Field(
         256,
         title="Prepared size",
         ge=16,
         le=4096,
         json_schema_extra=SHARDS,
-        description="Shorter side of prepared images in pixels; smaller ones are left as they are.",
+        description="Shorter side of prepared images in pixels. Smaller images are not resized.",
     )
 
-    feature_keys: Literal["model_garden", "plain"] = Field(
+    feature_keys: Annotated[Literal["model_garden", "plain"], Decides.DATASET, UsedBy.BUILD] = Field(
         "model_garden",
         title="Feature keys",
         json_schema_extra=SHARDS,
@@ -380,38 +438,38 @@ class Settings(BaseModel):
         "image, height, width, channels, class (the id) and label (the name).",
     )
 
-    label_offset: int | None = Field(
+    label_offset: Annotated[int | None, Decides.DATASET, UsedBy.BUILD] = Field(
         None,
         title="Label offset",
         ge=0,
         le=1,
         json_schema_extra=SHARDS,
-        description="Id of the first label in the records. Empty: 1 for the ImageNet layout, as the Model Garden has "
-        "it, else 0.",
+        description="Id of the first label in the records. Empty: 1 for the ImageNet layout, as in the Model Garden, "
+        "and 0 for others.",
     )
 
-    compression: Literal["none", "gzip"] = Field(
+    compression: Annotated[Literal["none", "gzip"], Decides.DATASET, UsedBy.BUILD] = Field(
         "none",
         title="Compression",
         json_schema_extra=SHARDS,
-        description="gzip shrinks raw shards; encoded images hardly.",
+        description="gzip makes shards of raw pixels smaller. It hardly helps with encoded images.",
     )
 
-    near_duplicates: bool = Field(
+    near_duplicates: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(8)] = Field(
         False,
         title="Near-duplicates",
         json_schema_extra=GATE,
-        description="Look for images that look alike (perceptual hash), beside those that are equal.",
+        description="Also search for images that look alike (perceptual hash), not only for equal images.",
     )
 
-    on_rejected: Action = Field(
+    on_rejected: Annotated[Action, Decides.NOTHING, UsedBy.BUILD] = Field(
         "fail",
         title="Too many rejected",
         json_schema_extra=GATE,
-        description="What happens when more images are rejected than the share below. ask asks a person.",
+        description="What happens if more images are rejected than the share below allows. ask asks a person.",
     )
 
-    max_rejected_fraction: float = Field(
+    max_rejected_fraction: Annotated[float, Decides.NOTHING, UsedBy.BUILD] = Field(
         0.5,
         title="Rejected share",
         ge=0,
@@ -420,7 +478,7 @@ class Settings(BaseModel):
         description="Share of the listed images that may be rejected.",
     )
 
-    on_leak: Action = Field(
+    on_leak: Annotated[Action, Decides.NOTHING, UsedBy.BUILD | UsedBy.TRAIN] = Field(
         "fail",
         title="Too many leaks",
         json_schema_extra=GATE,
@@ -428,23 +486,23 @@ class Settings(BaseModel):
         "This applies to a version, and to a window of several dates.",
     )
 
-    max_leaked_fraction: float = Field(
+    max_leaked_fraction: Annotated[float, Decides.NOTHING, UsedBy.BUILD | UsedBy.TRAIN] = Field(
         0.01,
         title="Leaked share",
         ge=0,
         le=1,
         json_schema_extra=GATE,
-        description="Share of the validation and test images that may be in training too.",
+        description="Share of the validation and test images that may also be in training.",
     )
 
-    on_contradiction: Action = Field(
+    on_contradiction: Annotated[Action, Decides.NOTHING, UsedBy.BUILD] = Field(
         "continue",
         title="Contradictory labels",
         json_schema_extra=GATE,
         description="What happens if more images than the share below allows are equal to one with different labels.",
     )
 
-    max_contradictory_fraction: float = Field(
+    max_contradictory_fraction: Annotated[float, Decides.NOTHING, UsedBy.BUILD] = Field(
         0.0,
         title="Contradictory share",
         ge=0,
@@ -453,68 +511,68 @@ class Settings(BaseModel):
         description="Share of the listed images that may be equal to an image with different labels.",
     )
 
-    on_imbalance: Action = Field(
+    on_imbalance: Annotated[Action, Decides.NOTHING, UsedBy.BUILD] = Field(
         "continue",
         title="Classes out of balance",
         json_schema_extra=GATE,
-        description="What happens when the largest class has more times the images of the smallest than below.",
+        description="What happens if the largest class is more times larger than the smallest than the number below.",
     )
 
-    max_imbalance: float = Field(
+    max_imbalance: Annotated[float, Decides.NOTHING, UsedBy.BUILD] = Field(
         100.0,
         title="Balance",
         ge=1,
         json_schema_extra=GATE,
         allow_inf_nan=False,
-        description="Training images of the largest class over those of the smallest.",
+        description="Training images of the largest class divided by those of the smallest.",
     )
 
-    on_drift: Action = Field(
+    on_drift: Annotated[Action, Decides.NOTHING, UsedBy.BUILD] = Field(
         "continue",
         title="Drift",
         json_schema_extra=GATE,
-        description="What happens when the images differ from those of the last version by more than the number below.",
+        description="What happens if the images differ from those of the last version by more than the number below.",
     )
 
-    max_drift: float = Field(
+    max_drift: Annotated[float, Decides.NOTHING, UsedBy.BUILD] = Field(
         0.25,
         title="Largest drift",
         ge=0,
         json_schema_extra=GATE,
         allow_inf_nan=False,
-        description="Population stability index of sizes, brightness and class shares, the largest of them: 0.1 is "
-        "little, 0.25 is much.",
+        description="The largest population stability index of sizes, brightness and class shares. 0.1 is a small "
+        "drift, 0.25 a large one.",
     )
 
-    ask_hours: float = Field(
+    ask_hours: Annotated[float, Decides.NOTHING, UsedBy.BUILD] = Field(
         24.0,
         title="Hours to answer",
         gt=0,
         le=8760,
         allow_inf_nan=False,
         json_schema_extra=GATE,
-        description="How long a run of Airflow waits for an answer where one of the above says ask; it fails then.",
+        description="How long a run of Airflow waits for the answer of a person (ask), before it fails.",
     )
 
-    window: int = Field(
+    window: Annotated[int, Decides.DATASET, UsedBy.RETRAIN] = Field(
         1,
         title="Partitions",
         ge=1,
         le=1000,
         json_schema_extra=TRAINING,
-        description="How many of the newest partitions (dates) of a data set name a retraining takes, as one data set.",
+        description="Number of the newest partitions (dates) of a dataset name that a retraining uses as one dataset.",
     )
 
-    image_size: int = Field(
+    image_size: Annotated[int, Decides.TRAINING, UsedBy.TRAIN] = Field(
         96,
         title="Image size",
         ge=32,
         le=2048,
         json_schema_extra=TRAINING,
-        description="Side of the model's square input, in pixels.",
+        description="Side of the square input of the model, in pixels.",
     )
 
-    seed: int = Field(
+    seed: Annotated[int, Decides.TRAINING, UsedBy.TRAIN] = Field(
         0,
         title="Seed",
         ge=0,
@@ -524,7 +582,7 @@ class Settings(BaseModel):
         "value makes another training on the same dataset.",
     )
 
-    weights: str = Field(
+    weights: Annotated[str, Decides.TRAINING, UsedBy.TRAIN, AllowedBy.SOURCES] = Field(
         "",
         title="Weights",
         max_length=MAX_PLACE,
@@ -533,7 +591,7 @@ class Settings(BaseModel):
         "nothing is downloaded.",
     )
 
-    shuffle_megabytes: int = Field(
+    shuffle_megabytes: Annotated[int, Decides.TRAINING, UsedBy.TRAIN] = Field(
         128,
         title="Shuffle buffer",
         ge=1,
@@ -542,140 +600,140 @@ class Settings(BaseModel):
         description="Memory of the shuffle buffer, in megabytes of encoded images.",
     )
 
-    crop: Literal["random", "random_resized", "whole"] = Field(
+    crop: Annotated[Literal["random", "random_resized", "whole"], Decides.TRAINING, UsedBy.TRAIN] = Field(
         "random",
         title="Crop",
         json_schema_extra=TRAINING,
-        description="What training sees of an image. random: a square window of 7/8 of the shorter side at a random "
-        "place, not resampled where images were prepared for that (a prepare_size of 256 for an image_size of 224). "
-        "random_resized: a window of random size, shape and place, as ImageNet is trained from scratch. whole: all of "
-        "it, squeezed into a square.",
+        description="The part of an image that training sees. random: a square of 7/8 of the shorter side at a random "
+        "place, without resampling if the images were prepared for it (a prepare_size of 256 for an image_size of "
+        "224). random_resized: a crop of random size, shape and place, as in training on ImageNet from scratch. "
+        "whole: the whole image, squeezed into a square.",
     )
 
-    min_crop_area: float = Field(
+    min_crop_area: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
         0.25,
         title="Smallest crop",
         gt=0,
         le=1,
         json_schema_extra=TRAINING,
-        description="Of crop=random_resized: the smallest window, as a share of the image. ImageNet is used to 0.08.",
+        description="Smallest crop of crop=random_resized, as a share of the image. 0.08 is common for ImageNet.",
     )
 
-    flip: bool = Field(
+    flip: Annotated[bool, Decides.TRAINING, UsedBy.TRAIN] = Field(
         True, title="Flip", json_schema_extra=TRAINING, description="Mirror half of the training images."
     )
 
-    color_jitter: float = Field(
+    color_jitter: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
         0.0,
         title="Color jitter",
         ge=0,
         le=1,
         json_schema_extra=TRAINING,
-        description="How much brightness, contrast and saturation of training images change at random, on the "
-        "accelerator: 0.4 means by up to 40%.",
+        description="Largest random change of brightness, contrast and saturation of training images, on the "
+        "accelerator. 0.4 means up to 40%.",
     )
 
-    balanced: bool = Field(
+    balanced: Annotated[bool, Decides.TRAINING, UsedBy.TRAIN] = Field(
         False,
         title="Balance the classes",
         json_schema_extra=TRAINING,
-        description="Show all classes equally often: examples of rare ones several times an epoch, of frequent ones "
-        "not always. Not where images have several labels.",
+        description="Show all classes equally often: examples of rare classes several times in an epoch, and of "
+        "frequent classes not in every epoch. Not for images with several labels.",
     )
 
-    cache: Literal["auto", "memory", "disk", "off"] = Field(
+    cache: Annotated[Literal["auto", "memory", "disk", "off"], Decides.TRAINING, UsedBy.TRAIN] = Field(
         "auto",
         title="Keep decoded images",
         json_schema_extra=TRAINING,
-        description="For the epochs after the first: in memory, or on disk in the local folder. auto: in memory, where "
-        "they fit into half of what is free and the crop allows it (random and whole do).",
+        description="Keep decoded images for the epochs after the first: in memory, or on disk in the local folder. "
+        "auto: in memory, if they fit into half of the free memory and the crop allows it (random and whole do).",
     )
 
-    prefetch_batches: int = Field(
+    prefetch_batches: Annotated[int, Decides.NOTHING, UsedBy.TRAIN] = Field(
         4,
         title="Batches ready",
         ge=1,
         le=1024,
         json_schema_extra=TRAINING,
-        description="How many batches are made before they are asked for, on each server. More of them bridge longer "
-        "pauses of the input, and take more memory.",
+        description="Number of batches that each server keeps ready. More batches bridge longer pauses of the input, "
+        "and need more memory.",
     )
 
-    server_wait_minutes: float = Field(
+    server_wait_minutes: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
         15.0,
         title="Wait for servers",
         gt=0,
         le=10_080,
         json_schema_extra=TRAINING,
-        description="How long a training server waits for the others, before it says who is missing.",
+        description="How long a training server waits for the others, before it fails and names the missing ones.",
     )
 
-    learning_rate_scaling: Literal["none", "linear", "sqrt"] = Field(
+    learning_rate_scaling: Annotated[Literal["none", "linear", "sqrt"], Decides.TRAINING, UsedBy.TRAIN] = Field(
         "none",
         title="Learning rate scaling",
         json_schema_extra=TRAINING,
-        description="Takes the learning rate as one for batches of 256. linear multiplies it by batch size / 256, sqrt "
-        "by the root of that, which suits Adam: so it can stay as it is when GPUs and the batch are added.",
+        description="Treats the learning rate as that of a batch of 256. linear multiplies it by batch size / 256, "
+        "sqrt by the square root of that, which suits Adam. So the setting need not change with the number of GPUs.",
     )
 
-    learning_rate_schedule: Literal["constant", "cosine"] = Field(
+    learning_rate_schedule: Annotated[Literal["constant", "cosine"], Decides.TRAINING, UsedBy.TRAIN] = Field(
         "constant",
         title="Learning rate schedule",
         json_schema_extra=TRAINING,
         description="constant keeps the learning rate. cosine lets it fall to 0 by the end of the training, along half "
-        "a cosine: mostly the better model, where the number of epochs is known.",
+        "a cosine, which mostly gives the better model if the number of epochs is known.",
     )
 
-    warmup_epochs: float = Field(
+    warmup_epochs: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
         0.0,
         title="Warm-up",
         ge=0,
         allow_inf_nan=False,
         json_schema_extra=TRAINING,
-        description="Epochs, or a part of one, in which the learning rate rises from 0 in a straight line: for large "
-        "batches and high learning rates. Less than all epochs.",
+        description="Epochs, or a part of one, in which the learning rate rises linearly from 0, for large batches and "
+        "high learning rates. It must be less than the number of epochs.",
     )
 
-    weight_decay: float = Field(
+    weight_decay: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
         0.0,
         title="Weight decay",
         ge=0,
         le=10,
         allow_inf_nan=False,
         json_schema_extra=TRAINING,
-        description="How much of each weight a step takes away, times the learning rate (AdamW): against learning by "
-        "heart, 0.05 for instance. Biases and normalization are left alone. 0: none.",
+        description="Share of each weight that a step removes, times the learning rate (AdamW), against overfitting; "
+        "0.05 for instance. Biases and normalization are excluded. 0: none.",
     )
 
-    clip_norm: float = Field(
+    clip_norm: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
         0.0,
         title="Largest gradient",
         ge=0,
         allow_inf_nan=False,
         json_schema_extra=TRAINING,
-        description="Gradients of all weights together are shortened to this norm: for losses that jump, 1 for "
-        "instance. 0: they are not.",
+        description="Clips the gradients of all weights together to this norm, for losses that jump; 1 for instance. "
+        "0: no clipping.",
     )
 
-    label_smoothing: float = Field(
+    label_smoothing: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
         0.0,
         title="Label smoothing",
         ge=0,
         lt=1,
         json_schema_extra=TRAINING,
-        description="Share of a label that training spreads over all classes: against too much certainty and wrong "
-        "labels, 0.1 for instance.",
+        description="Share of a label that training spreads over all classes, against overconfidence and wrong labels; "
+        "0.1 for instance.",
     )
 
-    class_weights: Literal["none", "balanced"] = Field(
+    class_weights: Annotated[Literal["none", "balanced"], Decides.TRAINING, UsedBy.TRAIN] = Field(
         "none",
         title="Class weights",
         json_schema_extra=TRAINING,
-        description="balanced: each class counts equally in the loss, however many training images it has. Each image "
-        "is still seen once an epoch. Not where images have several labels.",
+        description="balanced: each class counts equally in the loss, whatever its number of training images. Each "
+        "image is still seen once in an epoch. Not for images with several labels.",
     )
 
-    precision: Literal["float32", "mixed_bfloat16", "mixed_float16"] = Field(
+    precision: Annotated[Literal["float32", "mixed_bfloat16", "mixed_float16"], Decides.TRAINING, UsedBy.TRAIN] = Field(
         "float32",
         title="Precision",
         json_schema_extra=TRAINING,
@@ -683,33 +741,33 @@ class Settings(BaseModel):
         "mixed_float16 (with loss scaling) for older ones with tensor cores. Slower on most CPUs.",
     )
 
-    xla: bool = Field(
+    xla: Annotated[bool, Decides.TRAINING, UsedBy.TRAIN] = Field(
         False,
         title="XLA",
         json_schema_extra=TRAINING,
-        description="Compile the step with XLA. Pays on a GPU in trainings of many minutes, for models of many small "
-        "layers most; the first step takes up to a few minutes longer.",
+        description="Compile the step with XLA. This helps trainings of many minutes on a GPU, most for models of many "
+        "small layers. The first step takes up to a few minutes longer.",
     )
 
-    freeze_epochs: int = Field(
+    freeze_epochs: Annotated[int, Decides.TRAINING, UsedBy.TRAIN] = Field(
         0,
         title="Frozen epochs",
         ge=0,
         json_schema_extra=TRAINING,
-        description="Of a model of keras.applications that starts from weights: epochs in which only its new head "
-        "learns, before all of it does. 0: all of it learns from the start.",
+        description="For a model of keras.applications that starts from weights: epochs in which only its new head "
+        "learns. 0: the whole model learns from the start.",
     )
 
-    finetune_rate: float = Field(
+    finetune_rate: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
         0.1,
         title="Fine-tuning rate",
         gt=0,
         le=1,
         json_schema_extra=TRAINING,
-        description="The learning rate after the frozen epochs, as a share of what it would be.",
+        description="The learning rate after the frozen epochs, as a share of the learning rate without them.",
     )
 
-    simulated_step_ms: float = Field(
+    simulated_step_ms: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
         0.0,
         title="Simulated step (ms)",
         ge=0,
@@ -720,91 +778,91 @@ class Settings(BaseModel):
         "for an accelerator. The model learns nothing and is never promoted. 0: off.",
     )
 
-    checkpoint_minutes: float = Field(
+    checkpoint_minutes: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
         10.0,
         title="Minutes between checkpoints",
         ge=0,
         allow_inf_nan=False,
         json_schema_extra=TRAINING,
-        description="A checkpoint is written at the end of each epoch and when the training is asked to stop, and so "
-        "many minutes after the last one: what a killed training does again at most. 0: not by time.",
+        description="A checkpoint is written at the end of each epoch, when the training is asked to stop, and this "
+        "many minutes after the last one. A killed training repeats at most this time. 0: not by time.",
     )
 
-    checkpoint_steps: int = Field(
+    checkpoint_steps: Annotated[int, Decides.NOTHING, UsedBy.TRAIN] = Field(
         0,
         title="Steps between checkpoints",
         ge=0,
         json_schema_extra=TRAINING,
-        description="The same by training steps. 0: not by steps.",
+        description="A checkpoint is also written this many training steps after the last one. 0: not by steps.",
     )
 
-    checkpoints_kept: int = Field(
+    checkpoints_kept: Annotated[int, Decides.NOTHING, UsedBy.TRAIN] = Field(
         3,
         title="Checkpoints kept",
         ge=1,
         le=100,
         json_schema_extra=TRAINING,
-        description="Where the last one is damaged, training goes on from the one before.",
+        description="Number of checkpoints. If the last one is damaged, training continues from the one before.",
     )
 
-    micro_batches: int = Field(
+    micro_batches: Annotated[int, Decides.NOTHING, UsedBy.TRAIN] = Field(
         1,
         title="Micro-batches",
         ge=1,
         le=65_536,
         json_schema_extra=TRAINING,
-        description="Parts that each GPU takes its share of a batch in, one after another, for one update of the "
-        "weights: so much less memory is needed. The share must be a multiple of it.",
+        description="Number of parts into which each GPU splits its share of a batch, for one update of the weights. "
+        "More parts need less memory. The share must be a multiple of it.",
     )
 
-    on_out_of_memory: Literal["halve", "fail"] = Field(
+    on_out_of_memory: Annotated[Literal["halve", "fail"], Decides.NOTHING, UsedBy.TRAIN] = Field(
         "halve",
         title="Out of memory",
         json_schema_extra=TRAINING,
-        description="halve goes on from the last checkpoint with micro-batches of half the size, again and again, down "
-        "to one example: the batch size stays. fail stops the training.",
+        description="halve continues from the last checkpoint with micro-batches of half the size, repeatedly, down to "
+        "one example. The batch size stays. fail stops the training.",
     )
 
-    stall_minutes: float = Field(
+    stall_minutes: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
         30.0,
         title="Minutes without a step",
         ge=0,
         allow_inf_nan=False,
         json_schema_extra=TRAINING,
-        description="After so long without a step a training is taken for stuck: it says where, ends, and is tried "
-        "again from its last checkpoint. Longer than the first step and the final export take. 0: never.",
+        description="A training without a step for this time counts as stuck. It writes where it hangs, ends, and is "
+        "tried again from its last checkpoint. Must be longer than the first step and the final export. 0: never.",
     )
 
-    callbacks: str = Field(
+    callbacks: Annotated[str, Decides.TRAINING, UsedBy.TRAIN, AllowedBy.MODELS] = Field(
         "",
         title="Callbacks",
         max_length=MAX_TEXT,
         json_schema_extra=TRAINING,
         examples=["my_package.callbacks:make"],
-        description="package.module:function of yours, which is called with a folder to write to (pathlib.Path) and "
-        "returns a list of keras.callbacks.Callback: early stopping, for instance.",
+        description="package.module:function of yours. It is called with a folder to write to (pathlib.Path), and "
+        "returns a list of keras.callbacks.Callback, for early stopping for instance.",
     )
 
-    promote: Literal["if_not_worse", "always", "never"] = Field(
+    promote: Annotated[Literal["if_not_worse", "always", "never"], Decides.NOTHING, UsedBy.TRAIN] = Field(
         "if_not_worse",
         title="Promote",
         json_schema_extra=PROMOTION,
-        description="Whether the trained model becomes the champion of its data set name. if_not_worse compares its "
-        "accuracy (of several labels an image: mean average precision) with that of the champion, on the same "
-        "validation images, and refuses it where it is surely lower.",
+        description="Whether the trained model becomes the champion of its dataset name. if_not_worse compares its "
+        "accuracy (for images with several labels: mean average precision) with that of the champion, on the same "
+        "validation images, and refuses it if it is significantly lower.",
     )
 
-    max_worse: float = Field(
+    max_worse: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
         0.0,
         title="Accepted loss",
         ge=0,
         le=1,
         json_schema_extra=PROMOTION,
-        description="How much lower the accuracy may be and still be promoted, as a share: the whole 95% interval of "
-        "the difference must lie lower for a refusal. 0.01 is one point.",
+        description="How much lower the accuracy may be, as a share. A model is refused only if the whole 95% interval "
+        "of the difference is lower than that. 0.01 is one percentage point.",
     )
 
-    sample_hz: float = Field(
+    sample_hz: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
         5.0,
         title="Samples a second",
         ge=0.2,
@@ -813,15 +871,15 @@ class Settings(BaseModel):
         description="How often utilization is sampled.",
     )
 
-    tensorboard: bool = Field(
+    tensorboard: Annotated[bool, Decides.NOTHING, UsedBy.TRAIN] = Field(
         False,
         title="TensorBoard",
         json_schema_extra=MONITORING,
-        description="Write the values of each epoch, and windows of all other metrics, for TensorBoard too, into "
+        description="Also write the values of each epoch, and aggregates of all other metrics, for TensorBoard, into "
         "tensorboard/ of the training.",
     )
 
-    comet_project: str = Field(
+    comet_project: Annotated[str, Decides.NOTHING, UsedBy.TRAIN] = Field(
         "tenfold",
         title="Comet project",
         # The length apart: \w{1,100} takes pydantic a third of all that importing a DAG may take.
@@ -833,14 +891,14 @@ class Settings(BaseModel):
 
     @field_validator("source_uri", "workspace", "publish_uri", "dataset")
     @classmethod
-    def _place(cls, value: str) -> str:
-        if re.match(r"gs(:/|//)", value, re.IGNORECASE) and not is_bucket(value):  # it would become a local folder
+    def _absolute_place(cls, value: str) -> str:
+        if re.match(r"gs(:/|//)", value, re.IGNORECASE) and not is_bucket(value):  # It would become a local folder.
             raise ValueError("must be a local path or gs://bucket/prefix")
         return str(BucketPath.of(value)) if is_bucket(value) else _absolute(value, " or gs://bucket/prefix")
 
     @field_validator("list_encoding")
     @classmethod
-    def _is_known(cls, value: str) -> str:
+    def _check_encoding(cls, value: str) -> str:
         try:
             return codecs.lookup(value).name
         except LookupError:
@@ -848,25 +906,25 @@ class Settings(BaseModel):
 
     @field_validator("weights")
     @classmethod
-    def _is_one_file(cls, value: str) -> str:
-        if value and not value.endswith(WEIGHTS_SUFFIXES):  # a .weights.json names other files, wherever they lie
+    def _check_weights(cls, value: str) -> str:
+        if value and not value.endswith(WEIGHTS_SUFFIXES):  # A .weights.json names other files, anywhere.
             raise ValueError(f"must end in {' or '.join(WEIGHTS_SUFFIXES)}")
         return value
 
     @field_validator("weights", "label_map", "local_folder")
     @classmethod
-    def _local(cls, value: str) -> str:
+    def _absolute_local(cls, value: str) -> str:
         return _absolute(value, "")
 
     @model_validator(mode="after")
-    def _large_enough(self) -> "Settings":
+    def _check_image_size(self) -> "Settings":
         least = SMALLEST_INPUT.get(self.model, 32)
         if self.image_size < least:
             raise ValueError(f"image_size must be at least {least} for {self.model}, got {self.image_size}")
         return self
 
     @model_validator(mode="after")
-    def _can_be_kept(self) -> "Settings":
+    def _check_cache(self) -> "Settings":
         if self.cache in ("memory", "disk") and self.crop == "random_resized":
             raise ValueError(
                 f"cache must be auto or off with crop=random_resized, which reads whole images, got {self.cache!r}"
@@ -878,13 +936,13 @@ class Settings(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _warm_in_time(self) -> "Settings":
+    def _check_warmup(self) -> "Settings":
         if self.warmup_epochs >= self.epochs:
             raise ValueError(f"warmup_epochs must be less than epochs ({self.epochs}), got {self.warmup_epochs}")
         return self
 
     @model_validator(mode="after")
-    def _balanced_once(self) -> "Settings":
+    def _check_balance(self) -> "Settings":
         if self.balanced and self.class_weights == "balanced":
             raise ValueError(
                 "class_weights must be none with balanced, which shows all classes equally often, got 'balanced'"
@@ -892,7 +950,7 @@ class Settings(BaseModel):
         return self
 
     @model_validator(mode="after")
-    def _can_be_frozen(self) -> "Settings":
+    def _check_freeze(self) -> "Settings":
         if self.freeze_epochs and not (self.weights and self.model in APPLICATIONS):
             raise ValueError(
                 f"freeze_epochs must be 0 without weights of a model of keras.applications, got {self.freeze_epochs} "
@@ -904,31 +962,31 @@ class Settings(BaseModel):
 
     @field_validator("workspace")
     @classmethod
-    def _not_empty(cls, value: str) -> str:
+    def _check_workspace(cls, value: str) -> str:
         if not value:
             raise ValueError("must name a folder")
         return value
 
     @field_validator("source_uri")
     @classmethod
-    def _known_placeholders(cls, value: str) -> str:
+    def _check_placeholders(cls, value: str) -> str:
         if unknown := dates.unknown_placeholder(value):
             raise ValueError(f"must hold none but {dates.PLACEHOLDERS}: {unknown} is not known")
         return value
 
     @field_validator("dataset_name")
     @classmethod
-    def _named_after_source(cls, value: str, info: ValidationInfo) -> str:
+    def _default_dataset_name(cls, value: str, info: ValidationInfo) -> str:
         source_uri = info.data.get("source_uri")
         return value or (name_of_source(source_uri) if source_uri else "")
 
     @field_validator("data_date")
     @classmethod
-    def _is_date(cls, value: str) -> str:
+    def _check_data_date(cls, value: str) -> str:
         return dates.check_data_date(value) if value else value
 
     @model_validator(mode="after")
-    def _with_time(self) -> "Settings":
+    def _check_time(self) -> "Settings":
         if self.data_date and dates.has_no_time(self.data_date) and dates.needs_time(self.source_uri):
             raise ValueError(
                 f"data_date must name a time too, such as {self.data_date}T07:00, since source_uri asks for it, "
@@ -938,7 +996,7 @@ class Settings(BaseModel):
 
     @field_validator("model")
     @classmethod
-    def _is_a_model(cls, value: str) -> str:
+    def _check_model(cls, value: str) -> str:
         if value not in MODELS and not _FUNCTION.fullmatch(value):
             names = {name.lower(): name for name in MODELS}
             if close := difflib.get_close_matches(value.lower(), names, n=1):
@@ -948,21 +1006,21 @@ class Settings(BaseModel):
 
     @field_validator("callbacks")
     @classmethod
-    def _is_a_function(cls, value: str) -> str:
+    def _check_function(cls, value: str) -> str:
         if value and not _FUNCTION.fullmatch(value):
             raise ValueError("must be package.module:function, or empty")
         return value
 
     @field_validator("source_kind")
     @classmethod
-    def _is_a_kind(cls, value: str) -> str:
+    def _check_source_kind(cls, value: str) -> str:
         if value not in ("auto", *source_kinds()):
             raise ValueError(f"must be auto, {' or '.join(source_kinds())}")
         return value
 
     @field_validator("group_pattern")
     @classmethod
-    def _is_a_pattern(cls, value: str) -> str:
+    def _check_group_pattern(cls, value: str) -> str:
         try:
             re.compile(value)
         except (re.error, OverflowError, RecursionError) as error:
@@ -976,42 +1034,73 @@ class Settings(BaseModel):
 
     @property
     def source(self) -> Place:
-        """Where the raw images lie, or their list."""
+        """The place of the raw images, or of their list."""
         return place_of(self.source_uri, self.user_project)
 
     @property
     def datasets_folder(self) -> Place:
-        """Where versions are published: `publish_uri`, or `datasets` in the workspace."""
+        """The folder of published datasets: `publish_uri`, or `datasets` in the workspace."""
         return place_of(self.publish_uri) if self.publish_uri else place_of(self.workspace) / "datasets"
 
     def dated(self, run_date: datetime | None = None) -> "Settings":
-        """These settings with the data date (that of the form, else of the run, else now in UTC) in the source's place.
+        """Return these settings with the data date filled into `source_uri`.
 
-        The data date of a source that asks for none stays as it is: its images are not those of a date.
+        The data date is that of the form, or of the run, or now in UTC, in this order. If the source has no
+        placeholder, the settings stay as they are, because its images do not depend on a date.
         """
         if not dates.is_dated(self.source_uri):
             return self
-        given = datetime.fromisoformat(self.data_date) if self.data_date else None
-        moment = given or run_date or datetime.now(UTC)
+        form_date = datetime.fromisoformat(self.data_date) if self.data_date else None
+        moment = form_date or run_date or datetime.now(UTC)
         return self.model_copy(
             update={
-                "data_date": dates.written(moment, self.source_uri),
+                "data_date": dates.format_data_date(moment, self.source_uri),
                 "source_uri": dates.fill(self.source_uri, moment),
             }
         )
 
 
-def _absolute(value: str, otherwise: str) -> str:
+def declared(kind: type[_Marker]) -> dict[str, _Marker]:
+    """Return the declarations of one kind, by the name of the setting, in the order of the fields."""
+    return {
+        name: marker
+        for name, field in Settings.model_fields.items()
+        for marker in field.metadata
+        if isinstance(marker, kind)
+    }
+
+
+def settings_that_decide(what: Decides) -> list[str]:
+    """Return the names of the settings that decide a dataset, or a training."""
+    return [name for name, decides in declared(Decides).items() if decides & what]
+
+
+def settings_used_by(stages: UsedBy) -> list[str]:
+    """Return the names of the settings that at least one of the stages uses."""
+    return [name for name, users in declared(UsedBy).items() if users & stages]
+
+
+def settings_in_fingerprint() -> list[str]:
+    """Return the names of the settings whose values are in a dataset's fingerprint, in the order of `dataset.json`."""
+    markers = declared(InFingerprint)
+    return sorted(markers, key=lambda name: markers[name].position)
+
+
+def _absolute(value: str, alternative: str) -> str:
     if "://" in value:
-        raise ValueError(f"must be a local path{otherwise}")
+        raise ValueError(f"must be a local path{alternative}")
     return os.path.abspath(os.path.expanduser(value)) if value else value  # noqa: PTH100, PTH111 - keeps {date}
 
 
 def settings_from(values: Mapping[str, Any], *, strict: bool = True) -> Settings:
-    """Settings made from a form, a file or an XCom. With `strict=False` text is read as the field's type ("3" is 3).
+    """Return the settings of a form, a file or an XCom.
 
-    None leaves a field at its default: Airflow's form sends null for a text field that was emptied.
-    Raises SettingsError with one sentence for each field that is unknown, of the wrong type or out of range.
+    Args:
+        values: By field. None leaves a field at its default, because Airflow's form sends null for an emptied field.
+        strict: With False, a text is read as the type of the field: "3" is 3.
+
+    Raises:
+        SettingsError: With one sentence for each field that is unknown, of the wrong type or out of range.
     """
     try:
         return Settings.model_validate(
@@ -1022,23 +1111,19 @@ def settings_from(values: Mapping[str, Any], *, strict: bool = True) -> Settings
 
 
 def settings_of_command_line(config: Path | None, assignments: list[str]) -> Settings:
-    """Settings from a TOML or JSON file (optional) and `field=value` texts, which win over the file."""
+    """Return the settings of a TOML or JSON file (optional) and of `field=value` texts, which win over the file."""
     values = _read_file(config) if config else {}
-    _require_numbers(values)
+    # Pydantic would read true and false as 1 and 0, because a number may be given as text.
+    for name, value in values.items():
+        field = Settings.model_fields.get(name)
+        if field and isinstance(value, bool) and {int, float} & {field.annotation, *get_args(field.annotation)}:
+            raise SettingsError(f"{name} must be a number, got {str(value).lower()}")
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals:
             raise SettingsError(f"--set takes field=value, got {assignment!r}")
         values[name.strip()] = value
     return settings_from(values, strict=False)
-
-
-def _require_numbers(values: Mapping[str, Any]) -> None:
-    """Refuse true and false as numbers. Pydantic would read them as 1 and 0, because a number may be given as text."""
-    for name, value in values.items():
-        field = Settings.model_fields.get(name)
-        if field and isinstance(value, bool) and {int, float} & {field.annotation, *get_args(field.annotation)}:
-            raise SettingsError(f"{name} must be a number, got {str(value).lower()}")
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -1053,22 +1138,19 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def _sentence(problem: Any) -> str:
-    field = _shown(".".join(str(part) for part in problem["loc"]))
+    field = _shorten(".".join(str(part) for part in problem["loc"]))
     if problem["type"] == "extra_forbidden":
-        return f"{field} is not a setting: {_suggestion(field)}"
+        close = difflib.get_close_matches(field, Settings.model_fields, n=1)
+        advice = f"did you mean {close[0]}?" if close else f"the settings are {', '.join(Settings.model_fields)}"
+        return f"{field} is not a setting: {advice}"
     message = problem["msg"].removeprefix("Value error, ")
-    if not field:  # it names the fields that do not go together
+    if not field:  # The message names the fields that do not go together.
         return str(message)
     message = message.removeprefix("Input should be ").replace("String should ", "must ")
     message = message if message.startswith("must") else f"must be {message}"
-    return f"{field} {message}, got {_shown(repr(problem['input']))}"
+    return f"{field} {message}, got {_shorten(repr(problem['input']))}"
 
 
-def _shown(text: str) -> str:
+def _shorten(text: str) -> str:
     """Return the part of a text that an error message repeats. A task's log holds every message several times."""
     return text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}... ({len(text):,} characters)"
-
-
-def _suggestion(field: str) -> str:
-    close = difflib.get_close_matches(field, Settings.model_fields, n=1)
-    return f"did you mean {close[0]}?" if close else f"the settings are {', '.join(Settings.model_fields)}"

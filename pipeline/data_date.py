@@ -1,4 +1,4 @@
-"""The data date of a run, and what stands for it in the address of a source: `{date}`, `{hour}` and so on."""
+"""The data date of a run, and its placeholders in the address of a source: `{date}`, `{hour}` and so on."""
 
 import re
 from datetime import UTC, datetime
@@ -10,22 +10,22 @@ PLACEHOLDERS = ", ".join(f"{{{name}}}" for name in _FORMATS)
 
 
 def is_dated(address: str) -> bool:
-    """Whether an address holds a placeholder."""
+    """Return whether an address has a placeholder."""
     return _PLACEHOLDER.search(address) is not None
 
 
 def before_placeholder(address: str) -> str:
-    """An address up to its first placeholder: what of it can be looked at before there is a date."""
+    """Return an address up to its first placeholder. This part can be checked before the date is known."""
     return _PLACEHOLDER.split(address, maxsplit=1)[0]
 
 
 def unknown_placeholder(address: str) -> str:
-    """What looks like a placeholder in an address and is none; empty where all of it is known."""
+    """Return the first unknown placeholder of an address; empty if all are known."""
     return next((found[0] for found in _PLACEHOLDER_LIKE.finditer(address) if found[1] not in _FORMATS), "")
 
 
 def fill(address: str, moment: datetime) -> str:
-    """An address with the parts of a data date in place of its placeholders."""
+    """Return an address with the parts of a data date instead of its placeholders."""
     return _PLACEHOLDER.sub(lambda found: format(moment, _FORMATS[found[1]]), address)
 
 
@@ -35,22 +35,22 @@ def without_placeholders(address: str) -> str:
 
 
 def needs_time(address: str) -> bool:
-    """Whether a day is not enough to fill an address."""
+    """Return whether an address has a placeholder for a time of the day."""
     return not {"hour", "minute"}.isdisjoint(_PLACEHOLDER.findall(address))
 
 
-def written(moment: datetime, address: str) -> str:
-    """A data date as far as an address asks for it: all moments that it has the same images for give the same."""
-    asked = set(_PLACEHOLDER.findall(address))
-    if not asked & {"date", "day", "hour", "minute"}:
-        moment = moment.replace(day=1) if "month" in asked else moment.replace(month=1, day=1)
+def format_data_date(moment: datetime, address: str) -> str:
+    """Return a data date with the parts that an address uses. Moments with the same images give the same text."""
+    used = set(_PLACEHOLDER.findall(address))
+    if not used & {"date", "day", "hour", "minute"}:
+        moment = moment.replace(day=1) if "month" in used else moment.replace(month=1, day=1)
     if not needs_time(address):
         return moment.strftime("%Y-%m-%d")
-    return moment.strftime("%Y-%m-%dT%H:%M" if "minute" in asked else "%Y-%m-%dT%H:00")
+    return moment.strftime("%Y-%m-%dT%H:%M" if "minute" in used else "%Y-%m-%dT%H:00")
 
 
 def check_data_date(text: str) -> str:
-    """A data date in one way of writing it: `2026-01-31` or `2026-01-31T07:00`. Raises ValueError."""
+    """Return a data date in its canonical form: `2026-01-31` or `2026-01-31T07:00`. Raises ValueError."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -67,5 +67,5 @@ def utc_of(text: str) -> datetime:
 
 
 def has_no_time(text: str) -> bool:
-    """Whether a data date is a day alone."""
+    """Return whether a data date is only a day."""
     return len(text) <= len("2026-01-31")

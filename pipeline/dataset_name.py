@@ -4,8 +4,9 @@ import re
 import unicodedata
 
 from pipeline.data_date import without_placeholders
-from pipeline.sources import LIST_SUFFIXES
 
+LIST_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
+"""Suffixes of lists of images, in lower case."""
 PATTERN = "[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 _LENGTH = 100
 _FOREIGN = re.compile("[^A-Za-z0-9._-]+")
@@ -22,10 +23,8 @@ def name_of_source(source_uri: str) -> str:
     folders = [part for part in parts.split("/") if part]
     if folders and folders[-1].lower().endswith(LIST_SUFFIXES):
         folders.pop()
-    names = (_valid(without_placeholders(folder)) for folder in reversed(folders))
-    return next(filter(None, names), _NAMELESS)
-
-
-def _valid(text: str) -> str:
-    plain = unicodedata.normalize("NFKD", text).encode("ascii", "ignore").decode()
-    return _FOREIGN.sub("-", plain).lstrip("._-")[:_LENGTH].rstrip("._-")
+    for folder in reversed(folders):
+        plain = unicodedata.normalize("NFKD", without_placeholders(folder)).encode("ascii", "ignore").decode()
+        if name := _FOREIGN.sub("-", plain).lstrip("._-")[:_LENGTH].rstrip("._-"):
+            return name
+    return _NAMELESS

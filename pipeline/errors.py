@@ -10,7 +10,7 @@ class TenfoldError(Exception):
 
 
 class BadInput(TenfoldError):
-    """Settings, a source or a data set that no retry will mend."""
+    """Settings, a source or a dataset that no retry will repair."""
 
 
 class SettingsError(BadInput):
@@ -26,11 +26,11 @@ class SourceError(BadInput):
 
 
 class DatasetError(BadInput):
-    """A data set is missing, incomplete or damaged."""
+    """A dataset is missing, incomplete or damaged."""
 
 
 class ConflictError(BadInput):
-    """Another file with other content already stands where this one would go. It is left untouched."""
+    """A file with other content already has this name. It is left untouched."""
 
 
 class GateError(BadInput):
@@ -38,11 +38,11 @@ class GateError(BadInput):
 
 
 class PromotionError(BadInput):
-    """The model that is promoted cannot be changed as was asked, or the file that names it is damaged."""
+    """The champion cannot be changed as requested, or the file that names it is damaged."""
 
 
 class Preempted(TenfoldError):
-    """Training was asked to stop, wrote a checkpoint and left. A retry goes on from there."""
+    """A training stopped on request, after a checkpoint. A retry continues from there."""
 
 
 class TrainingError(TenfoldError):
@@ -50,37 +50,37 @@ class TrainingError(TenfoldError):
 
 
 class OutOfMemory(TenfoldError):
-    """A training step wanted more memory than there is. The next try takes fewer examples at once."""
+    """A training step needs more memory than there is. The next attempt uses smaller micro-batches."""
 
 
 class CacheDamaged(TenfoldError):
-    """Decoded images on the disk were damaged and have been removed. The next try decodes the images again."""
+    """Decoded images on the disk were damaged and have been removed. The next attempt decodes the images again."""
 
 
 class ServerLost(TrainingError):
-    """Another server of the training is gone, or began anew. A retry goes on from the last checkpoint, with all."""
+    """Another server of the training ended or started again. A retry of all continues from the last checkpoint."""
 
 
 class AccessError(BadInput):
-    """A bucket is not there, or this principal may not use it."""
+    """A bucket does not exist, or this principal may not use it."""
 
 
 class StorageError(TenfoldError):
-    """A bucket did not answer within the time given to retries, or sent damaged bytes again. A later try may work."""
+    """A bucket did not answer within the time limit of retries, or sent damaged bytes twice. It may work later."""
 
 
 class FileSystemError(TenfoldError):
-    """A file system failed with an error that may be temporary, and all retries failed. A later try may work."""
+    """A file system failed with an error that may be temporary, and all retries failed. It may work later."""
 
 
-def words_of(error: TenfoldError) -> dict[str, str]:
-    """What another process needs to raise the same error."""
+def error_to_json(error: TenfoldError) -> dict[str, str]:
+    """Return the content from which another process makes the same error, with `error_from_json`."""
     return {"kind": type(error).__name__, "message": str(error)}
 
 
-def error_of(kind: str, message: str) -> TenfoldError:
-    """The error that another process told by its `words_of`."""
-    found = globals().get(kind)
-    if not (isinstance(found, type) and issubclass(found, TenfoldError)):
-        found = TrainingError
-    return found(message)
+def error_from_json(kind: str, message: str) -> TenfoldError:
+    """Return the error of another process, from the content of `error_to_json`. An unknown kind is a TrainingError."""
+    error_class = globals().get(kind)
+    if not (isinstance(error_class, type) and issubclass(error_class, TenfoldError)):
+        error_class = TrainingError
+    return error_class(message)

@@ -1,4 +1,4 @@
-"""What can be refused before anything is written: nobody should learn of a wrong setting after hours of sharding."""
+"""Checks before anything is written, so that nobody learns of a wrong setting after hours of sharding."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -9,16 +9,17 @@ from pathlib import Path
 from pipeline.allowed import require_allowed
 from pipeline.config import Settings
 from pipeline.errors import SettingsError, SourceError, TenfoldError
-from pipeline.os_errors import retried
 from pipeline.storage import BucketPath, Place, lies_in, nearest, place_of
 from pipeline.storage.file_system import why_unsafe
+from pipeline.system.os_errors import retried
 
 
 def preflight(settings: Settings) -> None:
-    """Refuse what the administrator does not allow, a source that is not there, a workspace that cannot be used, and
-    weights that are no file.
+    """Refuse settings with which a run cannot succeed: a missing source, a workspace that is not writable, and so on.
 
-    Raises SettingsError naming the field, SourceError where a bucket holds nothing there.
+    Raises:
+        SettingsError: It names the field. Also for places that the administrator does not allow.
+        SourceError: The bucket has no object with this prefix.
     """
     require_allowed(settings)
     if not settings.source_uri:
@@ -28,45 +29,40 @@ def preflight(settings: Settings) -> None:
     source = settings.source
     places = {"source_uri": source, "workspace": place_of(settings.workspace), "publish_uri": settings.datasets_folder}
     require_buckets(places)
-    _require_source(source)
+    if not isinstance(source, BucketPath):
+        _require("source_uri", lambda: source.is_dir() or source.is_file(), source, "a folder or list that exists")
+    elif not source.exists():  # A bucket has no empty folders.
+        raise SourceError(f"no images under source_uri '{source}': the bucket holds nothing of this name, or below it")
     require_weights(settings)
     if settings.label_map:
         _require("label_map", Path(settings.label_map).is_file, Path(settings.label_map), "a file that exists")
     for field in ("workspace", "publish_uri"):
-        _require_outside(field, places[field], source)
+        if _lies_in(places[field], source):
+            raise SettingsError(f"{field} must lie outside source_uri, got '{places[field]}' in '{source}'")
         _require_writable(field, places[field])
 
 
 def require_buckets(places: Mapping[str, Place]) -> None:
-    """Ask for each bucket once, without the patience that a run under way has: a wrong name is no outage."""
-    seen = set()
+    """Check that each bucket exists. There are no long retries as during a run, because a wrong name is no outage."""
+    checked = set()
     for field, place in places.items():
-        if isinstance(place, BucketPath) and place.bucket not in seen:
-            seen.add(place.bucket)
-            with _named(field):
+        if isinstance(place, BucketPath) and place.bucket not in checked:
+            checked.add(place.bucket)
+            with _naming(field):
                 place.require_bucket()
 
 
 @contextmanager
-def _named(field: str) -> Iterator[None]:
+def _naming(field: str) -> Iterator[None]:
+    """Put the name of the field before the message of an error."""
     try:
         yield
     except TenfoldError as error:
         raise type(error)(f"{field}: {error}") from error
 
 
-def _require_source(source: Place) -> None:
-    if not isinstance(source, BucketPath):
-        _require("source_uri", lambda: source.is_dir() or source.is_file(), source, "a folder or list that exists")
-    elif not source.exists():  # a bucket has no folders of its own: what is empty is not there
-        raise SourceError(f"no images under source_uri '{source}': the bucket holds nothing of this name, or below it")
-
-
 def require_weights(settings: Settings) -> None:
-    """Refuse weights that are no file.
-
-    Raises SettingsError.
-    """
+    """Raise SettingsError if `weights` is not a file."""
     if settings.weights:
         weights = Path(settings.weights)
         _require("weights", weights.is_file, weights, "a file that exists")
@@ -81,11 +77,6 @@ def _require(field: str, check: Callable[[], bool], path: Place, what: str) -> N
     raise SettingsError(f"{field} must be {what}, got '{path}'")
 
 
-def _require_outside(field: str, folder: Place, source: Place) -> None:
-    if _lies_in(folder, source):
-        raise SettingsError(f"{field} must lie outside source_uri, got '{folder}' in '{source}'")
-
-
 def _lies_in(folder: Place, source: Place) -> bool:
     if isinstance(folder, Path) and isinstance(source, Path):
         return folder.resolve().is_relative_to(source.resolve())
@@ -93,14 +84,14 @@ def _lies_in(folder: Place, source: Place) -> bool:
 
 
 def _require_writable(field: str, folder: Place) -> None:
-    """The nearest folder that exists must be one we may write to; nothing is left there."""
+    """Raise SettingsError if the nearest existing folder is not writable. Leaves no file there."""
     if isinstance(folder, BucketPath):
-        with _named(field):
+        with _naming(field):
             folder.require_writable()
         return
     try:
         retried(partial(_write_into, folder), folder)
-        reason = retried(partial(_why_unsafe, folder), folder)
+        reason = retried(lambda: why_unsafe(nearest(folder)), folder)
     except (OSError, ValueError) as error:
         raise SettingsError(f"{field} must be a folder that can be written to, got '{folder}': {error}") from error
     if reason:
@@ -108,9 +99,5 @@ def _require_writable(field: str, folder: Place) -> None:
 
 
 def _write_into(folder: Path) -> None:
-    with tempfile.TemporaryFile(dir=nearest(folder)):  # permissions alone do not tell a read-only file system
+    with tempfile.TemporaryFile(dir=nearest(folder)):  # Permissions do not show a read-only file system.
         pass
-
-
-def _why_unsafe(folder: Path) -> str:
-    return why_unsafe(nearest(folder))

@@ -1,39 +1,25 @@
-"""Where things lie in the workspace. Nothing else knows the folders."""
+"""The folders of the workspace and of published datasets. No other module builds these paths."""
 
 import hashlib
 from collections.abc import Sequence
-from pathlib import Path
 from urllib.parse import quote
 
 from pipeline import storage
 from pipeline.allowed import require_allowed
 from pipeline.config import Settings
 from pipeline.errors import SettingsError, SourceError
-from pipeline.find_source import root_of
-from pipeline.raw import Origin
 from pipeline.storage import Place, lies_in, place_of
 
-_SHOWN = 10  # dataset names in an error message
+MAX_LISTED = 10  # Dataset names in an error message.
 
 
 def snapshots_folder(settings: Settings) -> Place:
-    """Snapshots of a data set's sources."""
+    """Return the folder of the snapshots of a dataset's sources."""
     return _work_of_name(settings) / "snapshots"
 
 
-def origin_of(settings: Settings) -> Origin:
-    """Where raw images are read: in place, but for those of a bucket where the workspace is local, which are copied."""
-    cache = place_of(settings.workspace) / "raw"
-    return Origin(
-        root=str(root_of(settings.source)),
-        user_project=settings.user_project,
-        cache=str(cache) if isinstance(cache, Path) else "",
-        max_file_bytes=int(settings.max_file_megabytes * 1e6),
-    )
-
-
 def work_folder(settings: Settings, version: str) -> Place:
-    """Plans and the results of shards of one version, from one source and for one place to publish it in."""
+    """Return the folder for the plans and shard results of a version, from one source to one published place."""
     place = place_hash(f"{settings.source_uri}\0{settings.datasets_folder}")
     return _work_of_name(settings) / f"{version}-{place}"
 
@@ -47,10 +33,11 @@ def _work_of_name(settings: Settings) -> Place:
     return place_of(settings.workspace) / "work" / _name(settings)
 
 
-def named(settings: Settings) -> Settings:
+def with_dataset_name(settings: Settings) -> Settings:
     """Return settings with a dataset name. If the settings have none, the name is that of the only published dataset.
 
-    Raises SettingsError if no dataset or several datasets are published.
+    Raises:
+        SettingsError: The settings have no name, and no dataset or several datasets are published.
     """
     if settings.dataset_name:
         return settings
@@ -59,7 +46,7 @@ def named(settings: Settings) -> Settings:
     names = _published_names(folder)
     if len(names) != 1:
         raise SettingsError(
-            f"dataset_name is empty, and {folder} holds {_few(names)}: choose a dataset with --set dataset_name=NAME"
+            f"dataset_name is empty, and {folder} holds {_listed(names)}: choose a dataset with --set dataset_name=NAME"
         )
     return settings.model_copy(update={"dataset_name": names[0]})
 
@@ -69,23 +56,23 @@ def require_name(settings: Settings) -> None:
     if not name_folder(settings).is_dir():
         folder = settings.datasets_folder
         raise SettingsError(
-            f"{folder} holds no dataset {settings.dataset_name!r}, but {_few(_published_names(folder))}: set "
+            f"{folder} holds no dataset {settings.dataset_name!r}, but {_listed(_published_names(folder))}: set "
             "dataset_name to one of them"
         )
 
 
 def _published_names(folder: Place) -> list[str]:
     """Names that have a partition. Of other names, no version was ever committed."""
-    found = storage.folders(folder) if folder.is_dir() else ()
-    return sorted(each.name for each in found if (each / "partitions").is_dir())
+    folders = storage.folders(folder) if folder.is_dir() else ()
+    return sorted(each.name for each in folders if (each / "partitions").is_dir())
 
 
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (" ..." if len(names) > _SHOWN else "") or "no dataset"
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:MAX_LISTED]) + (" ..." if len(names) > MAX_LISTED else "") or "no dataset"
 
 
 def name_folder(settings: Settings) -> Place:
-    """Where all versions of a data set are published, and its label map."""
+    """Return the folder of all published versions of a dataset, and of its label map."""
     return settings.datasets_folder / _name(settings)
 
 
@@ -96,12 +83,12 @@ def _name(settings: Settings) -> str:
 
 
 def dataset_folder(settings: Settings, version: str) -> Place:
-    """Where a version is published."""
+    """Return the folder of a published version."""
     return name_folder(settings) / version
 
 
 def shards_folder(settings: Settings, version: str) -> Place:
-    """Where shards are written: under their final names where the published place lies in the workspace."""
+    """Return the folder in which shards are written: the final one if datasets are published in the workspace."""
     published = dataset_folder(settings, version)
     if lies_in(published, place_of(settings.workspace)):
         return published
@@ -109,17 +96,17 @@ def shards_folder(settings: Settings, version: str) -> Place:
 
 
 def run_folder(settings: Settings, run_id: str) -> Place:
-    """Where trainings of one run are kept; different run ids never share a folder."""
+    """Return the folder of the trainings of a run. Different run ids never share a folder."""
     return place_of(settings.workspace) / "runs" / folder_name(run_id)
 
 
 def champion_folder(workspace: Place, dataset_name: str) -> Place:
-    """Where it is said which model is promoted for a data set name."""
+    """Return the folder that names the champion of a dataset name."""
     return workspace / "models" / dataset_name
 
 
 def workspace_of(training: Place) -> Place:
-    """The workspace of a training, by its folder. Raises SourceError where it lies in none."""
+    """Return the workspace of a training's folder. Raises SourceError if the folder is in no workspace."""
     runs = training.parent.parent
     if runs.name != "runs":
         raise SourceError(f"{training} is no folder of a training: those are WORKSPACE/runs/RUN/TRAINING")
@@ -127,7 +114,7 @@ def workspace_of(training: Place) -> Place:
 
 
 def folder_name(run_id: str) -> str:
-    """A run id as the name of a folder: one to one, without a slash, never hidden and never too long."""
+    """Return a folder name for a run id. It is unique, has no slash, is never hidden and never too long."""
     name = quote(run_id, safe=":+@=,")
     if name.startswith("."):
         name = "%2E" + name[1:]
@@ -138,5 +125,5 @@ def folder_name(run_id: str) -> str:
 
 
 def place_hash(uri: str) -> str:
-    """A short name for a place, so that equal images in two places do not share plans."""
+    """Return a short hash of a place, so that equal images in two places do not share plans."""
     return hashlib.blake2b(uri.encode("utf-8", "surrogateescape"), digest_size=4).hexdigest()

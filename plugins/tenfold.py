@@ -8,7 +8,7 @@ from dags.queued import RunQueued
 from plugins.training_monitor.lazy import Lazy, monitor
 
 
-class TenfoldPlugin(AirflowPlugin):  # type: ignore[misc]  # Airflow ships no types that could be followed
+class TenfoldPlugin(AirflowPlugin):
     """Registers what DAGs have of ours: Airflow reads a DAG back from its database only with classes that it knows."""
 
     name = "tenfold"

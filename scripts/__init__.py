@@ -1,0 +1,1 @@
+"""The commands that `make` runs: the embedded Airflow, Compose, the demo of buckets."""

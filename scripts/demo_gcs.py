@@ -16,10 +16,10 @@ from pathlib import Path
 
 from pipeline.config import settings_from
 from pipeline.errors import TenfoldError
-from pipeline.parallel import ordered_map
-from pipeline.samples import draw_samples
+from pipeline.sources.samples import draw_samples
 from pipeline.storage import copy_new, objects, write_whole
 from pipeline.storage.bucket_path import BucketPath
+from pipeline.system.parallel import ordered_map
 from scripts.airflow.settings import layout_from
 from tests.fake_gcs import FakeGcs
 

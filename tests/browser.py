@@ -1,7 +1,5 @@
 """A real browser for tests: the Chromium of this machine, driven by Playwright. Import `browser`, the fixture."""
 
-from __future__ import annotations
-
 import io
 import shutil
 from collections.abc import Iterator
@@ -58,14 +56,14 @@ class Seen:
         """The ids of the places where nothing is drawn, as a person sees it."""
         pixels = pixels_of(self.page.screenshot(full_page=True))
         boxes = self.page.evaluate(_BOXES)
-        return [name for name, *box in boxes if coloured(pixels, *map(round, box)) < LEAST_COLOURED]
+        return [name for name, *box in boxes if colored(pixels, *map(round, box)) < MIN_COLORED]
 
 
 _BOXES = """[...document.querySelectorAll(".plots > div")].map(plot => {
   const box = plot.getBoundingClientRect();
   return [plot.id, box.left + scrollX, box.top + scrollY, box.width, box.height];
 })"""
-LEAST_COLOURED = 50
+MIN_COLORED = 50
 """Pixels of a plot that shows something: the sign of a curve in its legend alone has fewer."""
 
 
@@ -76,7 +74,7 @@ def blank(plots: Locator) -> list[str]:
 
 def _is_drawn(png: bytes) -> bool:
     pixels = pixels_of(png)
-    return coloured(pixels, 0, 0, pixels.shape[1], pixels.shape[0]) >= LEAST_COLOURED
+    return colored(pixels, 0, 0, pixels.shape[1], pixels.shape[0]) >= MIN_COLORED
 
 
 def pixels_of(png: bytes) -> np.ndarray:
@@ -85,6 +83,6 @@ def pixels_of(png: bytes) -> np.ndarray:
         return np.asarray(image.convert("RGB")).astype(int)
 
 
-def coloured(pixels: np.ndarray, left: int, top: int, width: int, height: int) -> int:
-    """Pixels that are no grey: axes and words are grey on all pages, what was measured is not."""
+def colored(pixels: np.ndarray, left: int, top: int, width: int, height: int) -> int:
+    """Pixels that are no gray: axes and words are gray on all pages, what was measured is not."""
     return int((np.ptp(pixels[top : top + height, left : left + width], axis=2) > 30).sum())

@@ -45,8 +45,8 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 def jpeg(seed: int, size: tuple[int, int] = (24, 16)) -> bytes:
     """A small RGB JPEG; another seed, another picture."""
-    colours = hashlib.blake2b(str(seed).encode(), digest_size=12).digest()
-    picture = Image.frombytes("RGB", (2, 2), colours).resize(size, Image.Resampling.NEAREST)
+    colors = hashlib.blake2b(str(seed).encode(), digest_size=12).digest()
+    picture = Image.frombytes("RGB", (2, 2), colors).resize(size, Image.Resampling.NEAREST)
     buffer = io.BytesIO()
     picture.save(buffer, "JPEG", quality=90)
     return buffer.getvalue()

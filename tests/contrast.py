@@ -1,12 +1,10 @@
 """Contrast of colors by WCAG 2.2, and the colors of the words of plots as a browser shows them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-LEAST_CONTRAST = 4.5
+MIN_CONTRAST = 4.5
 """Least contrast of text of this size, for level AA."""
 
 

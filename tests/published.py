@@ -1,19 +1,26 @@
-"""Small published data sets of every kind, for the tests of what others read."""
+"""Datasets for tests: build them stage by stage, read their files, and small ones of every kind."""
 
 import io
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from PIL import Image
 
-from pipeline.config import settings_from
-from pipeline.extract import take_snapshot
-from pipeline.plan_files import load_plan, make_plan
-from pipeline.shard import write_range
+from pipeline.config import Settings, settings_from
+from pipeline.dataset.manifest import Dataset, load
+from pipeline.records import example, tfrecord
+from pipeline.report import write_card
+from pipeline.sharding import publish as publishing
+from pipeline.sharding import window
+from pipeline.sharding.gate import Ask
+from pipeline.sharding.plan_files import load_plan, make_plan
+from pipeline.sharding.publish import copy_range
+from pipeline.sharding.write import write_range
+from pipeline.snapshot.extract import take_snapshot
 from pipeline.storage import Place, place_of
-from pipeline.upload import commit, copy_range
 from tests.conftest import jpeg
 
 CHRYSANTHEMUM, DAISY, ROSE = LABELS = ["Chrysanthème 菊", "daisy #2", "red rose"]
@@ -30,7 +37,7 @@ CASES = {
     "boxes": {},
     "plain boxes": {"feature_keys": "plain", "label_offset": 1},
 }
-"""Settings of each data set; those with boxes come from a list, the others from class folders."""
+"""Settings of each dataset; those with boxes come from a list, the others from class folders."""
 
 
 @dataclass(frozen=True)
@@ -96,20 +103,101 @@ def make_list(folder: Path, images: Sequence[SourceImage]) -> Path:
     return folder / "list.jsonl"
 
 
-def publish(source: Path, workspace: Path | str, **values: object) -> Place:
-    """Build a data set as `pipeline.build` does, in this process: a pool would take a second to start."""
-    places = {"source_uri": str(source), "workspace": str(workspace)}
-    settings = settings_from({**places, "dataset_name": "images", **values}).dated()
-    plan_path = make_plan(settings, take_snapshot(settings))
-    plan = load_plan(plan_path)
-    for path in map(place_of, plan.ranges):
-        write_range(path, lambda *_: None)
-        copy_range(path, lambda *_: None)
+def commit(plan_path: Place, settings: Settings, ask: Ask | None = None) -> Dataset:
+    """Commit a dataset with its card, as all callers do."""
+    return publishing.commit(plan_path, settings, write_card, ask)
+
+
+def newest_dataset(settings: Settings, ask: Ask | None = None) -> Place:
+    """Return the newest dataset, with its card, as all callers do."""
+    return window.newest_dataset(settings, write_card, ask)
+
+
+# --- build ------------------------------------------------------------------------------------------------------------
+
+
+def changed(settings: Settings, **values: object) -> Settings:
+    """Return validated settings with some other values."""
+    return settings_from({**settings.model_dump(), **values})
+
+
+def set_options(**values: object) -> list[str]:
+    """Return settings as options of the command line."""
+    return [word for name, value in values.items() for word in ("--set", f"{name}={value}")]
+
+
+def build_command(settings: Settings) -> list[str]:
+    """Return the command that builds the same dataset as `build(settings)`."""
+    places = {name: getattr(settings, name) for name in ("source_uri", "workspace", "dataset_name")}
+    return [sys.executable, "-m", "pipeline", "build", *set_options(**places)]
+
+
+def no_progress(_count: int, _size: int = 0) -> None:
+    """Take the progress of a stage, and do nothing."""
+
+
+def planned(settings: Settings, ask: Ask | None = None) -> tuple[Place, list[Place]]:
+    """List the source and plan the shards. Return the plan, and its plan files."""
+    plan_path = make_plan(settings, take_snapshot(settings), ask)
+    return plan_path, [place_of(path) for path in load_plan(plan_path).ranges]
+
+
+def write_and_copy(ranges: Iterable[Place]) -> None:
+    """Write the shards of all plan files, then publish them."""
+    ranges = list(ranges)
+    for stage in (write_range, copy_range):
+        for path in ranges:
+            stage(path, no_progress)
+
+
+def build_in_stages(settings: Settings) -> Place:
+    """Build a dataset as the tasks of the DAG do, in this process: a pool would take a second to start.
+
+    Returns the folder of the dataset.
+    """
+    plan_path, ranges = planned(settings)
+    write_and_copy(ranges)
     commit(plan_path, settings)
-    return place_of(plan.dataset)
+    return place_of(load_plan(plan_path).dataset)
+
+
+def publish(source: Path, workspace: Path | str, **values: object) -> Place:
+    """Build a dataset named `images`, and return its folder."""
+    places = {"source_uri": str(source), "workspace": str(workspace)}
+    return build_in_stages(settings_from({**places, "dataset_name": "images", **values}).dated())
 
 
 def publish_case(name: str, folder: Path) -> tuple[Path, Sequence[SourceImage]]:
-    """The data set of one of CASES, and what its source holds. Some shards are empty."""
+    """Publish the dataset of one of CASES. Return its folder, and the images of its source. Some shards are empty."""
     make, images = (make_list, WITH_BOXES) if "boxes" in name else (make_folders, IN_FOLDERS)
     return publish(make(folder / "source", images), folder / "workspace", **CASES[name]), images
+
+
+# --- read -------------------------------------------------------------------------------------------------------------
+
+
+def files_of(folder: Place) -> dict[str, bytes]:
+    """Return the content of all files of a dataset, by name."""
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def files_of_version(folder: Place) -> dict[str, bytes]:
+    """Return the files that are equal in all datasets of one version, by name. The other two name the source."""
+    return {name: content for name, content in files_of(folder).items() if name not in ("dataset.json", "card.html")}
+
+
+def examples(folder: Path, split: str) -> Iterator[dict]:
+    """Yield the features of all examples of a split, in the order of its shards."""
+    for shard in load(folder).splits[split].shards:
+        for record in tfrecord.read_records(folder / shard.name):
+            yield example.decode(record)
+
+
+def keys_of(folder: Path, split: str) -> set[bytes]:
+    """Return the keys of the images of a split."""
+    return {features["image/filename"][0] for features in examples(folder, split)}
+
+
+def temporary_files(settings: Settings) -> list[Path]:
+    """Return the temporary files that a build left in its workspace."""
+    return list(Path(settings.workspace).rglob("*.tmp"))

@@ -11,15 +11,15 @@ import pytest
 
 from pipeline.allowed import MODELS, PUBLISH, SOURCES, WORKSPACES, require_allowed
 from pipeline.config import Settings, settings_from
+from pipeline.dataset.partitions import move_partition, newest_partitions
 from pipeline.errors import SettingsError, SourceError
-from pipeline.extract import take_snapshot
-from pipeline.find_source import images_of
-from pipeline.partitions import move_partition, newest_partitions
 from pipeline.preflight import preflight
+from pipeline.runs.launch import prepare_run, trained
+from pipeline.snapshot.extract import take_snapshot
 from pipeline.sources import Found, Listed, Skipped
+from pipeline.sources.detection import images_of
 from pipeline.sources.folder import LEADS_OUTSIDE
 from pipeline.storage import place_of
-from pipeline.train import prepare_run, trained
 from tests.conftest import MakeImages, jpeg
 from tests.fake_gcs import FakeGcs
 from tests.sources.examples import imagenet, stanford_cars, write_annotations, write_images

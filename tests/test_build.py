@@ -1,4 +1,4 @@
-"""The data side as a whole: source -> published data set, with the faults that it must survive."""
+"""Whole builds, from the source to the published dataset, and the faults that they must survive."""
 
 import json
 import os
@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
 from pathlib import Path
@@ -15,59 +14,33 @@ import psutil
 import pytest
 from PIL import Image
 
-from pipeline import example, tfrecord
 from pipeline.build import build, publish, write_shards
 from pipeline.config import Settings, settings_from
-from pipeline.dataset import checksum, load, require_shards
+from pipeline.dataset.manifest import checksum, load, require_shards
+from pipeline.dataset.verify import verify
 from pipeline.errors import ConflictError, DatasetError, SettingsError, SourceError
-from pipeline.extract import take_snapshot
-from pipeline.plan_files import load_plan, make_plan
-from pipeline.results import hashes_path
-from pipeline.shard import write_range
+from pipeline.records import tfrecord
+from pipeline.sharding.plan_files import load_plan
+from pipeline.sharding.results import hashes_path
+from pipeline.sharding.write import write_range
+from pipeline.snapshot.extract import take_snapshot
 from pipeline.storage import place_of
 from pipeline.storage.local import this_host
-from pipeline.upload import commit, copy_range
-from pipeline.verify import verify
 from tests.conftest import MakeImages, jpeg
 from tests.fixed_images import jpeg as fixed_jpeg
+from tests.published import (
+    build_command,
+    changed,
+    commit,
+    examples,
+    files_of_version,
+    keys_of,
+    no_progress,
+    planned,
+    temporary_files,
+    write_and_copy,
+)
 from tests.writes import writes
-
-
-def changed(settings: Settings, **values: object) -> Settings:
-    return settings_from({**settings.model_dump(), **values})
-
-
-def content(folder: Path) -> dict[str, bytes]:
-    """All files that the version decides; the two others name the place of the source."""
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name not in ("dataset.json", "card.html")}
-
-
-def examples(folder: Path, split: str) -> Iterator[dict]:
-    for shard in load(folder).splits[split].shards:
-        for record in tfrecord.read_records(folder / shard.name):
-            yield example.decode(record)
-
-
-def file_names(folder: Path, split: str) -> set[bytes]:
-    return {features["image/filename"][0] for features in examples(folder, split)}
-
-
-def temporary_files(settings: Settings) -> list[Path]:
-    return list(Path(settings.workspace).rglob("*.tmp"))
-
-
-def build_command(settings: Settings) -> list[str]:
-    """The command that builds what `build(settings)` builds."""
-    places = ("source_uri", "workspace", "dataset_name")
-    values = [word for name in places for word in ("--set", f"{name}={getattr(settings, name)}")]
-    return [sys.executable, "-m", "pipeline", "build", *values]
-
-
-def planned(settings: Settings) -> list[Path]:
-    return [Path(path) for path in load_plan(make_plan(settings, take_snapshot(settings))).ranges]
-
-
-def silently(_count: int, _size: int = 0) -> None: ...
 
 
 def test_every_listed_image_is_in_one_record_with_its_own_label(settings: Settings):
@@ -115,7 +88,7 @@ def test_the_same_images_give_the_same_bytes_and_version(settings: Settings, tmp
     shutil.copytree(settings.source_uri, copy)
     second = build(changed(settings, source_uri=str(copy), workspace=str(tmp_path / "other")))
     assert second["version"] == first["version"]
-    ours, theirs = content(Path(first["dataset"])), content(Path(second["dataset"]))
+    ours, theirs = files_of_version(Path(first["dataset"])), files_of_version(Path(second["dataset"]))
     assert ours == theirs
     assert len([name for name in ours if name.endswith(".tfrecord")]) == sum(first["shards"].values())
 
@@ -125,7 +98,7 @@ def test_a_second_run_does_nothing(settings: Settings):
     before = writes(folder.iterdir())
     assert build(settings)["already_complete"] is True
     assert writes(folder.iterdir()) == before
-    assert planned(settings) == []
+    assert planned(settings)[1] == []
 
 
 @pytest.mark.parametrize(
@@ -152,7 +125,7 @@ def test_another_number_of_shards_or_servers_holds_the_same_examples(settings: S
     values = ({"num_shards": 3}, {"num_shards": 40}, {"num_training_servers": 4})
     few, many, servers = (Path(build(changed(settings, **each))["dataset"]) for each in values)
     for split in ("train", "validation"):
-        assert file_names(few, split) == file_names(many, split) == file_names(servers, split)
+        assert keys_of(few, split) == keys_of(many, split) == keys_of(servers, split)
 
 
 def test_more_images_move_none_to_the_other_side(settings: Settings):
@@ -162,7 +135,7 @@ def test_more_images_move_none_to_the_other_side(settings: Settings):
     after = Path(build(settings)["dataset"])
     assert after != before
     for split in ("train", "validation"):
-        assert file_names(before, split) <= file_names(after, split)
+        assert keys_of(before, split) <= keys_of(after, split)
 
 
 def test_the_splits_of_the_source_are_kept(make_images: MakeImages, tmp_path: Path):
@@ -173,7 +146,7 @@ def test_the_splits_of_the_source_are_kept(make_images: MakeImages, tmp_path: Pa
         "validation": 3,
         "test": 3,
     }
-    assert {name.split(b"/")[0] for name in file_names(folder, "validation")} == {b"val"}
+    assert {name.split(b"/")[0] for name in keys_of(folder, "validation")} == {b"val"}
 
 
 def test_fewer_images_than_shards(make_images: MakeImages, tmp_path: Path, caplog: pytest.LogCaptureFixture):
@@ -188,7 +161,7 @@ def test_publishing_elsewhere_copies_and_leaves_no_second_copy(settings: Setting
     inside = Path(build(settings)["dataset"])
     outside = Path(build(changed(settings, publish_uri=str(tmp_path / "published")))["dataset"])
     assert outside.is_relative_to(tmp_path / "published")
-    assert content(outside) == content(inside)
+    assert files_of_version(outside) == files_of_version(inside)
     shards = list(Path(settings.workspace).rglob("*.tfrecord"))
     assert {path.parent for path in shards} == {inside}
 
@@ -207,7 +180,7 @@ def test_killed_at_any_moment_it_converges_to_the_same_bytes(settings: Settings,
     assert code == 0
     assert killed >= 3
     folder = Path(build(settings)["dataset"])
-    assert content(folder) == content(expected)
+    assert files_of_version(folder) == files_of_version(expected)
     assert temporary_files(settings) == []
 
 
@@ -243,8 +216,8 @@ def test_a_shard_whose_result_is_damaged_is_written_again(settings: Settings, da
 
 
 def test_only_missing_shards_are_written(settings: Settings):
-    ranges = planned(settings)
-    write_range(ranges[0], silently)
+    _, ranges = planned(settings)
+    write_range(ranges[0], no_progress)
     written = writes(Path(settings.workspace).rglob("*.tfrecord"))
     assert len(written) == 5
     victim = min(written)
@@ -287,10 +260,10 @@ def test_a_killed_build_leaves_no_process_behind(settings: Settings):
 def test_upload_touches_nothing_but_what_its_plan_names(settings: Settings, tmp_path: Path):
     """The same version is published in two places: copying it to the second must leave the first alone."""
     inside = Path(build(settings)["dataset"])
-    before = content(inside)
+    before = files_of_version(inside)
     elsewhere = changed(settings, publish_uri=str(tmp_path / "published"), dataset_name="other")
     publish(write_shards(elsewhere, take_snapshot(elsewhere)), elsewhere)
-    assert content(inside) == before
+    assert files_of_version(inside) == before
     assert load(tmp_path / "published" / "other" / inside.name).name == "other"
 
 
@@ -309,7 +282,8 @@ def test_what_a_kill_after_the_commit_left_is_removed_by_the_next_run(settings: 
 
 def test_equal_images_in_two_places_share_no_plan(settings: Settings, tmp_path: Path):
     shutil.copytree(settings.source_uri, tmp_path / "copy")
-    ours, theirs = planned(settings), planned(changed(settings, source_uri=str(tmp_path / "copy")))
+    _, ours = planned(settings)
+    _, theirs = planned(changed(settings, source_uri=str(tmp_path / "copy")))
     assert set(ours).isdisjoint(theirs)
 
 
@@ -322,20 +296,20 @@ def test_names_that_are_not_utf_8_go_all_the_way(settings: Settings):
     (folder / os.fsdecode(b"\xfe.jpg")).write_bytes(b"broken")
     published = Path(build(settings)["dataset"])
     assert label in load(published).labels
-    names = file_names(published, "train") | file_names(published, "validation")
+    names = keys_of(published, "train") | keys_of(published, "validation")
     assert {b"caf\xe9/\xff%d.jpg" % number for number in range(6)} < names
     assert verify(published)["ok"]
     (folder / os.fsdecode(b"\xfe2.jpg")).write_bytes(jpeg(3))
-    ranges = planned(settings)
+    _, ranges = planned(settings)
     (folder / os.fsdecode(b"\xfe2.jpg")).unlink()
     with pytest.raises(SourceError) as caught:
-        list(map(write_range, ranges, [silently] * len(ranges)))
+        list(map(write_range, ranges, [no_progress] * len(ranges)))
     assert "\\udcfe2.jpg" in str(caught.value).encode("utf-8").decode()  # can be printed anywhere
 
 
 def test_a_foreign_file_at_a_shards_name_is_left_untouched(settings: Settings):
-    ranges = planned(settings)
-    target = Path(settings.workspace) / "datasets" / "images" / load_plan(_plan_of(ranges)).version
+    plan_path, _ = planned(settings)
+    target = Path(settings.workspace) / "datasets" / "images" / load_plan(plan_path).version
     foreign = target / "train-00002-of-00010.tfrecord"
     target.mkdir(parents=True)
     foreign.write_bytes(b"mine")
@@ -343,10 +317,6 @@ def test_a_foreign_file_at_a_shards_name_is_left_untouched(settings: Settings):
         build(settings)
     assert foreign.read_bytes() == b"mine"
     assert not (target / "dataset.json").exists()
-
-
-def _plan_of(ranges: list[Path]) -> Path:
-    return ranges[0].parent.parent / "plan.json"
 
 
 def torn(path: Path) -> bytes:
@@ -418,19 +388,18 @@ def test_content_hashes_that_a_power_loss_tore_are_written_again(settings: Setti
 
 
 def test_no_commit_before_all_shards_are_written(settings: Settings):
-    ranges = planned(settings)
-    write_range(ranges[0], silently)
-    copy_range(ranges[0], silently)
+    plan_path, ranges = planned(settings)
+    write_and_copy(ranges[:1])
     with pytest.raises(DatasetError, match="was not written"):
-        commit(_plan_of(ranges), settings)
+        commit(plan_path, settings)
 
 
 @pytest.mark.parametrize("change", [lambda path: path.unlink(), lambda path: path.write_bytes(jpeg(77))])
 def test_an_image_that_changes_after_it_was_listed_stops_the_run(settings: Settings, change):
-    ranges = planned(settings)
+    _, ranges = planned(settings)
     change(Path(settings.source_uri) / "dogs" / "003.jpg")
     with pytest.raises(SourceError, match=r"003\.jpg"):
-        list(map(write_range, ranges, [silently] * len(ranges)))
+        list(map(write_range, ranges, [no_progress] * len(ranges)))
     assert temporary_files(settings) == []
 
 
@@ -653,7 +622,7 @@ def test_memory_of_a_shard_task_does_not_grow_with_the_images(make_images: MakeI
     """Peak memory of a process that writes a range, in MB above a process that only imports the same."""
     source = make_images({"a": 300, "b": 300})
     settings = settings_from({"source_uri": str(source), "workspace": str(tmp_path / "w"), "shards_per_task": 100})
-    [plan_path] = planned(settings)
+    _, [plan_path] = planned(settings)
     write = f"write_range(Path({str(plan_path)!r}), lambda _: None)"
     assert 0 <= _peak_mb(write) - _peak_mb("pass") < 20
 
@@ -669,8 +638,8 @@ def test_memory_of_a_large_image_is_a_few_times_its_pixels(tmp_path: Path, mode:
 
 def _peak_mb(statement: str) -> float:
     # Not ru_maxrss, which starts at the size of the process that forked.
-    script = "from pathlib import Path; from pipeline.shard import write_range\n"
-    script += "from pipeline.quality.examine import Rules, examine\n"
+    script = "from pathlib import Path; from pipeline.sharding.write import write_range\n"
+    script += "from pipeline.images.examine import Rules, examine\n"
     script += f"{statement}\nprint(Path('/proc/self/status').read_text().split('VmHWM:')[1].split()[0])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return int(done.stdout) / 1024

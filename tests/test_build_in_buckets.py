@@ -1,4 +1,4 @@
-"""Source, workspace and published place on a disk or in a bucket, in any mix: the same data set."""
+"""Source, workspace and published datasets on a disk or in a bucket: any combination gives the same dataset."""
 
 import hashlib
 import json
@@ -14,15 +14,16 @@ from pipeline import storage
 from pipeline.__main__ import main
 from pipeline.build import build, write_shards
 from pipeline.config import settings_from
-from pipeline.dataset import last_version, load
+from pipeline.dataset.manifest import last_version, load
+from pipeline.dataset.verify import verify
 from pipeline.errors import SourceError
-from pipeline.extract import take_snapshot
-from pipeline.plan_files import load_plan
+from pipeline.sharding.plan_files import load_plan
+from pipeline.sharding.publish import copy_range
+from pipeline.snapshot.extract import take_snapshot
 from pipeline.storage import Place, copy_new, place_of
-from pipeline.upload import commit, copy_range
-from pipeline.verify import verify
 from tests.conftest import MakeImages, jpeg
 from tests.fake_gcs import FakeGcs
+from tests.published import commit, no_progress, set_options
 
 SOURCE = "gs://bucket/raw/photos"
 
@@ -210,7 +211,7 @@ def test_many_written_shards_are_committed_and_removed_together(images: Path, gc
     )
     plan = write_shards(settings, take_snapshot(settings))
     for path in load_plan(plan).ranges:
-        copy_range(place_of(path), lambda _count, _size=0: None)
+        copy_range(place_of(path), no_progress)
     assert asked_at_once(gcs, "get", r"work/.*/shards/", 8, lambda: commit(plan, settings))
     assert not [name for name in gcs.names("bucket") if "/shards/" in name]
 
@@ -224,10 +225,10 @@ def test_many_results_are_read_together(images: Path, gcs: FakeGcs):
 def test_the_stages_of_the_command_line_take_what_the_one_before_printed(
     images: Path, gcs: FakeGcs, capsys: pytest.CaptureFixture[str]
 ):
-    settings = ["--set", f"source_uri={SOURCE}", "--set", "workspace=gs://bucket/work", "--json"]
+    options = [*set_options(source_uri=SOURCE, workspace="gs://bucket/work"), "--json"]
 
     def stage(*arguments: str) -> dict[str, Any]:
-        assert main([*arguments, *settings]) == 0, capsys.readouterr().err
+        assert main([*arguments, *options]) == 0, capsys.readouterr().err
         result: dict[str, Any] = json.loads(capsys.readouterr().out)
         return result
 
@@ -237,5 +238,5 @@ def test_the_stages_of_the_command_line_take_what_the_one_before_printed(
     assert plan.startswith("gs://bucket/work/")
     made = stage("upload", plan)
     assert verify(place_of(made["dataset"]))["ok"]
-    assert main(["shard", "gs://bucket/work/other.json", *settings]) == 1
+    assert main(["shard", "gs://bucket/work/other.json", *options]) == 1
     assert "snapshot gs://bucket/work/other.json is not a file: give the path" in capsys.readouterr().err

@@ -3,9 +3,22 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from annotated_types import MaxLen
 
 from pipeline.__main__ import main
-from pipeline.config import MODELS, Settings, settings_from, settings_of_command_line
+from pipeline.config import (
+    MAX_PLACE,
+    MODELS,
+    AllowedBy,
+    Decides,
+    Settings,
+    UsedBy,
+    declared,
+    settings_from,
+    settings_in_fingerprint,
+    settings_of_command_line,
+    settings_that_decide,
+)
 from pipeline.errors import SettingsError
 
 # For each field another value than its default, as the form gives it.
@@ -120,6 +133,66 @@ def test_a_place_may_lie_in_a_bucket_and_loses_its_last_slash(field: str):
 def test_every_field_says_what_it_is_for(field: str):
     assert Settings.model_fields[field].description
     assert Settings.model_fields[field].title
+
+
+@pytest.mark.parametrize("kind", [Decides, UsedBy])
+@pytest.mark.parametrize("field", CHANGED)
+def test_every_field_declares_what_it_decides_and_which_stages_use_it(field: str, kind: type):
+    assert [type(marker) for marker in Settings.model_fields[field].metadata].count(kind) == 1
+
+
+def test_a_value_in_the_fingerprint_of_a_dataset_decides_a_dataset():
+    assert settings_in_fingerprint() == [
+        "split_seed",
+        "validation_fraction",
+        "max_megapixels",
+        "max_file_megabytes",
+        "check",
+        "crop_to_box",
+        "prepare",
+        "near_duplicates",
+        "prepare_size",
+    ]
+    assert set(settings_in_fingerprint()) <= set(settings_that_decide(Decides.DATASET))
+
+
+def test_the_identity_of_a_training_stays():
+    # With one name more or less, each training of an earlier release would start again in another folder.
+    assert sorted(settings_that_decide(Decides.TRAINING)) == [
+        "balanced",
+        "batch_size",
+        "cache",
+        "callbacks",
+        "class_weights",
+        "clip_norm",
+        "color_jitter",
+        "crop",
+        "epochs",
+        "finetune_rate",
+        "flip",
+        "freeze_epochs",
+        "image_size",
+        "label_smoothing",
+        "learning_rate",
+        "learning_rate_scaling",
+        "learning_rate_schedule",
+        "min_crop_area",
+        "model",
+        "num_training_servers",
+        "precision",
+        "seed",
+        "shuffle_megabytes",
+        "simulated_step_ms",
+        "warmup_epochs",
+        "weight_decay",
+        "weights",
+        "xla",
+    ]
+
+
+def test_every_place_and_every_function_of_users_needs_a_permission():
+    places = {name for name, field in Settings.model_fields.items() if MaxLen(MAX_PLACE) in field.metadata}
+    assert set(declared(AllowedBy)) == places | {"model", "callbacks"}
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ import pytest
 
 from pipeline.build import build
 from pipeline.config import Settings, settings_from
+from pipeline.dataset.verify import verify
 from pipeline.monitor import read
 from pipeline.monitor.record import KINDS, RecordSink
 from pipeline.monitor.reporter import Reporter
-from pipeline.verify import verify
 from tests.conftest import MakeImages
 from tests.crashes import recorded, restore, sampled, states
-from tests.test_build import content, temporary_files
+from tests.published import files_of_version, temporary_files
 
 LOST_S = 2.0
 """How much of a record a power loss may cost."""
@@ -31,13 +31,13 @@ def test_a_build_converges_from_any_state(settings: Settings):
     workspace = Path(settings.workspace)
     with recorded(workspace) as recording:
         folder = Path(build(settings)["dataset"])
-    expected = content(folder)
+    expected = files_of_version(folder)
     found = states(recording)
     replayed = sampled(found, 80)
     for state in replayed:
         restore(state, workspace)
         assert build(settings)["version"] == folder.name
-        assert content(folder) == expected, state.ops
+        assert files_of_version(folder) == expected, state.ops
         assert verify(folder)["ok"]
         assert temporary_files(settings) == []
     print(f"build: {len(recording.ops)} operations, {len(replayed)} of {len(found)} states converge")

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from pipeline.config import settings_from
-from pipeline.dataset import load
+from pipeline.dataset.manifest import load
 from pipeline.dataset_name import PATTERN, name_of_source
 from pipeline.errors import SettingsError
-from pipeline.workspace import name_folder, named, work_folder
+from pipeline.workspace import name_folder, with_dataset_name, work_folder
 from tests.conftest import MakeImages
 from tests.fake_gcs import FakeGcs
 from tests.published import publish
@@ -63,25 +63,26 @@ def test_another_source_has_a_label_map_of_its_own(make_images: MakeImages, tmp_
 def test_settings_without_a_source_get_the_only_name_that_is_published(make_images: MakeImages, tmp_path: Path):
     settings = settings_from({"workspace": str(tmp_path / "w")})
     with pytest.raises(SettingsError, match=r"dataset_name is empty, and .*/datasets holds no dataset"):
-        named(settings)
+        with_dataset_name(settings)
     source = make_images({"daisy": 6, "rose": 6})
     publish(source, tmp_path / "w", dataset_name="flowers")
-    assert named(settings).dataset_name == "flowers"
-    assert named(settings_from({"workspace": str(tmp_path / "w"), "dataset_name": "cars"})).dataset_name == "cars"
+    assert with_dataset_name(settings).dataset_name == "flowers"
+    other = settings_from({"workspace": str(tmp_path / "w"), "dataset_name": "cars"})
+    assert with_dataset_name(other).dataset_name == "cars"
     publish(source, tmp_path / "w", dataset_name="cars")
     with pytest.raises(
         SettingsError, match=r"dataset_name is empty, and .*/datasets holds cars, flowers: choose .*--set"
     ):
-        named(settings)
+        with_dataset_name(settings)
 
 
 def test_in_a_bucket_too(gcs: FakeGcs):
     settings = settings_from({"workspace": "gs://bucket/w"})
     with pytest.raises(SettingsError, match="holds no dataset"):
-        named(settings)
+        with_dataset_name(settings)
     gcs.put("bucket", "w/datasets/failed/labels/00001.json", b"{}")
     gcs.put("bucket", "w/datasets/flowers/partitions/latest.json", b"{}")
-    assert named(settings).dataset_name == "flowers"
+    assert with_dataset_name(settings).dataset_name == "flowers"
 
 
 def test_no_folder_is_made_without_a_name(tmp_path: Path):

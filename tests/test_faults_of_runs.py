@@ -1,4 +1,4 @@
-"""What may befall a whole run against a bucket. A fault is counted: one that never fired proves nothing."""
+"""Faults of a bucket during whole builds. Each fault is counted, because one that never fired proves nothing."""
 
 import json
 import os
@@ -22,22 +22,23 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from pipeline import extract
 from pipeline.__main__ import main
 from pipeline.config import Settings, settings_from
-from pipeline.dataset import load, require_shards
+from pipeline.dataset.manifest import load, require_shards
+from pipeline.dataset.verify import verify
 from pipeline.errors import ConflictError, DatasetError, SourceError, StorageError
-from pipeline.plan_files import load_plan, make_plan
 from pipeline.preflight import preflight
-from pipeline.shard import write_range
-from pipeline.snapshot import Snapshot
-from pipeline.storage import BucketPath, Place, place_of
+from pipeline.sharding.plan_files import load_plan
+from pipeline.sharding.publish import copy_range
+from pipeline.sharding.write import write_range
+from pipeline.snapshot import extract
+from pipeline.snapshot.snapshot import Snapshot
+from pipeline.storage import BucketPath, place_of
 from pipeline.storage import gcs as requests_of
-from pipeline.upload import commit, copy_range
-from pipeline.verify import verify
 from tests.conftest import jpeg
 from tests.fake_gcs import FakeGcs
 from tests.fake_gcs.faults import Fault
+from tests.published import build_in_stages, commit, files_of, no_progress, planned, set_options, write_and_copy
 
 SOURCE = "gs://bucket/raw"
 WORKSPACE = "gs://bucket/work"
@@ -62,29 +63,6 @@ def settings_of(workspace: str = WORKSPACE, **values: Any) -> Settings:
     return settings_from(values).dated()
 
 
-def planned(settings: Settings) -> tuple[Place, list[Place]]:
-    plan_path = make_plan(settings, extract.take_snapshot(settings))
-    return plan_path, [place_of(path) for path in load_plan(plan_path).ranges]
-
-
-def staged(settings: Settings) -> Place:
-    """The stages as tasks of the DAG, in this process; the folder of the data set."""
-    plan_path, ranges = planned(settings)
-    for stage in (write_range, copy_range):
-        for path in ranges:
-            stage(path, silently)
-    commit(plan_path, settings)
-    return place_of(load_plan(plan_path).dataset)
-
-
-def silently(_count: int, _size: int = 0) -> None: ...
-
-
-def content(folder: Place) -> dict[str, bytes]:
-    """All files of a data set."""
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
 def below(gcs: FakeGcs, prefix: str) -> list[str]:
     return [name.removeprefix(prefix) for name in gcs.names("bucket") if name.startswith(prefix)]
 
@@ -95,15 +73,15 @@ def commits(gcs: FakeGcs) -> list[str]:
 
 @pytest.fixture(scope="module")
 def expected() -> dict[str, bytes]:
-    """The data set of an unbroken run."""
+    """The files of the dataset that an unbroken run builds."""
     with FakeGcs() as server, pytest.MonkeyPatch.context() as patch:
         patch.setenv("STORAGE_EMULATOR_HOST", server.url)
         server.create_bucket("bucket")
         put_images(server)
-        return content(staged(settings_of()))
+        return files_of(build_in_stages(settings_of()))
 
 
-# --- 1 and 3: it passes, or only the answer was lost ------------------------------------------------------------------
+# --- faults that pass, and answers that are lost ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("workspace", ["bucket", "disk"])
@@ -113,7 +91,7 @@ def test_a_run_through_all_passing_faults_makes_the_same_data_set(
     faults: list[Fault] = []
 
     def begin_well(settings: Settings) -> None:
-        """The first look at a bucket has no patience."""
+        """Start the faults after the preflight, which does not retry."""
         preflight(settings)
         for on in ("list", "get", "download", *(["insert"] if workspace == "bucket" else [])):
             faults.extend(gcs.fail("status", on=on, code=code, times=2) for code in (503, 429))
@@ -122,13 +100,13 @@ def test_a_run_through_all_passing_faults_makes_the_same_data_set(
         faults.extend(gcs.fail("lost", on="insert") for _ in range(10 if workspace == "bucket" else 0))
 
     monkeypatch.setattr(extract, "preflight", begin_well)
-    folder = staged(settings_of(WORKSPACE if workspace == "bucket" else str(tmp_path / "work")))
+    folder = build_in_stages(settings_of(WORKSPACE if workspace == "bucket" else str(tmp_path / "work")))
     assert faults
     assert [fault for fault in faults if fault.fired != fault.times] == []
-    assert content(folder) == expected
+    assert files_of(folder) == expected
 
 
-# --- 2: it does not pass ----------------------------------------------------------------------------------------------
+# --- faults that do not pass ------------------------------------------------------------------------------------------
 
 
 def test_after_an_outage_only_what_is_missing_is_written(
@@ -137,7 +115,7 @@ def test_after_an_outage_only_what_is_missing_is_written(
     monkeypatch.setattr(requests_of, "DEADLINE_S", 0.3)
     outage = gcs.fail("status", on="insert", matches=r"work/datasets/.*/train-00002-.*tfrecord$", times=None)
     with pytest.raises(StorageError, match=r"gs://bucket/work/.*train-00002-of-00004\.tfrecord.* run again"):
-        staged(settings_of())
+        build_in_stages(settings_of())
     assert outage.fired > 2
     plan_path = next(iter((place_of(WORKSPACE) / "work" / settings_of().dataset_name).glob("*/plan.json")))
     with pytest.raises(DatasetError, match=r"train-00002-of-00004\.tfrecord was not written"):
@@ -148,11 +126,11 @@ def test_after_an_outage_only_what_is_missing_is_written(
     outage.release()
     again = gcs.fail("stall", on="insert", matches=r"datasets/.*train-0000[01]-", times=None, seconds=0)
     rest = gcs.fail("stall", on="insert", matches=r"datasets/.*tfrecord$", times=None, seconds=0)
-    assert content(staged(settings_of())) == expected
+    assert files_of(build_in_stages(settings_of())) == expected
     assert (again.fired, rest.fired) == (0, len([name for name in expected if name.endswith("tfrecord")]) - 2)
 
 
-# --- 4: something else stands there -----------------------------------------------------------------------------------
+# --- another file has the name ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["train-00001-of-00004.tfrecord", "rejected.jsonl", "dataset.json"])
@@ -161,7 +139,7 @@ def test_an_object_of_others_is_named_and_left_untouched(gcs: FakeGcs, name: str
     key = f"{place_of(load_plan(plan_path).dataset).key}/{name}"
     generation = gcs.put("bucket", key, b"mine")
     with pytest.raises((ConflictError, DatasetError), match=f"gs://bucket/{key}"):
-        staged(settings_of())
+        build_in_stages(settings_of())
     assert (gcs.content("bucket", key), gcs.generation("bucket", key)) == (b"mine", generation)
     assert commits(gcs) == ([key] if name == "dataset.json" else [])
 
@@ -169,16 +147,16 @@ def test_an_object_of_others_is_named_and_left_untouched(gcs: FakeGcs, name: str
 def test_a_shard_that_is_overwritten_before_the_commit_is_named_and_left_untouched(gcs: FakeGcs):
     plan_path, ranges = planned(settings_of())
     for path in ranges:
-        write_range(path, silently)
+        write_range(path, no_progress)
     key = f"{place_of(load_plan(plan_path).dataset).key}/{SHARD}"
     gcs.put("bucket", key, whole := flipped(gcs.content("bucket", key), 20))
     with pytest.raises(ConflictError, match=f"gs://bucket/{key} has CRC32C .* it was left untouched"):
-        staged(settings_of())
+        build_in_stages(settings_of())
     assert gcs.content("bucket", key) == whole
     assert commits(gcs) == []
 
 
-# --- 5: two at once ---------------------------------------------------------------------------------------------------
+# --- two runs at once -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("published", ["", "gs://bucket/published"])
@@ -189,27 +167,28 @@ def test_two_attempts_of_each_task_at_once_make_one_data_set(gcs: FakeGcs, expec
     inserted = gcs.requests["insert"] + gcs.requests["rewrite"]
     with ThreadPoolExecutor(4) as pool:
         for stage in (write_range, copy_range):
-            list(pool.map(stage, ranges * 2, [silently] * 2 * len(ranges)))
+            list(pool.map(stage, ranges * 2, [no_progress] * 2 * len(ranges)))
         first, second = pool.map(commit, [plan_path] * 2, [settings] * 2)
     assert first == second
-    assert content(place_of(load_plan(plan_path).dataset)) == expected
+    assert files_of(place_of(load_plan(plan_path).dataset)) == expected
     shards = [name for name in gcs.names("bucket") if name.endswith("tfrecord")]
     assert len(shards) == len([name for name in expected if name.endswith("tfrecord")])
     assert gcs.requests["insert"] + gcs.requests["rewrite"] - inserted > 3 * len(shards)  # also the results of shards
 
 
-def command(workspace: str, *values: str, source: str = SOURCE) -> list[str]:
-    values = (f"source_uri={source}", f"workspace={workspace}", "num_shards=4", *values)
-    return [sys.executable, "-m", "pipeline", "build", "--json", *(word for each in values for word in ("--set", each))]
+def command(**values: object) -> list[str]:
+    """Return the command that builds a dataset of SOURCE with these settings."""
+    options = set_options(**{"source_uri": SOURCE, "num_shards": 4, **values})
+    return [sys.executable, "-m", "pipeline", "build", "--json", *options]
 
 
 @pytest.mark.long
 def test_two_runs_at_once_make_one_data_set(gcs: FakeGcs, expected: dict[str, bytes]):
-    runs = [subprocess.Popen(command(WORKSPACE), stdout=subprocess.PIPE) for _ in range(2)]
+    runs = [subprocess.Popen(command(workspace=WORKSPACE), stdout=subprocess.PIPE) for _ in range(2)]
     results = [json.loads(run.communicate()[0]) for run in runs]
     assert [run.returncode for run in runs] == [0, 0]
     assert results[0]["dataset"] == results[1]["dataset"]
-    assert content(place_of(results[0]["dataset"])) == expected
+    assert files_of(place_of(results[0]["dataset"])) == expected
     others = [
         name for name in below(gcs, f"work/datasets/{settings_of().dataset_name}/") if "/labels/" not in f"/{name}"
     ]
@@ -217,7 +196,7 @@ def test_two_runs_at_once_make_one_data_set(gcs: FakeGcs, expected: dict[str, by
     assert gcs.requests["insert"] > len(below(gcs, "work/"))  # of both
 
 
-# --- 6: killed --------------------------------------------------------------------------------------------------------
+# --- killed runs ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.long
@@ -226,32 +205,32 @@ def test_two_runs_at_once_make_one_data_set(gcs: FakeGcs, expected: dict[str, by
 def test_killed_at_random_moments_it_converges_to_the_same_data_set(
     gcs: FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workspace: str
 ):
-    """Each kill meets a run that goes on where the last one was killed; one that comes through is compared."""
+    """Each killed run continues where the last one was killed. A run that finishes is compared."""
     root = "gs://bucket" if workspace == "bucket" else str(tmp_path)
     (tmp_path / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     gcs.latency_s = 0.005
-    duration, dataset = run_until(gcs, command(f"{root}/unbroken"), None)
+    duration, dataset = run_until(gcs, command(workspace=f"{root}/unbroken"), None)
     assert dataset
-    expected, names = content(place_of(dataset)), all_names(gcs, tmp_path, "unbroken")
+    expected, names = files_of(place_of(dataset)), all_names(gcs, tmp_path, "unbroken")
     moments, killed, came_through = Random(4), 0, 0
     while killed < 20:
-        _, dataset = run_until(gcs, command(f"{root}/work{came_through}"), moments.uniform(0, duration))
+        _, dataset = run_until(gcs, command(workspace=f"{root}/work{came_through}"), moments.uniform(0, duration))
         killed += not dataset
         for copy in tmp_path.glob("*/raw/*/[!.]*"):
             assert md5(copy.read_bytes()).hexdigest() == copy.name
         if dataset:
-            assert content(place_of(dataset)) == expected
+            assert files_of(place_of(dataset)) == expected
             assert all_names(gcs, tmp_path, f"work{came_through}") == names
             came_through += 1
-    _, dataset = run_until(gcs, command(f"{root}/work{came_through}"), None)
-    assert content(place_of(dataset)) == expected
+    _, dataset = run_until(gcs, command(workspace=f"{root}/work{came_through}"), None)
+    assert files_of(place_of(dataset)) == expected
     assert all_names(gcs, tmp_path, f"work{came_through}") == names
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
 def run_until(gcs: FakeGcs, words: Sequence[str], seconds: float | None) -> tuple[float, str]:
-    """Run a command, and kill it so long after its first request; how long it took from there, and its data set."""
+    """Run a command, and kill it `seconds` after its first request. Return its seconds from there, and its dataset."""
     before = gcs.requests.total()
     run = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
     while gcs.requests.total() == before and run.poll() is None:
@@ -267,7 +246,7 @@ def run_until(gcs: FakeGcs, words: Sequence[str], seconds: float | None) -> tupl
 
 
 def all_names(gcs: FakeGcs, folder: Path, workspace: str) -> list[str]:
-    """Of all objects and files below a workspace, but for the hash of its own place in the names of folders.
+    """Return the names of all objects and files below a workspace, without the hash of its location.
 
     Each commit that is tried adds a state to the label map: they count as one.
     """
@@ -292,27 +271,27 @@ with storage.write_whole(cache) as copy, storage.temporary_for(storage.place_of(
 
 
 def test_what_a_kill_left_half_written_goes_with_the_next_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Of the copies of images in a local workspace, and of what was to be uploaded to a bucket."""
+    """Copies of images in a local workspace, and files that wait for their upload to a bucket."""
     (tmp_path / "tmp").mkdir()
     monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
     monkeypatch.setattr(tempfile, "tempdir", None)
     subprocess.run([sys.executable, "-c", KILLED, str(tmp_path / "work")])
     left = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert [path.read_bytes() for path in left] == [b"half", b"half"]
-    staged(settings_of(str(tmp_path / "work")))
-    staged(settings_of())
+    build_in_stages(settings_of(str(tmp_path / "work")))
+    build_in_stages(settings_of())
     assert [path for path in left if path.exists()] == []
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-# --- 12: the disk is full ---------------------------------------------------------------------------------------------
+# --- a full disk ------------------------------------------------------------------------------------------------------
 
 
 def test_a_full_disk_is_named_and_leaves_no_partial_copy(gcs: FakeGcs, expected: dict[str, bytes], tmp_path: Path):
-    """By the limit on a file's size, which fails in the middle of a write as a full disk does."""
+    """A limit on the size of files fails in the middle of a write, as a full disk does."""
     smallest = min(len(gcs.content("bucket", name)) for name in IMAGES)
     run = subprocess.run(
-        command(str(tmp_path / "work")),
+        command(workspace=str(tmp_path / "work")),
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},  # Python would keep a compiled module that is cut off.
@@ -322,15 +301,15 @@ def test_a_full_disk_is_named_and_leaves_no_partial_copy(gcs: FakeGcs, expected:
     assert run.stderr.splitlines()[-1].startswith("error: ")
     assert str(tmp_path / "work") in run.stderr.splitlines()[-1]
     assert [path for path in (tmp_path / "work").rglob("*") if path.is_file()] == []
-    assert content(staged(settings_of(str(tmp_path / "work")))) == expected
+    assert files_of(build_in_stages(settings_of(str(tmp_path / "work")))) == expected
 
 
-# --- 11, 13 and 17 to 19: readers refuse a damaged data set -----------------------------------------------------------
+# --- readers refuse a damaged dataset ---------------------------------------------------------------------------------
 
 
 @pytest.fixture
 def published(images: None) -> BucketPath:
-    folder = staged(settings_of())
+    folder = build_in_stages(settings_of())
     assert isinstance(folder, BucketPath)
     return folder
 
@@ -365,7 +344,7 @@ def swapped(whole: bytes) -> bytes:
     return whole[first:second] + whole[:first] + whole[second:]
 
 
-def test_a_damaged_shard_in_a_bucket_is_refused_and_the_damage_is_told(gcs: FakeGcs, published: BucketPath):
+def test_a_damaged_shard_in_a_bucket_is_refused_and_the_damage_is_named(gcs: FakeGcs, published: BucketPath):
     shard = published / SHARD
     whole = shard.read_bytes()
     for damage, (change, words) in DAMAGES.items():
@@ -403,30 +382,30 @@ def test_a_damaged_commit_in_a_bucket_is_refused(gcs: FakeGcs, published: Bucket
 
 
 def test_without_its_commit_there_is_no_data_set_and_the_next_run_brings_it(gcs: FakeGcs, published: BucketPath):
-    whole = content(published)
+    whole = files_of(published)
     gcs.delete("bucket", (published / "dataset.json").key)
     with pytest.raises(DatasetError, match=rf"{published} holds no data set: there is no dataset\.json"):
         load(published)
     written = gcs.fail("stall", on="insert", matches=r"datasets/.*tfrecord$", times=None, seconds=0)
-    assert content(staged(settings_of())) == whole
+    assert files_of(build_in_stages(settings_of())) == whole
     assert written.fired == 0
 
 
-# --- 14: a bucket that one may not use, or does not reach -------------------------------------------------------------
+# --- a bucket without access, or out of reach -------------------------------------------------------------------------
 
 
 @pytest.fixture
-def told(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """What the command says on stderr, having failed."""
-    monkeypatch.setattr("pipeline.__main__.log_words", lambda: None)  # it would stay so for other tests
+def error_of(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """A function that runs a build that must fail within ten seconds, and returns its error message."""
+    monkeypatch.setattr("pipeline.__main__.log_to_stderr", lambda: None)  # it would stay so for other tests
 
-    def tell(workspace: str, *values: str, source: str = SOURCE) -> str:
+    def run(**values: object) -> str:
         begun = time.monotonic()
-        assert main(command(workspace, *values, source=source)[3:]) == 1
+        assert main(command(**values)[3:]) == 1
         assert time.monotonic() - begun < 10
         return capsys.readouterr().err.strip()
 
-    return tell
+    return run
 
 
 ANONYMOUS = r"an anonymous reader \(no credentials were found\)"
@@ -439,24 +418,24 @@ REFUSALS = [
 
 @pytest.mark.parametrize(("bucket", "words"), REFUSALS)
 @pytest.mark.parametrize("field", ["source_uri", "workspace", "publish_uri"])
-def test_a_bucket_that_refuses_is_said_at_once(gcs: FakeGcs, told, bucket: str, words: str, field: str):
+def test_a_bucket_that_refuses_is_named_at_once(gcs: FakeGcs, error_of, bucket: str, words: str, field: str):
     gcs.create_bucket("private", "private")
     gcs.create_bucket("forbidden", "forbidden")
     before = gcs.names("bucket")
-    said = told(WORKSPACE, f"{field}=gs://{bucket}/place")
-    assert re.fullmatch(rf"error: {field}: {words}", said)
+    error = error_of(**{"workspace": WORKSPACE, field: f"gs://{bucket}/place"})
+    assert re.fullmatch(rf"error: {field}: {words}", error)
     assert gcs.requests["insert"] == 0
     assert gcs.names("bucket") == before
 
 
 @pytest.mark.parametrize("field", ["workspace", "publish_uri"])
-def test_a_bucket_that_may_only_be_read_is_said_before_the_source_is_listed(gcs: FakeGcs, told, field: str):
+def test_a_bucket_that_may_only_be_read_is_named_before_the_source_is_listed(gcs: FakeGcs, error_of, field: str):
     gcs.create_bucket("read-only")
     fault = gcs.fail("status", on="insert", matches=r"place/\.writable", code=403, times=None)
-    said = told(WORKSPACE, f"{field}=gs://read-only/place")
+    error = error_of(**{"workspace": WORKSPACE, field: "gs://read-only/place"})
     assert fault.fired == 1
     assert re.fullmatch(
-        rf"error: {field}: gs://read-only: {ANONYMOUS} is not allowed to do this .* \(403\): give .*", said
+        rf"error: {field}: gs://read-only: {ANONYMOUS} is not allowed to do this .* \(403\): give .*", error
     )
     assert gcs.names("read-only") == []
 
@@ -467,40 +446,40 @@ def test_what_a_killed_look_left_is_taken_away(gcs: FakeGcs):
     assert "work/.writable" not in gcs.names("bucket")
 
 
-def test_a_bucket_out_of_reach_is_said_at_once(told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_bucket_out_of_reach_is_named_at_once(error_of, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))  # and does not listen: connections are refused
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{bound.getsockname()[1]}")
-        said = told(str(tmp_path / "work"))
+        error = error_of(workspace=str(tmp_path / "work"))
     words = (
         rf"{SOURCE}: Google Cloud Storage gave {ANONYMOUS} no answer \(.*Connection refused\): check the network, .*"
     )
-    assert re.fullmatch(rf"error: source_uri: {words}", said)
+    assert re.fullmatch(rf"error: source_uri: {words}", error)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_bucket_that_never_answers_is_said_within_ten_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """As a process of its own, which must also end though a request is still under way."""
+def test_a_bucket_that_never_answers_is_named_within_ten_seconds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """In a separate process, which must also end while a request is still in flight."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{silent.getsockname()[1]}")
         silent.settimeout(120)
-        with subprocess.Popen(command(str(tmp_path / "work")), stderr=subprocess.PIPE, text=True) as run:
+        with subprocess.Popen(command(workspace=str(tmp_path / "work")), stderr=subprocess.PIPE, text=True) as run:
             asking, _ = silent.accept()
             begun = time.monotonic()  # not before: how long a process takes to start is the machine's affair
-            said = run.communicate()[1].strip()
+            error = run.communicate()[1].strip()
             assert time.monotonic() - begun < 10
             asking.close()
     assert run.returncode == 1
     words = (
         rf"{SOURCE}: Google Cloud Storage gave {ANONYMOUS} no answer \(.*nothing within 6 s\): check the network, .*"
     )
-    assert re.fullmatch(rf"error: source_uri: {words}", said.splitlines()[-1])
+    assert re.fullmatch(rf"error: source_uri: {words}", error.splitlines()[-1])
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.fixture
 def key_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
-    """Makes the key of a service account, whose tokens come from an address."""
+    """A function that writes the key of a service account, whose tokens come from the given address."""
     pem = rsa.generate_private_key(public_exponent=65537, key_size=2048).private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
@@ -517,42 +496,42 @@ def key_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
     requests_of._client.cache_clear()
 
 
-def test_a_token_server_out_of_reach_is_said_at_once(told, tmp_path: Path, key_file: Callable[[str], None]):
+def test_a_token_server_out_of_reach_is_named_at_once(error_of, tmp_path: Path, key_file: Callable[[str], None]):
     with socket.socket() as bound:
         bound.bind(("127.0.0.1", 0))
         key_file(f"http://127.0.0.1:{bound.getsockname()[1]}/token")
-        said = told(str(tmp_path / "work"))
+        error = error_of(workspace=str(tmp_path / "work"))
     words = (
         r"gs://bucket: builder@project\.iam\.gserviceaccount\.com gets no token to use it \(.*Connection refused\): .*"
     )
-    assert re.fullmatch(rf"error: source_uri: {words}", said)
+    assert re.fullmatch(rf"error: source_uri: {words}", error)
     assert not (tmp_path / "work").exists()
 
 
-def test_a_token_server_that_never_answers_is_said_within_ten_seconds(
-    told, tmp_path: Path, key_file: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+def test_a_token_server_that_never_answers_is_named_within_ten_seconds(
+    error_of, tmp_path: Path, key_file: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(requests_of, "FIRST_ANSWER_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         key_file(f"http://127.0.0.1:{silent.getsockname()[1]}/token")
-        said = told(str(tmp_path / "work"))
-    assert re.fullmatch(r"error: source_uri: gs://bucket.*builder@project\.iam.* no answer \(.*0\.5 s\): .*", said)
+        error = error_of(workspace=str(tmp_path / "work"))
+    assert re.fullmatch(r"error: source_uri: gs://bucket.*builder@project\.iam.* no answer \(.*0\.5 s\): .*", error)
     assert not (tmp_path / "work").exists()
 
 
-# --- 15: an empty prefix ----------------------------------------------------------------------------------------------
+# --- an empty prefix --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("prefix", ["nothing", "raw/cats/000", "placeholder", "text"])
-def test_a_prefix_without_images_says_so(gcs: FakeGcs, tmp_path: Path, prefix: str):
+def test_a_prefix_without_images_is_refused(gcs: FakeGcs, tmp_path: Path, prefix: str):
     gcs.put("bucket", "placeholder/", b"")
     gcs.put("bucket", "text/a/readme.txt", b"text")
     with pytest.raises(SourceError, match=rf"no images under source_uri 'gs://bucket/{prefix}'"):
-        staged(settings_of(str(tmp_path / "work"), source_uri=f"gs://bucket/{prefix}"))
+        build_in_stages(settings_of(str(tmp_path / "work"), source_uri=f"gs://bucket/{prefix}"))
     assert not list(tmp_path.rglob("*.json*"))
 
 
-# --- 16: a source that changes ----------------------------------------------------------------------------------------
+# --- a source that changes --------------------------------------------------------------------------------------------
 
 CHANGES: dict[str, Change] = {
     "other bytes": lambda gcs, name: gcs.put("bucket", name, jpeg(4711)),
@@ -566,7 +545,7 @@ CHANGES: dict[str, Change] = {
 def test_an_image_that_is_not_as_it_was_listed_stops_the_run(
     gcs: FakeGcs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, workspace: str
 ):
-    """Between the listing and the first read: of a shard task, and of the copy that a local workspace takes."""
+    """It changes after the listing, and before a shard task reads it or a local workspace copies it."""
     fetch = extract.fetch_images
 
     def change_then_fetch(snapshot: Snapshot) -> int:
@@ -577,9 +556,9 @@ def test_an_image_that_is_not_as_it_was_listed_stops_the_run(
     with monkeypatch.context() as patch:
         patch.setattr(extract, "fetch_images", change_then_fetch)
         with pytest.raises(SourceError, match=r"gs://bucket/raw/cats/005\.jpg changed or vanished after it was listed"):
-            staged(settings)
+            build_in_stages(settings)
     assert commits(gcs) == []
-    assert len(load(staged(settings)).labels) == 3  # the next run lists it anew
+    assert len(load(build_in_stages(settings)).labels) == 3  # the next run lists it anew
 
 
 def test_every_read_of_an_image_is_of_the_generation_that_was_listed(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
@@ -592,20 +571,18 @@ def test_every_read_of_an_image_is_of_the_generation_that_was_listed(gcs: FakeGc
 
     whole = BucketPath.read_bytes
     monkeypatch.setattr(BucketPath, "read_bytes", note)
-    staged(settings_of())
+    build_in_stages(settings_of())
     assert {name: read[name] for name in IMAGES} == listed
 
 
 def test_a_copy_taken_in_time_outlives_a_change_of_its_source(gcs: FakeGcs, tmp_path: Path, expected: dict[str, bytes]):
-    """The images are as they were listed, all of them, and not one is fetched a second time."""
+    """All images are as they were listed, and none is fetched again."""
     settings = settings_of(str(tmp_path / "work"))
     plan_path, ranges = planned(settings)
     for name in IMAGES[:3]:
         gcs.put("bucket", name, jpeg(4711))
     before = gcs.requests.total()
-    for stage in (write_range, copy_range):
-        for path in ranges:
-            stage(path, silently)
+    write_and_copy(ranges)
     commit(plan_path, settings)
     assert gcs.requests.total() == before
-    assert content(place_of(load_plan(plan_path).dataset)) == expected
+    assert files_of(place_of(load_plan(plan_path).dataset)) == expected

@@ -13,17 +13,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from pipeline import os_errors, raw, storage
+from pipeline import storage
 from pipeline.build import build
 from pipeline.config import Settings, settings_from
-from pipeline.dataset import load
+from pipeline.dataset.manifest import load
 from pipeline.errors import BadInput, FileSystemError, GateError, SourceError
-from pipeline.extract import take_snapshot
-from pipeline.quality.gate import notices
-from pipeline.snapshot import load_columns, load_snapshot
+from pipeline.sharding.gate import notices
+from pipeline.snapshot import raw_image as raw
+from pipeline.snapshot.extract import take_snapshot
+from pipeline.snapshot.snapshot import load_columns, load_snapshot
 from pipeline.sources import Found, Listed, Skipped, folder
+from pipeline.system import os_errors
 from tests.conftest import MakeImages, jpeg
-from tests.test_build import changed
+from tests.published import changed
 
 ROOT = Path(__file__).parents[1]
 

@@ -21,14 +21,14 @@ from google.oauth2.credentials import Credentials
 
 from pipeline.build import build
 from pipeline.config import Settings, settings_from
-from pipeline.dataset import load
+from pipeline.dataset.manifest import load
+from pipeline.dataset.verify import verify
 from pipeline.monitor import read
 from pipeline.storage import gcs as requests_of
 from pipeline.storage import place_of
-from pipeline.verify import verify
 from tests.conftest import MakeImages
 from tests.fake_gcs import FakeGcs
-from tests.test_build import build_command, content, temporary_files
+from tests.published import build_command, files_of_version, temporary_files
 from tests.token_server import TokenServer
 from tests.transient_errors import FailingFileSystem, Injected
 
@@ -93,7 +93,7 @@ def test_a_build_on_a_failing_file_system(settings: Settings, tmp_path: Path, tm
             )
         folder = Path(build(of_round)["dataset"])
         assert done.returncode == 0
-        assert content(folder) == content(expected)
+        assert files_of_version(folder) == files_of_version(expected)
         assert load(folder).rejected["count"] == 0
         assert verify(folder)["ok"]
         assert temporary_files(of_round) == []
@@ -158,7 +158,7 @@ PASSING = ({"code": 401}, {"code": 503}, {"code": 429}, {"code": 500}, {"kind": 
 def test_a_build_in_a_bucket_that_fails_now_and_then(
     settings: Settings, gcs: FakeGcs, tokens: TokenServer, caplog: pytest.LogCaptureFixture
 ):
-    expected = content(Path(build(settings)["dataset"]))
+    expected = files_of_version(Path(build(settings)["dataset"]))
     chance = Random(1)
     gcs.put_folder("bucket", "raw/", Path(settings.source_uri))
     refused = []

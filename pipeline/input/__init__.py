@@ -12,7 +12,7 @@ from pipeline.input.damage import damage_named
 from pipeline.input.images import numbered_batches, training_batches, validation_batches
 from pipeline.input.options import BatchOptions
 from pipeline.input.shares import steps_per_epoch
-from pipeline.servers import Server
+from pipeline.rendezvous.servers import Server
 
 __all__ = [
     "BatchOptions",

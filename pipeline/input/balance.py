@@ -4,7 +4,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from pipeline.dataset import Dataset
+from pipeline.dataset.manifest import Dataset
 from pipeline.errors import DatasetError
 from pipeline.input.decode import parse_label
 

@@ -7,22 +7,23 @@ import logging
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Literal
 
 import tensorflow as tf
 
-from pipeline.dataset import Dataset
+from pipeline.dataset.manifest import Dataset
 from pipeline.errors import BadInput, CacheDamaged
 from pipeline.input.damage import DAMAGE
 from pipeline.input.exhaustion import is_out_of_files, is_out_of_memory
-from pipeline.input.options import CENTRE, BatchOptions
-from pipeline.memory import available_memory
-from pipeline.servers import Server
+from pipeline.input.options import CENTER, BatchOptions
+from pipeline.input.tensorflow_internals import is_cached, read_cache, remove_cache
+from pipeline.rendezvous.servers import Server
+from pipeline.system.memory import available_memory
 
-SPLITS_KEPT = ("train", "validation")
+CACHED_SPLITS = ("train", "validation")
 Choice = Literal["auto", "memory", "disk", "off"]
 GIGABYTE = 10**9
 _USABLE = 0.5
@@ -34,10 +35,10 @@ _MEAN_SHAPE = 4 / 3
 _log = logging.getLogger(__name__)
 
 
-def kept_bytes(dataset: Dataset, options: BatchOptions, servers: int = 1) -> int:
+def cached_bytes(dataset: Dataset, options: BatchOptions, servers: int = 1) -> int:
     """About how many bytes the decoded images of one server take."""
     seen = options.image_size**2 * 3
-    larger = seen if options.crop == "whole" else round(seen / CENTRE**2 * _MEAN_SHAPE)
+    larger = seen if options.crop == "whole" else round(seen / CENTER**2 * _MEAN_SHAPE)
     return (dataset.splits["train"].examples * larger + dataset.splits["validation"].examples * seen) // servers
 
 
@@ -60,7 +61,7 @@ def open_cache(
 def _in_memory_or_off(
     choice: Choice, dataset: Dataset, options: BatchOptions, server: Server, epochs: int
 ) -> Literal["memory", "off"]:
-    needed, usable = kept_bytes(dataset, options, server.count), int(available_memory() * _USABLE)
+    needed, usable = cached_bytes(dataset, options, server.count), int(available_memory() * _USABLE)
     if choice == "memory" and needed > usable:
         raise BadInput(_too_much("memory", needed, usable) + "set cache=disk or cache=off")
     if choice == "memory" or (choice == "auto" and _helps(options, epochs) and needed <= usable):
@@ -95,10 +96,10 @@ def _on_disk(folder: Path, dataset: Dataset, options: BatchOptions, server: Serv
             if not held.enter_context(_locked(own)):
                 raise BadInput(f"another training keeps the same images in {own}: set cache=off for one of them")
             _sweep_others(folder, own)
-        for split in SPLITS_KEPT:
-            if not (own / f"images-{split}.index").exists():
-                _remove(own, split)
-        needed = 0 if (own / "images-train.index").exists() else kept_bytes(dataset, options, server.count)
+        for split in CACHED_SPLITS:
+            if not is_cached(_prefix(own, split)):  # A killed training has left it half written.
+                remove_cache(_prefix(own, split))
+        needed = 0 if is_cached(_prefix(own, "train")) else cached_bytes(dataset, options, server.count)
         usable = int(shutil.disk_usage(own).free * _USABLE)
         if needed > usable:
             raise BadInput(_too_much(f"disk below {folder}", needed, usable) + "set local_folder or cache=off")
@@ -111,12 +112,12 @@ def _on_disk(folder: Path, dataset: Dataset, options: BatchOptions, server: Serv
 
 
 def _remove_damaged(own: Path, error: tf.errors.OpError) -> None:
-    """Raise CacheDamaged if what is kept is the reason for an error, after its removal."""
+    """Remove damaged images and raise CacheDamaged, if they are the reason for an error."""
     if is_out_of_memory(error) or is_out_of_files(error):
         return
-    for split in SPLITS_KEPT:
-        if (own / f"images-{split}.index").exists() and not _is_whole(f"{own}/images-{split}"):
-            _remove(own, split)
+    for split in CACHED_SPLITS:
+        if is_cached(_prefix(own, split)) and not _is_whole(_prefix(own, split)):
+            remove_cache(_prefix(own, split))
             raise CacheDamaged(
                 f"the decoded images in {own} were damaged ({error.message}) and have been removed: the next try "
                 "decodes them again, and training goes on from its last checkpoint"
@@ -124,11 +125,9 @@ def _remove_damaged(own: Path, error: tf.errors.OpError) -> None:
 
 
 def _is_whole(prefix: str) -> bool:
-    """Read all tensors of a file of decoded images: TensorFlow compares the checksum of each."""
+    """Return whether all files of decoded images can be read: TensorFlow compares the checksum of each image."""
     try:
-        kept = tf.train.load_checkpoint(prefix)
-        for name in kept.get_variable_to_shape_map():
-            kept.get_tensor(name)
+        read_cache(prefix)
     except tf.errors.OpError as error:
         return is_out_of_memory(error) or is_out_of_files(error)  # Neither says anything about the content.
     except (ValueError, IndexError, RuntimeError):
@@ -181,8 +180,6 @@ def _sweep_others(folder: Path, own: Path) -> None:
                     shutil.rmtree(other, ignore_errors=True)
 
 
-def _remove(own: Path, split: str) -> None:
-    """Remove what a killed training left behind, half written: TensorFlow would refuse to begin again."""
-    for path in own.glob(f"images-{split}*"):
-        with suppress(FileNotFoundError):
-            path.unlink()
+def _prefix(own: Path, split: str) -> str:
+    """Return what the paths of the files of a split begin with."""
+    return f"{own}/images-{split}"

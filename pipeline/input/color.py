@@ -1,4 +1,4 @@
-"""Other colours for training images, on the device that trains: the input pipeline has no core to spare for them."""
+"""Other colors for training images, on the device that trains: the input pipeline has no core to spare for them."""
 
 import tensorflow as tf
 
@@ -22,18 +22,18 @@ def jittered(images: tf.Tensor, strength: float, seed: tf.Tensor) -> tf.Tensor:
     )
     brightness, contrast, saturation = tf.unstack(changes)
     pixels += brightness * pixels
-    pixels += contrast * (pixels - tf.reduce_mean(_grey(pixels), axis=[1, 2], keepdims=True))
-    pixels += saturation * (pixels - _grey(pixels))
+    pixels += contrast * (pixels - tf.reduce_mean(_gray(pixels), axis=[1, 2], keepdims=True))
+    pixels += saturation * (pixels - _gray(pixels))
     return tf.clip_by_value(pixels, 0.0, 255.0)
 
 
 def seed_of_batch(seed: int, number: tf.Tensor) -> tf.Tensor:
-    """The seed (int64, (2,)) of the colours of a batch, by its number in the training, from 0.
+    """The seed (int64, (2,)) of the colors of a batch, by its number in the training, from 0.
 
-    Numbers count downwards from -1: those from 0 on are the seeds of windows and flips, and colours would go with them.
+    Numbers count downwards from -1: those from 0 on are the seeds of crops and flips, and colors would go with them.
     """
     return tf.stack([tf.constant(seed, tf.int64), -1 - tf.cast(number, tf.int64)])
 
 
-def _grey(pixels: tf.Tensor) -> tf.Tensor:
+def _gray(pixels: tf.Tensor) -> tf.Tensor:
     return tf.reduce_sum(pixels * _LUMA, axis=-1, keepdims=True)

@@ -5,11 +5,11 @@ from contextlib import contextmanager
 
 import tensorflow as tf
 
-from pipeline import dataset as datasets
+from pipeline.dataset import manifest as datasets
+from pipeline.dataset.verify import first_damage
 from pipeline.errors import DatasetError
 from pipeline.input.exhaustion import is_out_of_files, is_out_of_memory
 from pipeline.storage import Place, place_of
-from pipeline.verify import first_damage
 
 DAMAGE = (
     tf.errors.DataLossError,

@@ -10,18 +10,18 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from pipeline.dataset import Dataset
-from pipeline.input.options import CENTRE, BatchOptions, Crop
-from pipeline.records import RecordFormat
+from pipeline.dataset.manifest import Dataset
+from pipeline.input.options import CENTER, BatchOptions, CropMode
+from pipeline.records.format import RecordFormat
 
-_LONGEST = 4 / 3
-"""Width over height of a random window, or height over width, at most."""
+_MAX_CROP_RATIO = 4 / 3
+"""Width over height of a random crop, or height over width, at most."""
 _SLACK = 1.25
 """An image whose shorter side is at most so many times the model's is cropped without resampling."""
 _ANTIALIASED = 3
 """How many times smaller an image is made before resampling looks at every pixel of it."""
-_LONGEST_KEPT = 2
-"""Longer over shorter side of what is kept of an image, at most."""
+_MAX_CACHED_RATIO = 2
+"""Longer over shorter side of what is cached of an image, at most."""
 _SCALES = (1, 2, 4, 8)
 """Fractions of its size that a JPEG can be decoded at."""
 
@@ -38,7 +38,7 @@ class Stored(NamedTuple):
 
 
 def parse(serialized: tf.Tensor, form: RecordFormat) -> Stored:
-    """The features that training needs; height and width are int32 scalars."""
+    """Return the features of a record that training needs; height and width are int32 scalars."""
     keys = form.keys
     features = tf.io.parse_single_example(
         serialized,
@@ -54,7 +54,7 @@ def parse(serialized: tf.Tensor, form: RecordFormat) -> Stored:
 
 
 def parse_label(serialized: tf.Tensor, form: RecordFormat) -> tf.Tensor:
-    """The label alone."""
+    """Return the label of a record."""
     features = {form.keys.label: _label_feature(form)}
     return _label(tf.io.parse_single_example(serialized, features), form)
 
@@ -68,130 +68,127 @@ def _label(features: Mapping[str, tf.Tensor], form: RecordFormat) -> tf.Tensor:
 
 
 def target(label: tf.Tensor, dataset: Dataset) -> tf.Tensor:
-    """What a model is to say of an image with this label: its id, or of several uint8 of (classes,), 1 for those."""
+    """Return the target of a label: its id, or for several labels uint8 of (classes,), 1 for each of them."""
     return multi_hot(label, len(dataset.labels)) if dataset.records.multi_label else label
 
 
 def multi_hot(ids: tf.Tensor, classes: int) -> tf.Tensor:
-    """uint8 of (classes,): 1 at these ids, else 0."""
+    """Return uint8 of (classes,): 1 at these ids, else 0."""
     return tf.reduce_max(tf.one_hot(ids, classes, dtype=tf.uint8), axis=0)
 
 
-def random_window(stored: Stored, crop: Crop, options: BatchOptions, numbers: tf.Tensor) -> tf.Tensor:
-    """The window (top, left, height, width; int32) of an image that training sees, by five random numbers."""
+def random_crop(stored: Stored, mode: CropMode, options: BatchOptions, numbers: tf.Tensor) -> tf.Tensor:
+    """Return the crop (top, left, height, width; int32) that training sees, from five random numbers (0 to 1)."""
     size = tf.stack([stored.height, stored.width])
-    if crop == "whole":
+    if mode == "whole":
         return tf.concat([[0, 0], size], 0)
-    if crop == "random":
+    if mode == "random":
         return _placed(_side(size, options.image_size), size, numbers)
     return _placed(_random_size(size, options.min_crop_area, numbers), size, numbers)
 
 
-def window_within(image: tf.Tensor, side: int, numbers: tf.Tensor) -> tf.Tensor:
-    """A square window of an image at a random place."""
+def crop_within(image: tf.Tensor, side: int, numbers: tf.Tensor) -> tf.Tensor:
+    """Return a square crop of an image at a random place."""
     return _placed(tf.constant([side, side]), tf.shape(image)[:2], numbers)
 
 
-def centre_window(stored: Stored, crop: Crop, image_size: int) -> tf.Tensor:
-    """The window (top, left, height, width; int32) that is evaluated, where `crop` is what training does."""
+def center_crop(stored: Stored, mode: CropMode, image_size: int) -> tf.Tensor:
+    """Return the crop (top, left, height, width; int32) for an evaluation, if training crops by `mode`."""
     size = tf.stack([stored.height, stored.width])
-    window = size if crop == "whole" else _side(size, image_size)
-    return tf.concat([(size - window) // 2, window], 0)
+    crop = size if mode == "whole" else _side(size, image_size)
+    return tf.concat([(size - crop) // 2, crop], 0)
 
 
-def evaluated(stored: Stored, form: RecordFormat, crop: Crop, image_size: int) -> tf.Tensor:
-    """The image as a model is evaluated on it, uint8 of (image_size, image_size, 3); nothing of it is random."""
-    image = pixels_of(stored, centre_window(stored, crop, image_size), form, tf.constant([image_size] * 2))
+def evaluated(stored: Stored, form: RecordFormat, mode: CropMode, image_size: int) -> tf.Tensor:
+    """Return the image for an evaluation, uint8 of (image_size, image_size, 3). Nothing of it is random."""
+    image = decode_crop(stored, center_crop(stored, mode, image_size), form, tf.constant([image_size] * 2))
     return tf.ensure_shape(image, [image_size, image_size, 3])
 
 
-def evaluated_file(content: tf.Tensor, crop: Crop, image_size: int) -> tf.Tensor:
-    """The same of a JPEG or PNG file, a scalar string, that is in no record."""
+def evaluated_file(content: tf.Tensor, mode: CropMode, image_size: int) -> tf.Tensor:
+    """Return the image for an evaluation from a JPEG or PNG file, a scalar string."""
     # TensorFlow reads the size of a JPEG from its header; others have to be decoded for it.
     shape = tf.cond(
         tf.io.is_jpeg(content),
         lambda: tf.image.extract_jpeg_shape(content),
         lambda: tf.shape(tf.io.decode_image(content, channels=3, expand_animations=False)),
     )
-    return evaluated(Stored(content, shape[0], shape[1], tf.constant(0)), RecordFormat(), crop, image_size)
+    return evaluated(Stored(content, shape[0], shape[1], tf.constant(0)), RecordFormat(), mode, image_size)
 
 
-def kept_part(stored: Stored, crop: Crop, image_size: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Of an image that is to be cropped again and again: the window, and the height and width to keep it in."""
+def cached_crop(stored: Stored, mode: CropMode, image_size: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return the crop of an image that is cached and cropped again in each epoch, and its height and width there."""
     size = tf.stack([stored.height, stored.width])
-    if crop == "whole":
+    if mode == "whole":
         return tf.concat([[0, 0], size], 0), tf.constant([image_size, image_size])
-    window = tf.minimum(size, _LONGEST_KEPT * tf.reduce_min(size))  # else a panorama would fill the memory
+    crop = tf.minimum(size, _MAX_CACHED_RATIO * tf.reduce_min(size))  # A panorama would fill the memory.
     scale = tf.cast(image_size, tf.float32) / tf.cast(_side(size, image_size)[0], tf.float32)
-    kept = tf.cast(tf.math.ceil(tf.cast(window, tf.float32) * scale), tf.int32)
-    return tf.concat([(size - window) // 2, window], 0), tf.maximum(kept, image_size)
+    cached = tf.cast(tf.math.ceil(tf.cast(crop, tf.float32) * scale), tf.int32)
+    return tf.concat([(size - crop) // 2, crop], 0), tf.maximum(cached, image_size)
 
 
-def _placed(window: tf.Tensor, size: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
-    """A window of the given height and width at a random place within `size`."""
-    free = tf.cast(size - window + 1, tf.float32)
-    return tf.concat([tf.cast(numbers[2:4] * free, tf.int32), window], 0)
+def _placed(crop_size: tf.Tensor, size: tf.Tensor, numbers: tf.Tensor) -> tf.Tensor:
+    """Return a crop of the given height and width at a random place within `size`."""
+    free = tf.cast(size - crop_size + 1, tf.float32)
+    return tf.concat([tf.cast(numbers[2:4] * free, tf.int32), crop_size], 0)
 
 
 def _side(size: tf.Tensor, image_size: int) -> tf.Tensor:
-    """Height and width of a square window: `image_size` where the image is hardly larger, as that is not resampled."""
+    """Return height and width of a square crop: `image_size` if the image is hardly larger, to avoid resampling."""
     shorter = tf.reduce_min(size)
     fits = (shorter >= image_size) & (shorter <= int(image_size * _SLACK))
-    share = tf.maximum(tf.cast(tf.round(tf.cast(shorter, tf.float32) * CENTRE), tf.int32), 1)
+    share = tf.maximum(tf.cast(tf.round(tf.cast(shorter, tf.float32) * CENTER), tf.int32), 1)
     return tf.repeat(tf.where(fits, image_size, share), 2)
 
 
 def _random_size(size: tf.Tensor, min_area: float, numbers: tf.Tensor) -> tf.Tensor:
-    """Height and width of a random share of the image's area, in a random shape; cut off where it does not fit in."""
+    """Return height and width of a random share of the image's area, in a random shape, cut off at the image."""
     sides = tf.cast(size, tf.float32)
     area = tf.reduce_prod(sides) * (min_area + (1 - min_area) * numbers[0])
     # Uniform in the logarithm: a third wider is as frequent as a third higher.
-    shape = tf.exp((2 * numbers[1] - 1) * math.log(_LONGEST))
-    window = tf.minimum(tf.sqrt(tf.stack([area / shape, area * shape])), sides)
-    return tf.maximum(tf.cast(window, tf.int32), 1)
+    ratio = tf.exp((2 * numbers[1] - 1) * math.log(_MAX_CROP_RATIO))
+    crop_size = tf.minimum(tf.sqrt(tf.stack([area / ratio, area * ratio])), sides)
+    return tf.maximum(tf.cast(crop_size, tf.int32), 1)
 
 
-def pixels_of(stored: Stored, window: tf.Tensor, form: RecordFormat, size: tf.Tensor) -> tf.Tensor:
-    """The window as an image (uint8, height x width x 3) of the height and width `size`."""
+def decode_crop(stored: Stored, crop: tf.Tensor, form: RecordFormat, size: tf.Tensor) -> tf.Tensor:
+    """Return the crop as an image (uint8, height x width x 3) of the height and width `size`."""
     if form.pixels == "raw":
-        return resampled(cut(_raw(stored), window), size)
-    part = tf.cond(
+        pixels = tf.reshape(tf.io.decode_raw(stored.content, tf.uint8), tf.stack([stored.height, stored.width, 3]))
+        return resampled(crop_of(pixels, crop), size)
+    image = tf.cond(
         tf.io.is_jpeg(stored.content),
-        lambda: _decode_jpeg(stored.content, window, size),
+        lambda: _decode_jpeg(stored.content, crop, size),
         # No animations: they would come out with rank 4. The shards hold none, but others' may.
-        lambda: cut(tf.io.decode_image(stored.content, channels=3, expand_animations=False), window),
+        lambda: crop_of(tf.io.decode_image(stored.content, channels=3, expand_animations=False), crop),
     )
-    return resampled(part, size)
+    return resampled(image, size)
 
 
-def _raw(stored: Stored) -> tf.Tensor:
-    return tf.reshape(tf.io.decode_raw(stored.content, tf.uint8), tf.stack([stored.height, stored.width, 3]))
+def crop_of(image: tf.Tensor, crop: tf.Tensor) -> tf.Tensor:
+    """Return the crop of an image."""
+    return tf.slice(image, tf.concat([crop[:2], [0]], 0), tf.concat([crop[2:], [3]], 0))
 
 
-def cut(image: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
-    """The window of an image."""
-    return tf.slice(image, tf.concat([window[:2], [0]], 0), tf.concat([window[2:], [3]], 0))
-
-
-def _decode_jpeg(content: tf.Tensor, window: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
-    """The window of a JPEG, at the smallest scale that still has a pixel for each one of `size`.
+def _decode_jpeg(content: tf.Tensor, crop: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
+    """Decode the crop of a JPEG, at the smallest scale that still has a pixel for each one of `size`.
 
     The decoder skips what lies outside, and shrinks by averaging, which costs nothing: resampling a photograph of many
     megapixels would take longer than decoding it.
     """
-    enough = tf.reduce_min(window[2:] // size)
+    enough = tf.reduce_min(crop[2:] // size)
     index = tf.add_n([tf.cast(enough >= scale, tf.int32) for scale in _SCALES[1:]])
-    return tf.switch_case(index, [partial(_at_scale, content, window, scale) for scale in _SCALES])
+    return tf.switch_case(index, [partial(_at_scale, content, crop, scale) for scale in _SCALES])
 
 
-def _at_scale(content: tf.Tensor, window: tf.Tensor, scale: int) -> tf.Tensor:
-    return tf.image.decode_and_crop_jpeg(content, window // scale, channels=3, ratio=scale)
+def _at_scale(content: tf.Tensor, crop: tf.Tensor, scale: int) -> tf.Tensor:
+    return tf.image.decode_and_crop_jpeg(content, crop // scale, channels=3, ratio=scale)
 
 
 def resampled(image: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
-    """An image (uint8, height x width x 3) in the height and width `size`; the same one where it has that size."""
-    is_that = tf.reduce_all(tf.shape(image)[:2] == size)
-    return tf.cond(is_that, lambda: image, lambda: _bilinear(image, size))
+    """Return an image (uint8, height x width x 3) in the height and width `size`; the image itself if it has them."""
+    has_size = tf.reduce_all(tf.shape(image)[:2] == size)
+    return tf.cond(has_size, lambda: image, lambda: _bilinear(image, size))
 
 
 def _bilinear(image: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
@@ -206,5 +203,5 @@ def _bilinear(image: tf.Tensor, size: tf.Tensor) -> tf.Tensor:
 
 
 def flipped(image: tf.Tensor, mirrored: tf.Tensor) -> tf.Tensor:
-    """The image, with left and right exchanged where it is to be `mirrored` (bool, scalar)."""
+    """Return the image, with left and right exchanged if `mirrored` (bool, scalar)."""
     return tf.cond(mirrored, lambda: tf.reverse(image, [1]), lambda: image)

@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 
 import tensorflow as tf
 
-from pipeline.cores import usable_cores
-from pipeline.dataset import Split
+from pipeline.dataset.manifest import Split
+from pipeline.dataset.shard_cache import READ_AT_ONCE
+from pipeline.dataset.shard_reader import ShardReader
 from pipeline.input.shares import Piece
-from pipeline.records import RecordFormat
-from pipeline.shard_cache import READ_AT_ONCE
-from pipeline.shard_reader import ShardReader
+from pipeline.records.format import RecordFormat
 from pipeline.storage import Place
+from pipeline.system.cores import usable_cores
 
 _CYCLE = READ_AT_ONCE["train"]
 _READ_BYTES = 1 << 20
@@ -31,7 +31,7 @@ class Shards:
     def interleaved(self, pieces: Sequence[Piece], order: tf.Tensor) -> tf.data.Dataset:
         """Records of several pieces at once, in turn, beginning with those whose indices (int64) `order` holds.
 
-        A file's records in a row would meet the same neighbours again in every epoch. Deterministic, since the first
+        A file's records in a row would meet the same neighbors again in every epoch. Deterministic, since the first
         file to answer would otherwise decide the order.
         """
         rows = _rows(pieces, order)

@@ -13,18 +13,19 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
-from pipeline import dataset as datasets
-from pipeline.cores import usable_cores
-from pipeline.dataset import Dataset
+from pipeline.dataset import manifest as datasets
+from pipeline.dataset.manifest import Dataset
+from pipeline.dataset.shard_reader import ShardReader
 from pipeline.input import decode
 from pipeline.input.balance import balanced, require_one_label
 from pipeline.input.batch_counter import BatchCounter
 from pipeline.input.examples import Numbers, Shards, shuffle_elements
 from pipeline.input.options import BatchOptions
 from pipeline.input.shares import Share, epoch_order, repeated, share_of
-from pipeline.servers import Server
-from pipeline.shard_reader import ShardReader
+from pipeline.input.tensorflow_internals import seed_graph
+from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place, place_of
+from pipeline.system.cores import usable_cores
 
 ONLY = Server()
 _Row = tuple[tf.Tensor, ...]
@@ -39,15 +40,23 @@ def training_batches(
     server: Server = ONLY,
     reader: ShardReader | None = None,
 ) -> tf.data.Dataset:
-    """The training batches of all epochs, one after another, `steps_per_epoch` each; every example once an epoch.
+    """Return the training batches of all epochs, `steps_per_epoch` for each epoch, with every example once an epoch.
 
-    :param dataset: folder of a published data set, local or gs://
-    :param start: how many batches to leave out, counted from the first epoch: where a checkpoint stood. What is left
-        out of its epoch is read, but not decoded
-    :param reader: hands out local copies of the shards; without it TensorFlow opens them where they are
+    Args:
+        dataset: Folder of a published dataset, local or gs://.
+        options: How examples become batches.
+        epochs: How many epochs there are.
+        start: How many batches to leave out, counted from the first epoch: the position of a checkpoint. The batches of
+            its epoch that are left out are read, but not decoded.
+        server: The server, which gets its own share.
+        reader: Hands out local copies of the shards. Without it, TensorFlow opens the shards themselves.
 
-    Raises DatasetError where `dataset` is none, or `options` want images of several labels balanced. A shard that is
-    damaged raises tf.errors.DataLossError in the loop.
+    Returns:
+        Batches of (images, labels, weights): uint8 of (batch, image_size, image_size, 3), the labels, and float32 of
+        (batch,), 0 for padding. A damaged shard raises tf.errors.DataLossError in the loop over them.
+
+    Raises:
+        DatasetError: If there is no dataset, or `balanced` is set for images of several labels.
     """
 
     def mirrored(image: tf.Tensor, label: tf.Tensor, weight: tf.Tensor, mirrored: tf.Tensor, _: tf.Tensor) -> _Row:
@@ -66,11 +75,11 @@ def numbered_batches(
     reader: ShardReader | None = None,
     counter: BatchCounter | None = None,
 ) -> tf.data.Dataset:
-    """The same for a step that mirrors images itself: (images, labels, weights, mirrored, numbers).
+    """Return training batches for a step that mirrors images itself: (images, labels, weights, mirrored, numbers).
 
-    The images come as they are; `mirrored` (bool, (batch,)) says for which of them left and right are to be exchanged,
-    as `flipped` of `pipeline/input/flip.py` does. `numbers` are those of the examples, int64 of (batch,): their places
-    in all training shards, from 0. Parameters and errors are those of `training_batches`; `counter` counts the batches.
+    The images are not mirrored. `mirrored` (bool, (batch,)) says which of them the step mirrors, with `flipped` of
+    `pipeline/input/flip.py`. `numbers` (int64, (batch,)) are the places of the examples in all training shards, from 0.
+    Arguments and errors are those of `training_batches`; `counter` counts the batches.
     """
     split = _open(dataset, options, "train", server, reader)
     return _training(split, epochs, start, lambda *row: row, counter)
@@ -79,15 +88,18 @@ def numbered_batches(
 def _training(
     split: "_ServerSplit", epochs: int, start: int, finished: Callable[..., _Row], counter: BatchCounter | None = None
 ) -> tf.data.Dataset:
-    """The batches of what `finished` makes of each example: image, label, weight, whether mirrored, and number.
+    """Return the batches of `finished`, which takes image, label, weight, whether to mirror, and number of an example.
 
-    One dataset for all epochs: one an epoch would begin each of them with empty buffers and new threads.
+    It is one dataset for all epochs: with one for each, every epoch would begin with empty buffers and new threads.
     """
     options = split.options
-    images = _Kept(split) if options.cache != "off" else _Encoded(split)
+    images = _Cached(split) if options.cache != "off" else _Encoded(split)
     begun, left_out = divmod(start, max(split.share.steps, 1))
+    # In the epoch that a training goes on with, the examples of the batches before `start` are skipped.
     examples = _epochs(split.share, options.seed, begun + 1, epochs).flat_map(
-        lambda epoch, order: _from(images.epoch(epoch, order), epoch == begun + 1, left_out * options.batch_size)
+        lambda epoch, order: images.epoch(epoch, order).skip(
+            left_out * options.batch_size * tf.cast(epoch == begun + 1, tf.int64)
+        )
     )
     return (
         tf.data.Dataset.zip(examples, _places(split, start))
@@ -100,7 +112,7 @@ def _training(
         # Whole ones only: an epoch is padded to full batches, so that none is left over.
         .batch(options.batch_size, drop_remainder=True)
         .apply(counter.counted if counter else lambda batches: batches)
-        # Said, so that `len` and Keras know it.
+        # So that `len` and Keras know it.
         .apply(tf.data.experimental.assert_cardinality(max(epochs * split.share.steps - start, 0)))
         # Last: the next batches are made while the accelerator works on this one.
         .prefetch(options.prefetch_batches)
@@ -115,16 +127,16 @@ def validation_batches(
     server: Server = ONLY,
     reader: ShardReader | None = None,
 ) -> tf.data.Dataset:
-    """The validation batches, every example once, in the order of the shards, without augmentation.
+    """Return the validation batches: every example once, in the order of the shards, without augmentation.
 
-    Parameters and errors are those of `training_batches`.
+    Arguments and errors are those of `training_batches`.
     """
     split = _open(dataset, options, "validation", server, reader)
     images = _Encoded(split)
-    records = _all(split.shards.in_turn(split.share.pieces), split.share.examples)
+    records = _exactly(split.shards.in_turn(split.share.pieces), split.share.examples)
     batches = (
         tf.data.Dataset.zip(records.concatenate(split.shards.again(split.share.padding)), _places(split, 0))
-        .map(images.centred, num_parallel_calls=2 * usable_cores(), deterministic=True)
+        .map(images.centered, num_parallel_calls=2 * usable_cores(), deterministic=True)
         .batch(options.batch_size, drop_remainder=True)
         .apply(tf.data.experimental.assert_cardinality(split.share.steps))
     )
@@ -134,9 +146,9 @@ def validation_batches(
 
 
 def order_of_training(folder: Place, dataset: Dataset, options: BatchOptions, epochs: int) -> tf.data.Dataset:
-    """The numbers of the examples (int64, scalar) in the order of `numbered_batches`, padding left out.
+    """Return the numbers of the examples (int64, scalar) in the order of `numbered_batches`, without padding.
 
-    Nothing is read of them: `options.balanced` must be off, as it looks at labels.
+    No shard is read. `options.balanced` must be off, because it needs the labels.
     """
     share = share_of(dataset.splits["train"].shards, options.batch_size, ONLY)
     split = _ServerSplit(dataset, Numbers(folder, dataset.records, None), share, options, options.seed)
@@ -144,14 +156,14 @@ def order_of_training(folder: Place, dataset: Dataset, options: BatchOptions, ep
 
 
 class _ServerSplit(NamedTuple):
-    """One split of a data set as one server reads it."""
+    """One split of a dataset as one server reads it."""
 
     dataset: Dataset
     shards: Shards
     share: Share
     options: BatchOptions
     seed: int
-    """Of its windows and flips: of its own, or the servers would make the same of their examples."""
+    """Seed of the crops and flips. Each server has its own, or all would augment their examples alike."""
 
 
 def _open(
@@ -169,7 +181,7 @@ def _open(
 
 
 def _epochs(share: Share, seed: int, first: int, last: int) -> tf.data.Dataset:
-    """The epochs `first` to `last` as (number, order of the pieces), int64."""
+    """Return the epochs `first` to `last` as (number, order of the pieces), int64."""
 
     def order(epoch: int) -> NDArray[np.int64]:
         return np.array(epoch_order(share.pieces, seed, int(epoch)), np.int64)
@@ -183,18 +195,18 @@ def _epochs(share: Share, seed: int, first: int, last: int) -> tf.data.Dataset:
 
 
 class _Place(NamedTuple):
-    """What the place of an example in the training decides, the same wherever one goes on from."""
+    """What the place of an example in the training decides, whichever checkpoint the training goes on from."""
 
     numbers: tf.Tensor
-    """Random ones, float32 of (5,), for its window."""
+    """Random numbers from 0 to 1 (float32, (5,)): four for the crop, the last for `mirrored`."""
     mirrored: tf.Tensor
-    """bool: whether left and right are to be exchanged."""
+    """bool: whether to exchange left and right."""
     weight: tf.Tensor
     """float32: 1, or 0 for padding."""
 
 
 def _places(split: _ServerSplit, start: int) -> tf.data.Dataset:
-    """The places from batch `start` on, worked out a batch at a time: a single one would take as long as a batch."""
+    """Return the places from batch `start` on, computed for a batch at once: one alone would take as long."""
     size, share = split.options.batch_size, split.share
 
     def places(batch: tf.Tensor) -> _Place:
@@ -207,24 +219,24 @@ def _places(split: _ServerSplit, start: int) -> tf.data.Dataset:
 
 
 class _Encoded:
-    """Examples that are decoded each time, and no more of them than is seen."""
+    """Examples whose crops are decoded in each epoch."""
 
     def __init__(self, split: _ServerSplit) -> None:
         self._split, self._options = split, split.options
         self._form = split.dataset.records
-        self._crop = split.options.crop
+        self._crop_mode = split.options.crop
 
     def _target(self, stored: decode.Stored) -> tf.Tensor:
         return decode.target(stored.label, self._split.dataset)
 
     def epoch(self, epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
-        """The numbered examples of an epoch, and its padding."""
+        """Return the numbered examples of an epoch, then its padding."""
         return self.shuffled(epoch, order).concatenate(self._split.shards.again(self._split.share.padding))
 
     def shuffled(self, epoch: tf.Tensor, order: tf.Tensor) -> tf.data.Dataset:
-        """The numbered examples of an epoch: files in its own order, of several in turn, through a buffer."""
+        """Return the numbered examples of an epoch, from several files in turn, shuffled in a buffer."""
         dataset, shards, share, options, _ = self._split
-        records = _all(shards.interleaved(share.pieces, order), share.examples)
+        records = _exactly(shards.interleaved(share.pieces, order), share.examples)
         if options.balanced:
             more = shards.again(tuple(repeated(share.pieces, share.examples)))
             records = balanced(records, dataset, options.seed, epoch).concatenate(more).take(share.examples)
@@ -233,49 +245,44 @@ class _Encoded:
         return _shuffled(records, elements, options.seed, epoch)
 
     def augmented(self, example: tuple[tf.Tensor, tf.Tensor], place: _Place) -> tuple[tf.Tensor, ...]:
-        """Image, label, weight, whether training sees it mirrored, and the number."""
+        """Return image, label, weight, whether to mirror it, and the number of an example."""
         number, serialized = example
         stored = decode.parse(serialized, self._form)
-        window = decode.random_window(stored, self._crop, self._options, place.numbers)
-        image = decode.pixels_of(stored, window, self._form, self._size)
+        crop = decode.random_crop(stored, self._crop_mode, self._options, place.numbers)
+        image = decode.decode_crop(stored, crop, self._form, tf.constant([self._options.image_size] * 2))
         return _square(image, self._options), self._target(stored), place.weight, place.mirrored, number
 
-    def centred(self, example: tuple[tf.Tensor, tf.Tensor], place: _Place) -> tuple[tf.Tensor, ...]:
-        """Image, label and weight, as they are evaluated; nothing of it is random."""
+    def centered(self, example: tuple[tf.Tensor, tf.Tensor], place: _Place) -> tuple[tf.Tensor, ...]:
+        """Return image, label and weight for an evaluation. Nothing of it is random."""
         _, serialized = example
         stored = decode.parse(serialized, self._form)
-        image = decode.evaluated(stored, self._form, self._crop, self._options.image_size)
+        image = decode.evaluated(stored, self._form, self._crop_mode, self._options.image_size)
         return image, self._target(stored), place.weight
 
-    @property
-    def _size(self) -> tf.Tensor:
-        return tf.constant([self._options.image_size] * 2)
 
-
-class _Kept:
-    """Examples that are decoded once, a little larger than they are seen, and cropped anew in every epoch."""
+class _Cached:
+    """Examples that are decoded once, a little larger than the model's images, and cropped again in each epoch."""
 
     def __init__(self, split: _ServerSplit) -> None:
         self._split, self._options = split, split.options
-        self._crop = split.options.crop
+        self._crop_mode = split.options.crop
         records = _epochs(split.share, self._options.seed, 1, 1).flat_map(_Encoded(split).shuffled)
         self._images = self._decoded(records).cache(_file(self._options, "train"))
         self._padding = self._decoded(split.shards.again(split.share.padding))
 
     def epoch(self, epoch: tf.Tensor, _: tf.Tensor) -> tf.data.Dataset:
-        """The decoded images of an epoch, their labels and numbers, and its padding."""
+        """Return the decoded images of an epoch with their labels and numbers, then its padding."""
         # The first as they come: a buffer of all of them would decode all of them before the first batch. Later ones
         # take no more memory for it, since the buffer holds what the cache holds.
         all_of_them = max(self._split.share.examples, 1)
         elements = tf.cond(epoch == 1, lambda: tf.constant(1, tf.int64), lambda: tf.constant(all_of_them, tf.int64))
         return _shuffled(self._images, elements, self._options.seed, epoch).concatenate(self._padding)
 
-    def augmented(self, kept: tuple[tf.Tensor, ...], place: _Place) -> tuple[tf.Tensor, ...]:
-        """Image, label, weight, whether training sees it mirrored, and the number."""
-        image, label, number = kept
-        window = decode.window_within(image, self._options.image_size, place.numbers)
-        seen = decode.cut(image, window)
-        return _square(seen, self._options), label, place.weight, place.mirrored, number
+    def augmented(self, cached: tuple[tf.Tensor, ...], place: _Place) -> tuple[tf.Tensor, ...]:
+        """Return image, label, weight, whether to mirror it, and the number of an example."""
+        image, label, number = cached
+        crop = decode.crop_within(image, self._options.image_size, place.numbers)
+        return _square(decode.crop_of(image, crop), self._options), label, place.weight, place.mirrored, number
 
     def _decoded(self, records: tf.data.Dataset) -> tf.data.Dataset:
         return records.map(self._larger, num_parallel_calls=2 * usable_cores(), deterministic=True)
@@ -283,8 +290,8 @@ class _Kept:
     def _larger(self, number: tf.Tensor, serialized: tf.Tensor) -> tuple[tf.Tensor, ...]:
         dataset = self._split.dataset
         stored = decode.parse(serialized, dataset.records)
-        window, size = decode.kept_part(stored, self._crop, self._options.image_size)
-        image = decode.pixels_of(stored, window, dataset.records, size)
+        crop, size = decode.cached_crop(stored, self._crop_mode, self._options.image_size)
+        image = decode.decode_crop(stored, crop, dataset.records, size)
         return image, decode.target(stored.label, dataset), number
 
 
@@ -293,26 +300,21 @@ def _square(image: tf.Tensor, options: BatchOptions) -> tf.Tensor:
 
 
 def _shuffled(examples: tf.data.Dataset, elements: tf.Tensor | int, seed: int, epoch: tf.Tensor) -> tf.data.Dataset:
-    """The examples in an order of this epoch. Called within the function of a `flat_map`, whose graph it seeds."""
-    # Else the order would follow from the seed of the whole process, too, which belongs to the model.
-    tf.compat.v1.set_random_seed(seed + 1)  # a pair of zeros would stand for a random seed
+    """Return the examples in the order of an epoch. Call it in the function of a `flat_map`, whose graph it seeds."""
+    seed_graph(seed + 1)  # A pair of zeros would stand for a random seed.
     return examples.shuffle(elements, epoch, reshuffle_each_iteration=False)
 
 
-def _all(records: tf.data.Dataset, examples: int) -> tf.data.Dataset:
-    """The same, with an error at their end where there are fewer.
+def _exactly(records: tf.data.Dataset, examples: int) -> tf.data.Dataset:
+    """Return the records, with an error at their end if there are fewer than `examples`.
 
-    TensorFlow reads a shard that was cut between two records as a clean end; the epoch would miss what is gone.
+    For TensorFlow, a shard that was cut between two records ends there: the epoch would miss the rest without an error.
     """
     return records.apply(tf.data.experimental.assert_cardinality(examples))
 
 
-def _from(examples: tf.data.Dataset, begins_here: tf.Tensor, left_out: int) -> tf.data.Dataset:
-    return examples.skip(left_out * tf.cast(begins_here, tf.int64))
-
-
 def _file(options: BatchOptions, split: str) -> str:
-    """What `Dataset.cache` takes: a file, or nothing for memory."""
+    """Return the argument of `Dataset.cache`: what the names of the files begin with, or nothing for memory."""
     return "" if options.cache == "memory" else f"{options.cache}-{split}"
 
 
@@ -321,6 +323,6 @@ def _tf_options() -> tf.data.Options:
     # Its thread looks at the pipeline ever less often, and the end of an iterator waits for its next look: epochs of
     # 0.8 s took 1.3. And it begins with one core.
     options.autotune.enabled = False
-    # The servers' shares are taken above. TensorFlow would share them out once more, and most would be seen by none.
+    # Each server reads its own share already. TensorFlow would divide it again, and most examples would be lost.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return options

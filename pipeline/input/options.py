@@ -1,4 +1,4 @@
-"""What a batch is to look like."""
+"""The options of a batch."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,17 +6,18 @@ from typing import Literal
 
 from pipeline.config import Settings
 
-Crop = Literal["random", "random_resized", "whole"]
-CENTRE = 7 / 8
-"""Side of a window of `random`, and of the window in the centre that is evaluated, over the image's shorter side."""
-_CROPS = ("random", "random_resized", "whole")
+CropMode = Literal["random", "random_resized", "whole"]
+CENTER = 7 / 8
+"""Side of a crop of `random`, and of the center crop for an evaluation, over the image's shorter side."""
+_CROP_MODES = ("random", "random_resized", "whole")
 
 
 @dataclass(frozen=True)
 class BatchOptions:
     """How examples become batches.
 
-    Raises ValueError for a value that none of them can have.
+    Raises:
+        ValueError: If an option has a value that it cannot have.
     """
 
     image_size: int
@@ -24,13 +25,13 @@ class BatchOptions:
     batch_size: int
     """Examples in a batch, on each server."""
     seed: int = 0
-    """Decides the order, the windows and the flips, together with the epoch."""
-    crop: Crop = "random"
-    """Of a training image. random: a square window of one size at a random place, which is not resampled where the
-    images are hardly larger than it. random_resized: a window of random size, shape and place, resampled. whole: all of
-    it, squeezed into the square."""
+    """Decides the order, the crops and the flips, together with the epoch."""
+    crop: CropMode = "random"
+    """The part of a training image that the model sees. random: a square of one size at a random place, which is not
+    resampled if the images are hardly larger than it. random_resized: a part of random size, shape and place,
+    resampled. whole: the whole image, squeezed into the square."""
     min_crop_area: float = 0.25
-    """Of random_resized: the smallest window, as a share of the image."""
+    """Smallest crop of random_resized, as a share of the image's area."""
     flip: bool = True
     """Mirror half of the training images."""
     balanced: bool = False
@@ -38,10 +39,11 @@ class BatchOptions:
     shuffle_bytes: int = 128_000_000
     """Memory of the shuffle buffer."""
     prefetch_batches: int = 4
-    """Batches that are ready before they are asked for."""
+    """Batches that are made ahead of the training."""
     cache: str = "off"
-    """Where decoded images are kept for the epochs that follow: off, memory, or what the absolute paths of files begin
-    with that only this data set and these options use: what lies there is taken as it is. `open_cache` sees to that."""
+    """Where decoded images are kept for later epochs: off, memory, or an absolute path that file names begin with.
+    Files that are there are used as they are, so that only one dataset with one set of options may have them.
+    `open_cache` takes care of that."""
 
     def __post_init__(self) -> None:
         for name, least in (("image_size", 1), ("batch_size", 1), ("shuffle_bytes", 1), ("prefetch_batches", 1)):
@@ -49,8 +51,8 @@ class BatchOptions:
                 raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
         if not 0 < self.min_crop_area <= 1:
             raise ValueError(f"min_crop_area must be over 0 and at most 1, got {self.min_crop_area}")
-        if self.crop not in _CROPS:
-            raise ValueError(f"crop must be one of {', '.join(_CROPS)}, got {self.crop!r}")
+        if self.crop not in _CROP_MODES:
+            raise ValueError(f"crop must be one of {', '.join(_CROP_MODES)}, got {self.crop!r}")
         if self.cache not in ("off", "memory") and not Path(self.cache).is_absolute():
             raise ValueError(
                 f"cache must be off, memory or an absolute path, got {self.cache!r}: `open_cache` of pipeline.input "
@@ -63,7 +65,7 @@ class BatchOptions:
 
 
 def batch_options(settings: Settings) -> BatchOptions:
-    """How the settings want examples to become batches; what is kept of them is decided elsewhere."""
+    """Return the options of the settings, but for `cache`, which `open_cache` decides."""
     return BatchOptions(
         image_size=settings.image_size,
         batch_size=settings.batch_size,

@@ -1,7 +1,7 @@
 """Who reads what, and when: the examples of a split shared among servers, and the order of an epoch. No TensorFlow.
 
 Shares are ranges of examples, not of files: ten shards on three servers would give one of them a third more to do than
-the others, which would wait for it in every epoch. At most two files of a server's share are read by a neighbour, too.
+the others, which would wait for it in every epoch. At most two files of a server's share are read by a neighbor, too.
 """
 
 import hashlib
@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from pipeline.dataset import Dataset, Shard
-from pipeline.servers import Server, steps_of_epoch
+from pipeline.dataset.manifest import Dataset, Shard
+from pipeline.rendezvous.servers import Server, steps_of_epoch
 
 
 class Piece(NamedTuple):

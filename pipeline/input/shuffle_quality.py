@@ -15,20 +15,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline import dataset as datasets
 from pipeline.config import Settings
-from pipeline.dataset import Dataset, Split
+from pipeline.dataset import manifest as datasets
+from pipeline.dataset.manifest import Dataset, Split
 from pipeline.errors import DatasetError, SettingsError
 from pipeline.input.examples import average_bytes, shuffle_elements
 from pipeline.input.images import order_of_training
 from pipeline.input.options import BatchOptions, batch_options
-from pipeline.progress import Advance, progress
-from pipeline.records import read_image
+from pipeline.records.format import read_image
+from pipeline.records.tfrecord import read_records
 from pipeline.storage import Place
-from pipeline.tfrecord import read_records
+from pipeline.system.progress import Advance, progress
 
 Numbers = NDArray[np.int64]
-MOST_EXAMPLES = 1_000_000
+MAX_EXAMPLES = 1_000_000
 BUFFERS = (1, 256, 1024, 4096, 16_384)
 MEGABYTE = 1_000_000
 MEGABYTES = tuple(2**power for power in range(17))
@@ -39,7 +39,7 @@ SELDOM = 1.5
 """Batch-mates may meet again so many times as often as by chance."""
 _STRAYS = 2
 """Standard deviations that chance is allowed."""
-_LEAST_PERMUTATIONS = 3
+_MIN_PERMUTATIONS = 3
 _IDEAL_BATCHES = 1000
 """Batches of random permutations that the ideal is taken from: those of one small epoch would tell it badly."""
 _log = logging.getLogger(__name__)
@@ -68,7 +68,7 @@ def class_distance(labels: Numbers, batch_size: int) -> float:
 def shuffled_class_distances(labels: Numbers, batch_size: int, seed: int) -> NDArray[np.float64]:
     """The same of perfect shuffles, each a random permutation: their mean is the ideal, their spread is chance."""
     random = np.random.default_rng(seed)
-    permutations = max(_LEAST_PERMUTATIONS, -(-_IDEAL_BATCHES * batch_size // len(labels)))
+    permutations = max(_MIN_PERMUTATIONS, -(-_IDEAL_BATCHES * batch_size // len(labels)))
     return np.array([class_distance(random.permutation(labels), batch_size) for _ in range(permutations)])
 
 
@@ -121,9 +121,15 @@ def shuffle_quality(folder: Place, settings: Settings) -> dict[str, Any]:
     one.
     """
     whole = datasets.load(folder)
-    _require_mates(folder, whole, settings.batch_size)
+    examples = whole.splits["train"].examples
+    if examples < 2:
+        raise DatasetError(f"{folder} holds {examples} training examples: an order needs two at least")
+    if settings.batch_size < 2:
+        raise SettingsError(
+            f"batch_size must be at least 2 here, as one example has no batch-mates, got {settings.batch_size}"
+        )
     datasets.require_shards(folder, whole)
-    dataset = beginning_of(whole, MOST_EXAMPLES)
+    dataset = beginning_of(whole, MAX_EXAMPLES)
     _say_what_is_left_out(settings, dataset, whole)
     # Balancing looks at labels, and numbers have none.
     options = replace(batch_options(settings), balanced=False)
@@ -141,14 +147,6 @@ def beginning_of(dataset: Dataset, most: int) -> Dataset:
     return replace(dataset, splits={**dataset.splits, "train": Split(examples, size, split.classes, shards)})
 
 
-def _require_mates(folder: Place, dataset: Dataset, batch_size: int) -> None:
-    examples = dataset.splits["train"].examples
-    if examples < 2:
-        raise DatasetError(f"{folder} holds {examples} training examples: an order needs two at least")
-    if batch_size < 2:
-        raise SettingsError(f"batch_size must be at least 2 here, as one example has no batch-mates, got {batch_size}")
-
-
 def _say_what_is_left_out(settings: Settings, dataset: Dataset, whole: Dataset) -> None:
     seen, there = (each.splits["train"] for each in (dataset, whole))
     if seen.examples < there.examples:
@@ -156,18 +154,15 @@ def _say_what_is_left_out(settings: Settings, dataset: Dataset, whole: Dataset) 
             "looking at the first %d of %d training shards: %d of %d examples",
             *(len(seen.shards), len(there.shards), seen.examples, there.examples),
         )
-    if settings.cache != "off" and not _is_decoded_anew(settings):
+    # With random_resized, cache=auto keeps nothing, however much memory there is.
+    keeps_nothing = settings.cache == "auto" and settings.crop == "random_resized"
+    if settings.cache != "off" and not keeps_nothing:
         _log.info(
             "where decoded images are kept, later epochs are shuffled as a whole, whatever the buffer: these are the "
             "orders without (cache=off)"
         )
     if settings.balanced:
         _log.info("balanced is left aside: this is the order before examples of rare classes are repeated")
-
-
-def _is_decoded_anew(settings: Settings) -> bool:
-    """Whether cache=auto would keep nothing, however much memory there is."""
-    return settings.cache == "auto" and settings.crop == "random_resized"
 
 
 def _labels(folder: Place, dataset: Dataset) -> Numbers:
@@ -203,41 +198,33 @@ def _qualities(
         return found
 
     def is_enough(elements: int) -> bool:
-        return elements == split.examples or _is_near(quality(elements), farthest)
+        if elements == split.examples:
+            return True
+        result = quality(elements)
+        return result.class_distance <= farthest and result.meet_again <= SELDOM
 
     set_one = shuffle_elements(split, options.shuffle_bytes)
+    buffers = sorted({*(elements for elements in BUFFERS if elements < split.examples), set_one, split.examples})
     return {
         "examples": split.examples,
         "batch_size": options.batch_size,
         "shuffle_megabytes": options.shuffle_bytes // MEGABYTE,
         "shuffle_examples": set_one,
         "ideal_class_distance": ideal,
-        "buffers": [asdict(quality(elements)) for elements in _rows(split, set_one)],
+        "buffers": [asdict(quality(elements)) for elements in buffers],
         "enough_megabytes": _enough_megabytes(split, is_enough),
     }
-
-
-def _rows(split: Split, set_one: int) -> list[int]:
-    return sorted({*(elements for elements in BUFFERS if elements < split.examples), set_one, split.examples})
 
 
 def _measured(folder: Place, dataset: Dataset, options: BatchOptions, labels: Numbers, elements: int) -> Quality:
     split = dataset.splits["train"]
     size = elements * average_bytes(split)
-    first, second = _two_epochs(folder, dataset, replace(options, shuffle_bytes=size))
+    numbers = order_of_training(folder, dataset, replace(options, shuffle_bytes=size), epochs=2)
+    # An epoch at a time: one by one they would take ten times as long to come over from TensorFlow.
+    first, second = numbers.batch(split.examples).as_numpy_iterator()
     distances = [class_distance(labels[order], options.batch_size) for order in (first, second)]
     again = meet_again(first, second, options.batch_size)
     return Quality(elements, size / MEGABYTE, sum(distances) / 2, again, elements == split.examples)
-
-
-def _two_epochs(folder: Place, dataset: Dataset, options: BatchOptions) -> Iterator[Numbers]:
-    numbers = order_of_training(folder, dataset, options, epochs=2)
-    # An epoch at a time: one by one they would take ten times as long to come over from TensorFlow.
-    yield from numbers.batch(dataset.splits["train"].examples).as_numpy_iterator()
-
-
-def _is_near(quality: Quality, farthest: float) -> bool:
-    return quality.class_distance <= farthest and quality.meet_again <= SELDOM
 
 
 def _enough_megabytes(split: Split, is_enough: Callable[[int], bool]) -> int | None:

@@ -1,11 +1,9 @@
-"""Monitoring of a training process: sample, time, write. Imports neither TensorFlow nor Airflow.
+r"""Monitoring of a training process: sample, time, write. Imports neither TensorFlow nor Airflow.
 
-    sources --Sampler, 5 Hz--> values \\
-                                       Reporter --one writer thread--> RecordSink (everything), CometSink (windows)
-    training loop: batch, epoch ------/
+sources --Sampler, 5 Hz--> values \
+                                       Reporter --one writer thread--> RecordSink (everything), CometSink (intervals)
+training loop: batch, epoch ------/
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,6 +19,7 @@ from pipeline.monitor.sampler import Sampler, Source
 from pipeline.monitor.step_clock import StepClock, StepTimes
 
 PATIENT_S, HURRIED_S = 60.0, 8.0
+"""How long Comet may take at the end of a training, and after an exception."""
 
 __all__ = [
     "KINDS",
@@ -39,7 +38,7 @@ __all__ = [
 
 
 class Monitor:
-    """What the training loop calls; made by open_monitor(). No call blocks or raises for a sink's sake."""
+    """Takes the reports of the training loop. Comes from open_monitor(). No call blocks or raises because of a sink."""
 
     def __init__(
         self, reporter: Reporter, sources: Mapping[str, Source], hz: float, tracker: CometSink | None = None
@@ -51,12 +50,12 @@ class Monitor:
 
     @property
     def comet_location(self) -> str | None:
-        """After the block: the path of the archive, or the URL; None where there is no Comet experiment."""
+        """After the block, the path of the archive or the URL; None if there is no Comet experiment."""
         return self._tracker.location if self._tracker else None
 
     @property
     def errors(self) -> Mapping[str, str]:
-        """The first error of each sink that failed, by the name of its class."""
+        """First error of each sink that failed, by the name of its class."""
         return self._reporter.errors
 
     def batch(
@@ -70,16 +69,16 @@ class Monitor:
         python_calls: int = 0,
         is_simulated: bool = False,
     ) -> None:
-        """Report one training step. The first one of this process is marked: it traces and compiles.
+        """Report one training step. The first step of this process is marked, because it traces and compiles.
 
         Args:
             step: Its number over all epochs, from 1.
             epoch: Its epoch, from 1.
             times: Where its time went.
-            examples: How many it had.
-            ready_pct: How many batches were ready when it asked for one, in percent of those that may be; None if
-                unknown.
-            python_calls: How many operations of the step call Python code.
+            examples: Number of its examples.
+            ready_pct: Number of batches that were ready when the step needed one, in percent of the batches that the
+                input may keep ready; None if unknown.
+            python_calls: Number of operations of the step that call Python code.
             is_simulated: Whether the step only waited, instead of using an accelerator.
         """
         parts = {
@@ -89,19 +88,19 @@ class Monitor:
             "step/checkpoint_ms": 1000 * times.checkpoint_s,
         }
         whole = {"step/time_ms": sum(parts.values()), "input/examples": examples, "epoch": epoch}
-        known = {} if ready_pct is None else {"input/ready_pct": ready_pct}
+        optional = {} if ready_pct is None else {"input/ready_pct": ready_pct}
         if is_simulated:
-            known["step/simulated"] = 1.0
-        values = {**parts, **whole, **known, "step/python_calls": python_calls, "first": float(self._first)}
+            optional["step/simulated"] = 1.0
+        values = {**parts, **whole, **optional, "step/python_calls": python_calls, "first": float(self._first)}
         self._step, self._first = step, False
         self._reporter.report("batches", step, values)
 
     def epoch(self, *, epoch: int, step: int, values: Mapping[str, float]) -> None:
-        """Report the end of an epoch (from 1), reached at training step ``step``."""
+        """Report the end of an epoch (from 1), at training step `step`."""
         self._reporter.report("epochs", epoch, {**values, "global_step": step})
 
     def flush(self) -> None:
-        """Wait until the record on the disk has what was reported so far; two seconds at most, for sinks that hang."""
+        """Wait until all reported rows are in the record on the disk; two seconds at most, because a sink may hang."""
         self._reporter.flush()
 
     def _sample(self, values: Mapping[str, float]) -> None:
@@ -118,25 +117,32 @@ def open_monitor(
 ) -> Iterator[Monitor]:
     """Sample and record until the block ends, also by an exception.
 
-    The record goes into ``run_folder/record``, archives of Comet (with ``comet``) into ``run_folder/comet``; further
-    ``sinks`` get the same rows, and stay their owner's to close, and further ``sources`` are sampled. Raises
-    ValueError for ``hz`` outside 0.2 to 20, and OSError where the record's folder cannot be made.
-    """
-    from pipeline.monitor import gpu, system
+    Args:
+        run_folder: The record is written into `record/` below it, and archives of Comet into `comet/`.
+        hz: Samples a second.
+        comet: The experiment to report to; None for no experiment.
+        sinks: Get the same rows as the record. Their owner closes them.
+        sources: Sampled in addition to the machine and its GPUs. A source replaces that of the same name.
 
-    with ExitStack() as closing:  # closed last to first: sampler, queue, record, Comet
+    Raises:
+        ValueError: If `hz` is not from 0.2 to 20.
+        OSError: If the folder of the record cannot be made.
+    """
+    from pipeline.monitor import gpu, machine
+
+    with ExitStack() as closing:  # Closes from last to first: sampler, queue, record, Comet.
         tracker = CometSink(run_folder / "comet", comet) if comet else None
         if tracker:
             closing.push(partial(_close, tracker))
         record = closing.enter_context(closing_sink(RecordSink(run_folder / "record")))
         reporter = Reporter([record, *([tracker] if tracker else []), *sinks], sync=record.sync)
         closing.callback(reporter.close)
-        monitor = Monitor(reporter, {**system.sources(), **gpu.sources(), **sources}, hz, tracker)
+        monitor = Monitor(reporter, {**machine.sources(), **gpu.sources(), **sources}, hz, tracker)
         closing.callback(monitor.sampler.close)
         monitor.sampler.start()
         yield monitor
 
 
 def _close(tracker: CometSink, kind: type[BaseException] | None, *_: object) -> None:
-    """After an exception, a stop among them, a server that hangs gets no minute: somebody may be waiting to kill us."""
+    """Close Comet, with less patience after an exception, which may be a stop: somebody may be waiting to kill us."""
     tracker.close(HURRIED_S if kind else PATIENT_S)

@@ -1,79 +1,45 @@
-"""Sources for the control groups that this process is in: their limits, what is used of them, and throttling.
+"""Sources for the control groups of this process: their limits, their use, and throttling.
 
-The host's figures call a container idle that has used up its share. A limit may stand at any group above the process's
-own: the tightest one counts. Limits are read once, when monitoring begins.
+The figures of the host show a container as idle that has used up its share. Limits are read once, when monitoring
+begins.
 """
-
-from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
-from pipeline.monitor.kernel import File, number
 from pipeline.monitor.rates import Rates
 from pipeline.monitor.sampler import Source
+from pipeline.system.cgroup import Group, memory_groups, processor_groups, tightest
 
-log = logging.getLogger(__name__)
-
-BASE = "sys/fs/cgroup"
-UNLIMITED_BYTES = 1 << 60  # version 1 says "no limit" by a number beyond it
-
-
-class Group(Protocol):
-    """What a group tells of one resource. Both raise OSError or ValueError where it does not, as some at the top."""
-
-    def limit(self) -> float | None:
-        """Cores or bytes; None where there is no limit."""
-
-    def use(self) -> Mapping[str, float]:
-        """Of processors `used` (seconds of all), `periods` and `throttled`, since boot; of memory `used` (bytes)."""
+_log = logging.getLogger(__name__)
 
 
 def sources(root: Path = Path("/"), now: Callable[[], float] = time.monotonic) -> dict[str, Source]:
-    """What is told of this process's groups; of what is not, one line says so. ``root`` holds proc/ and sys/."""
-    found: dict[str, Source] = {}
-    if processors := _tightest(_groups(root, "", ProcessorsV2) or _groups(root, "cpu", ProcessorsV1)):
-        found["cgroup processors"] = Processors(*processors, now)
-    if memory := _tightest(_groups(root, "", MemoryV2) or _groups(root, "memory", MemoryV1)):
-        found["cgroup memory"] = Memory(*memory)
+    """Return the sources that this process's groups have. A missing one is logged. `root` has proc/ and sys/."""
+    available: dict[str, Source] = {}
+    if processors := tightest(processor_groups(root)):
+        available["cgroup processors"] = Processors(*processors, now)
+    if memory := tightest(memory_groups(root)):
+        available["cgroup memory"] = Memory(*memory)
     for name in ("cgroup processors", "cgroup memory"):
-        if name not in found:
-            log.info("monitor: %s is left out: no control group tells of it", name)
-    return found
-
-
-def memory_left(root: Path = Path("/")) -> float | None:
-    """Bytes that this process may still take within all its groups; None where none has a limit."""
-    groups = _groups(root, "", MemoryV2) or _groups(root, "memory", MemoryV1)
-    left = [limit - group.use()["used"] for group in groups if (limit := _limit(group)) is not None]
-    return max(0.0, min(left)) if left else None
-
-
-def core_limit(root: Path = Path("/")) -> float | None:
-    """Return the number of cores that the control groups of this process allow, such as 1.5; None without a limit."""
-    base = root / BASE
-    # Only limits are read. In version 1, the use may be counted in another tree, in a group with another name.
-    groups: list[Group] = [
-        *(ProcessorsV2(base, path) for path in _paths(root, "")),
-        *(ProcessorsV1(base, path) for path in _paths(root, "cpu")),
-    ]
-    return min((limit for group in groups if (limit := _limit(group)) is not None), default=None)
+        if name not in available:
+            _log.info("monitor: %s is left out: no control group tells of it", name)
+    return available
 
 
 class Processors:
-    """Cores used, of the limit where there is one, and the share of the kernel's periods in which it was reached.
+    """A source of the cores in use, and, if there is a limit, of how much of it is used and how often it throttles.
 
-    Gives rates since the last call, and so nothing at the first.
+    These are rates since the last call, so the first call gives none.
     """
 
     def __init__(self, group: Group, limit: float | None, now: Callable[[], float] = time.monotonic) -> None:
         self._rates, self._limit = Rates(group.use, now), limit
 
     def __call__(self) -> dict[str, float]:
+        """Return the use of cores, in cores and in percent of the limit, and the percent of throttled periods."""
         rates = self._rates()
         if not rates:
             return {}
@@ -85,147 +51,20 @@ class Processors:
         periods, throttled = rates.get("periods", 0.0), rates.get("throttled", 0.0)
         return metrics | {
             "cgroup/cpu_limit_cores": self._limit,
-            "cgroup/cpu_throttled_pct": 100 * throttled / periods if periods else 0.0,  # no period: it stood idle
+            "cgroup/cpu_throttled_pct": 100 * throttled / periods if periods else 0.0,  # Without a period, it was idle.
         }
 
 
 class Memory:
-    """Bytes in use that cannot be given back at will, and the limit where there is one."""
+    """A source of the bytes in use, without caches that the kernel can free, and of the limit if there is one."""
 
     def __init__(self, group: Group, limit: float | None) -> None:
         self._group, self._limit = group, limit
 
     def __call__(self) -> dict[str, float]:
+        """Return the use of memory, in bytes and in percent of the limit."""
         used = self._group.use()["used"]
         metrics = {"cgroup/mem_used_bytes": used}
         if self._limit is None:
             return metrics
         return metrics | {"cgroup/mem_limit_bytes": self._limit, "cgroup/mem_pct": 100 * used / self._limit}
-
-
-# --- which group ------------------------------------------------------------------------------------------------------
-
-
-def _groups(root: Path, controller: str, kind: Callable[[Path, str], Group]) -> list[Group]:
-    """The process's own group and those above it, as far as they tell their use; "" is the controller of version 2."""
-    groups = []
-    for path in _paths(root, controller):
-        group = kind(root / BASE, path)
-        with suppress(OSError, ValueError):
-            group.use()
-            groups.append(group)
-    return groups
-
-
-def _paths(root: Path, controller: str) -> list[str]:
-    """Paths of the process's group and of those above it, up to the top that is seen here, which is ""."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    for _, controllers, path in (line.split(":", 2) for line in lines):  # 4:cpu,cpuacct:/machine/one
-        if controller in controllers.split(","):
-            parts = Path(path.lstrip("/")).parts
-            return ["/".join(parts[:count]) for count in range(len(parts), -1, -1)]
-    return []
-
-
-def _tightest(groups: Sequence[Group]) -> tuple[Group, float | None] | None:
-    """The group with the least limit, else the process's own; and that limit. None where there is no group."""
-    limits = [(limit, group) for group in groups if (limit := _limit(group)) is not None]
-    if limits:
-        limit, group = min(limits, key=lambda each: each[0])
-        return group, limit
-    return (groups[0], None) if groups else None
-
-
-def _limit(group: Group) -> float | None:
-    try:
-        return group.limit()
-    except (OSError, ValueError):  # the one at the top has none
-        return None
-
-
-# --- what it tells ----------------------------------------------------------------------------------------------------
-
-
-class ProcessorsV2:
-    """Of version 2."""
-
-    def __init__(self, base: Path, path: str) -> None:
-        self._max, self._stat = File(base / path / "cpu.max"), File(base / path / "cpu.stat")
-
-    def limit(self) -> float | None:
-        quota, period = self._max.read().split()
-        return None if quota == b"max" else int(quota) / int(period)
-
-    def use(self) -> Mapping[str, float]:
-        told = self._stat.read()
-        return {"used": number(told, "usage_usec") / 1e6, **_periods(told)}
-
-
-class ProcessorsV1:
-    """Of version 1, where use and limit are two controllers, which may stand in one folder."""
-
-    def __init__(self, base: Path, path: str) -> None:
-        self._quota, self._period = (File(base / "cpu" / path / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
-        self._stat, self._usage = (
-            File(base / "cpu" / path / "cpu.stat"),
-            File(base / "cpuacct" / path / "cpuacct.usage"),
-        )
-
-    def limit(self) -> float | None:
-        quota = int(self._quota.read())
-        return None if quota <= 0 else quota / int(self._period.read())
-
-    def use(self) -> Mapping[str, float]:
-        periods = _periods(self._stat.read())
-        try:
-            return {"used": int(self._usage.read()) / 1e9, **periods}
-        except OSError:  # The two controllers may be mounted apart, with groups of other names.
-            return periods
-
-
-def _periods(told: bytes) -> dict[str, float]:
-    """How many periods there were in which the limit could be reached, and in how many it was; none without a limit."""
-    if b"nr_periods" not in told:
-        return {}
-    return {"periods": number(told, "nr_periods"), "throttled": number(told, "nr_throttled")}
-
-
-class _Memory:
-    """Of either version; what of the use are files that were read and nobody needs does not count."""
-
-    def __init__(self, limit: Path, use: Path, stat: Path, reclaimable: str) -> None:
-        self._limit, self._use, self._stat = File(limit), File(use), File(stat)
-        self._reclaimable = reclaimable
-
-    def limit(self) -> float | None:
-        told = self._limit.read().strip()
-        return None if told == b"max" or int(told) >= UNLIMITED_BYTES else float(told)
-
-    def use(self) -> Mapping[str, float]:
-        return {"used": max(0.0, float(int(self._use.read()) - self._files()))}
-
-    def _files(self) -> int:
-        try:
-            return number(self._stat.read(), self._reclaimable)
-        except (OSError, ValueError):  # not said
-            return 0
-
-
-class MemoryV2(_Memory):
-    """Of version 2."""
-
-    def __init__(self, base: Path, path: str) -> None:
-        folder = base / path
-        super().__init__(folder / "memory.max", folder / "memory.current", folder / "memory.stat", "inactive_file")
-
-
-class MemoryV1(_Memory):
-    """Of version 1."""
-
-    def __init__(self, base: Path, path: str) -> None:
-        folder = base / "memory" / path
-        limit, use = (folder / f"memory.{name}_in_bytes" for name in ("limit", "usage"))
-        super().__init__(limit, use, folder / "memory.stat", "total_inactive_file")

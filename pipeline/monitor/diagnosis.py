@@ -1,7 +1,5 @@
 """Where the time of a training went, from the times of its batches."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,9 +18,9 @@ PARTS = {
     "host": "step/host",
     "checkpoints": "step/checkpoint",
 }
-"""What the time of a step goes to, and the column of the record without its unit."""
+"""Parts of the time of a step, with the column of each in the record, without its unit."""
 BETWEEN_EPOCHS = {"validation": "epoch/validation_s", "callbacks": "epoch/callbacks_s"}
-"""What the time between two epochs goes to, and its column in the rows of epochs."""
+"""Parts of the time between two epochs, with the column of each in the rows of epochs."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +35,12 @@ class Spread:
 
 @dataclass(frozen=True)
 class Summary:
-    """Where the time of the steps went, in ms; spreads are None where there is no value.
+    """Where the time of the steps went, in ms. A number without values is None.
 
-    ``steps`` counts the steady steps, which the spreads are about, and of whose time ``wait_fraction`` was waiting for
-    data and ``host_fraction`` the loop itself, checkpoints too. ``examples_per_s`` counts the examples in the batches.
+    `steps` is the number of steady steps. The spreads, `examples_per_s` and the fractions are over these steps:
+    `wait_fraction` of their time was waiting for data, and `host_fraction` was the loop itself, with checkpoints.
     The first step of each process (it traces and compiles) and the first batch of each further epoch (it fills the
-    pipeline anew) are apart: they say nothing about the steady state.
+    pipeline again) are separate, because they say nothing about the steady state.
     """
 
     steps: int
@@ -56,14 +54,17 @@ class Summary:
     first_batch_wait_ms: float | None
 
 
-def summarize(batches: Table) -> Summary:
-    """Summary of the rows of kind "batches", in order: input/wait_ms, step/compute_ms, step/time_ms, epoch, first."""
+def summarize(batches: "Table") -> Summary:
+    """Return the summary of rows of kind "batches", in order.
+
+    They have the columns input/wait_ms, step/compute_ms, step/time_ms, epoch and first.
+    """
     if "step/time_ms" not in batches or not len(batches["step/time_ms"]):
         return Summary(0, None, None, None, None, None, None, None, None)
     total, wait, compute = (
         np.asarray(batches[name], dtype=float) for name in ("step/time_ms", "input/wait_ms", "step/compute_ms")
     )
-    steady, process_first, epoch_first = parts(batches)
+    steady, process_first, epoch_first = step_masks(batches)
     return Summary(
         steps=int(steady.sum()),
         time_ms=spread(total[steady]),
@@ -77,47 +78,63 @@ def summarize(batches: Table) -> Summary:
     )
 
 
-def spent(batches: Table, epochs: Table | None) -> dict[str, float]:
-    """Return the seconds of a training by what they went to, those of the first steps too.
+def spent(batches: "Table", epochs: "Table | None") -> dict[str, float]:
+    """Return the seconds of a training by the parts of its time, with those of the first steps.
 
-    ``batches`` and ``epochs`` are tables of a record. The time before the first step is not in them: see `start_up_s`.
+    `batches` and `epochs` are tables of a record. The time before the first step is not in them: see `start_up_s`.
     """
-    found = {words: _sum(batches, f"{name}_ms") / 1000 for words, name in PARTS.items()}
-    return {**found, **{words: _sum(epochs, name) for words, name in BETWEEN_EPOCHS.items()}}
+    in_steps = {words: _sum(batches, f"{name}_ms") / 1000 for words, name in PARTS.items()}
+    return {**in_steps, **{words: _sum(epochs, name) for words, name in BETWEEN_EPOCHS.items()}}
 
 
-def start_up_s(batches: Table, samples: Table) -> float:
+def start_up_s(batches: "Table", samples: "Table") -> float:
     """Return the seconds from the first sample to the end of the first step, which compiles; 0 if unknown."""
     if not len(batches) or not len(samples) or not len(batches["time"]) or not len(samples["time"]):
         return 0.0
     return max(0.0, float(np.asarray(batches["time"])[0] - np.asarray(samples["time"])[0]))
 
 
-def _sum(table: Table | None, column: str) -> float:
+def _sum(table: "Table | None", column: str) -> float:
     return float(np.nansum(np.asarray(table[column], dtype=float))) if table is not None and column in table else 0.0
 
 
-def parts(batches: Table) -> tuple[NDArray[np.bool_], ...]:
-    """Masks over the batches: steady ones, first of a process, first of a further epoch. Each batch is in one."""
+def is_steady(batches: "Table") -> NDArray[np.bool_]:
+    """Return for each batch whether its step is steady: neither the first of a process nor of an epoch."""
+    return step_masks(batches)[0]
+
+
+def step_masks(batches: "Table") -> tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return masks over the batches: steady, first of a process, first of a further epoch. Each batch is in one."""
     epoch = np.asarray(batches["epoch"])
     process_first = np.asarray(batches["first"]) > 0
     epoch_first = np.append(True, epoch[1:] != epoch[:-1]) & ~process_first
     return ~(process_first | epoch_first), process_first, epoch_first
 
 
+def finite(table: "Table", column: str, chosen: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """Return the finite values of a column in the `chosen` rows; empty if the table lacks the column."""
+    values = np.asarray(table[column], dtype=float)[chosen] if column in table else np.empty(0)
+    return values[np.isfinite(values)]
+
+
+def mean_of(table: "Table", column: str, chosen: NDArray[np.bool_]) -> float | None:
+    """Return the mean of a column over the `chosen` rows; None if nothing measured it."""
+    return _mean(finite(table, column, chosen))
+
+
 def spread(values: NDArray[np.float64]) -> Spread | None:
-    """Spread of the finite values; None where there is none."""
+    """Return the spread of the finite values; None if there is none."""
     values = values[np.isfinite(values)]
     if not len(values):
         return None
     return Spread(*(float(v) for v in (values.mean(), np.median(values), values.std(), np.percentile(values, 95))))
 
 
-def _per_s(batches: Table, total_ms: NDArray[np.float64], steady: NDArray[np.bool_]) -> float | None:
+def _per_s(batches: "Table", total_ms: NDArray[np.float64], steady: NDArray[np.bool_]) -> float | None:
     if "input/examples" not in batches:
         return None
-    found = _share(1000 * np.asarray(batches["input/examples"], dtype=float)[steady], total_ms[steady])
-    return found if found is not None and np.isfinite(found) else None
+    rate = _share(1000 * np.asarray(batches["input/examples"], dtype=float)[steady], total_ms[steady])
+    return rate if rate is not None and np.isfinite(rate) else None
 
 
 def _share(part: NDArray[np.float64], whole: NDArray[np.float64]) -> float | None:
@@ -129,10 +146,10 @@ def _mean(values: NDArray[np.float64]) -> float | None:
 
 
 def three_digits(value: float) -> str:
-    """Three digits, but never 1.23e+03."""
+    """Return a number with three digits, but never as 1.23e+03."""
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def percent(fraction: float) -> str:
-    """41%, but 4.2%: under ten percent the next digit matters."""
+    """Return 41%, but 4.2%: below ten percent, the next digit matters."""
     return f"{fraction:.0%}" if fraction >= 0.1 else f"{fraction:.1%}"

@@ -1,11 +1,10 @@
-"""Sources for what NVML sees of the NVIDIA GPUs that CUDA shows this process.
+"""Sources for the NVIDIA GPUs that CUDA shows this process, measured by NVML.
 
-`gpu/<i>` is CUDA's number, that of TensorFlow's `/GPU:<i>`: `CUDA_VISIBLE_DEVICES` hides and orders them. An index in
-it is taken to be NVML's, which goes by PCI bus. So it is with `CUDA_DEVICE_ORDER=PCI_BUS_ID`, and with CUDA's own order
-("fastest first") where all GPUs are of one kind; different ones without that setting are better named by UUID.
+`gpu/<i>` is CUDA's number, that of TensorFlow's `/GPU:<i>`: `CUDA_VISIBLE_DEVICES` hides and orders GPUs. An index in
+that variable is taken as NVML's index, which follows the PCI bus. That is right with `CUDA_DEVICE_ORDER=PCI_BUS_ID`,
+and with CUDA's own order ("fastest first") if all GPUs are of one kind. Without that setting, name GPUs of different
+kinds by UUID.
 """
-
-from __future__ import annotations
 
 import importlib
 import logging
@@ -18,18 +17,19 @@ from typing import Any
 
 from pipeline.monitor.sampler import Source
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 MASK = "CUDA_VISIBLE_DEVICES"
 PCIE_EVERY_S = 1.0
-KB = 1000  # NVML counts PCIe in "KB"
+KB = 1000  # NVML counts PCIe traffic in "KB".
+PART_WORDS = ", a part of a GPU (MIG): only its memory is measured, because the rest would be of the whole GPU"
 
 Reading = Callable[[], Mapping[str, float]]
 
 
 @dataclass(frozen=True)
 class Device:
-    """A GPU or, where it is divided, a part of it (MIG); ``index`` is NVML's of the GPU."""
+    """A GPU, or a part of a divided GPU (MIG). `index` is NVML's index of the GPU."""
 
     index: int
     uuid: str
@@ -38,56 +38,53 @@ class Device:
 
 
 def sources(nvml: Any = None, environment: Mapping[str, str] = os.environ) -> dict[str, Source]:
-    """One source a GPU, and one for the PCIe traffic of all; empty, and said in one line, where there is none.
+    """Return one source for each GPU, and one for the PCIe traffic of all. Without a GPU, log that and return none.
 
-    ``nvml`` is the module pynvml or its like.
+    Args:
+        nvml: The module pynvml, or a stand-in; None imports pynvml.
+        environment: Has CUDA_VISIBLE_DEVICES.
     """
     nvml = nvml or importlib.import_module("pynvml")
     try:
         nvml.nvmlInit()
         shown = visible(devices(nvml), environment.get(MASK))
     except nvml.NVMLError as error:
-        log.info("monitor: no GPU metrics: %s", error)
+        _log.info("monitor: no GPU metrics: %s", error)
         return {}
     if not shown:
-        log.info("monitor: no GPU metrics: %s shows no GPU", MASK if MASK in environment else "NVML")
+        _log.info("monitor: no GPU metrics: %s shows no GPU", MASK if MASK in environment else "NVML")
         return {}
-    return _sources_of(nvml, shown)
-
-
-def _sources_of(nvml: Any, shown: Sequence[Device]) -> dict[str, Source]:
     for number, device in enumerate(shown):
-        log.info("monitor: gpu/%d is %s%s", number, device.uuid, PART_WORDS if device.is_part else "")
-    found: dict[str, Source] = {
+        _log.info("monitor: gpu/%d is %s%s", number, device.uuid, PART_WORDS if device.is_part else "")
+    of_gpus: dict[str, Source] = {
         f"gpu {number}": Gpu(nvml, number, readings(nvml, device)) for number, device in enumerate(shown)
     }
     whole = {number: device.handle for number, device in enumerate(shown) if not device.is_part}
-    return {**found, "PCIe": Pcie(nvml, whole)} if whole else found  # last: it keeps what comes after it waiting
-
-
-PART_WORDS = ", a part of a GPU (MIG): its memory is told, and nothing else, which would be of the whole GPU"
+    return {**of_gpus, "PCIe": Pcie(nvml, whole)} if whole else of_gpus  # Last, because later sources wait for it.
 
 
 # --- which GPUs -------------------------------------------------------------------------------------------------------
 
 
 def devices(nvml: Any) -> list[Device]:
-    """All GPUs by NVML's index, with the parts in place of a GPU that is divided. Raises NVMLError."""
-    return [device for index in range(nvml.nvmlDeviceGetCount()) for device in _devices_of(nvml, index)]
-
-
-def _devices_of(nvml: Any, index: int) -> list[Device]:
-    handle = nvml.nvmlDeviceGetHandleByIndex(index)
-    if not _is_divided(nvml, handle):
-        return [Device(index, nvml.nvmlDeviceGetUUID(handle), handle)]
-    parts = (_part(nvml, handle, number) for number in range(nvml.nvmlDeviceGetMaxMigDeviceCount(handle)))
-    return [Device(index, nvml.nvmlDeviceGetUUID(part), part, is_part=True) for part in parts if part is not None]
+    """Return all GPUs by NVML's index, with its parts in place of a divided GPU. Raises NVMLError."""
+    listed: list[Device] = []
+    for index in range(nvml.nvmlDeviceGetCount()):
+        gpu = nvml.nvmlDeviceGetHandleByIndex(index)
+        if not _is_divided(nvml, gpu):
+            listed.append(Device(index, nvml.nvmlDeviceGetUUID(gpu), gpu))
+            continue
+        for number in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu)):
+            part = _part(nvml, gpu, number)
+            if part is not None:
+                listed.append(Device(index, nvml.nvmlDeviceGetUUID(part), part, is_part=True))
+    return listed
 
 
 def _is_divided(nvml: Any, handle: Any) -> bool:
     try:
         current, _pending = nvml.nvmlDeviceGetMigMode(handle)
-    except nvml.NVMLError:  # not a GPU that could be
+    except nvml.NVMLError:  # This kind of GPU cannot be divided.
         return False
     return bool(current == nvml.NVML_DEVICE_MIG_ENABLE)
 
@@ -95,50 +92,48 @@ def _is_divided(nvml: Any, handle: Any) -> bool:
 def _part(nvml: Any, handle: Any, number: int) -> Any:
     try:
         return nvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, number)
-    except nvml.NVMLError:  # there are numbers for as many parts as there could be
+    except nvml.NVMLError:  # Numbers go up to the largest possible number of parts.
         return None
 
 
-def visible(found: Sequence[Device], mask: str | None) -> list[Device]:
-    """Those that a value of CUDA_VISIBLE_DEVICES shows, in its order; without a value, all.
+def visible(devices: Sequence[Device], mask: str | None) -> list[Device]:
+    """Return the devices that CUDA_VISIBLE_DEVICES shows, in its order; without a value, all.
 
-    It names indices, UUIDs, or beginnings of UUIDs that fit one GPU. As CUDA does, the first entry that names none ends
-    the list (so "-1" and "" show none), and an index stands for the first part of a divided GPU.
+    The value lists indices, UUIDs, or beginnings of UUIDs that fit one GPU. As in CUDA, the first entry that names no
+    GPU ends the list (so "-1" and "" show none), and an index stands for the first part of a divided GPU.
     """
     if mask is None:
-        return list(found)
+        return list(devices)
     shown: list[Device] = []
     for entry in map(str.strip, mask.split(",")):
-        device = _named(found, entry)
+        device = _named(devices, entry)
         if device is None or device in shown:
             if entry not in ("", "-1"):
-                log.warning("monitor: %s names %r, which is no GPU or named twice: it ends the list", MASK, entry)
+                _log.warning("monitor: %s names %r, which is no GPU or named twice: it ends the list", MASK, entry)
             break
         shown.append(device)
     return shown
 
 
-def _named(found: Sequence[Device], entry: str) -> Device | None:
+def _named(devices: Sequence[Device], entry: str) -> Device | None:
     if entry.isdecimal():
-        return next((device for device in found if device.index == int(entry)), None)
-    fitting = [device for device in found if entry and device.uuid.startswith(entry)]
+        return next((device for device in devices if device.index == int(entry)), None)
+    fitting = [device for device in devices if entry and device.uuid.startswith(entry)]
     return fitting[0] if len(fitting) == 1 else None
 
 
-# --- what of them -----------------------------------------------------------------------------------------------------
+# --- which metrics ----------------------------------------------------------------------------------------------------
 
 
 class Gpu:
-    """Metrics ``gpu/<number>/...`` of one device; one that fails is noted once and left out, never zero.
-
-    Raises NVMLError where all fail: the GPU is lost, or somebody is resetting it.
-    """
+    """A source of the metrics `gpu/<number>/...` of one device. A metric that fails is logged once and left out."""
 
     def __init__(self, nvml: Any, number: int, readings: Mapping[str, Reading]) -> None:
         self._nvml, self._number, self._readings = nvml, number, readings
         self._noted: set[str] = set()
 
     def __call__(self) -> dict[str, float]:
+        """Read the metrics. Raises NVMLError if all fail: the GPU is lost, or somebody is resetting it."""
         metrics: dict[str, float] = {}
         failed: dict[str, Exception] = {}
         for name, reading in self._readings.items():
@@ -154,11 +149,11 @@ class Gpu:
     def _note(self, failed: Mapping[str, Exception]) -> None:
         for name in failed.keys() - self._noted:
             self._noted.add(name)
-            log.warning("monitor: %s of gpu/%d is left out: %s", name, self._number, failed[name])
+            _log.warning("monitor: %s of gpu/%d is left out: %s", name, self._number, failed[name])
 
 
 def readings(nvml: Any, device: Device) -> dict[str, Reading]:
-    """What is read of a device, by name; each reading may raise NVMLError."""
+    """Return what to read of a device, by name. Each reading may raise NVMLError."""
     handle = device.handle
 
     def memory() -> dict[str, float]:
@@ -185,74 +180,78 @@ def readings(nvml: Any, device: Device) -> dict[str, Reading]:
 
 
 def throttling(nvml: Any, reasons: int) -> dict[str, float]:
-    """Whether the clocks are held down for want of power, or for heat: 0 or 1, from NVML's mask of reasons."""
+    """Return whether power or heat limits the clocks, as 0 or 1, from NVML's mask of reasons."""
     power = nvml.nvmlClocksEventReasonSwPowerCap | nvml.nvmlClocksEventReasonHwPowerBrakeSlowdown
     heat = nvml.nvmlClocksEventReasonSwThermalSlowdown | nvml.nvmlClocksEventReasonHwThermalSlowdown
     return {"throttled_power": float(bool(reasons & power)), "throttled_thermal": float(bool(reasons & heat))}
 
 
 class Utilization:
-    """Share of the time in which a kernel ran, in percent: the mean of what the driver measured since the last call.
+    """A reading of the share of the time in which a kernel ran, in percent: the mean since the last call.
 
-    The driver measures some six times a second or less, and keeps that in a buffer: nothing is told where nothing is
-    new, instead of a value again. Where it keeps none, its last value is told, which may be one again.
+    The driver measures about six times a second or less, and stores its samples in a buffer. If no sample is new,
+    there is no value, so that none counts twice. A driver without a buffer gives its last value, which may be old.
 
-    A sample is new if the buffer did not hold its time stamp before. Time stamps come from the wall clock, so they are
+    A sample is new if the buffer did not have its time stamp before. Time stamps come from the wall clock, so they are
     not compared with the newest one: after the clock is set back by an hour, no sample would be newer for that hour.
     """
 
     def __init__(self, nvml: Any, handle: Any) -> None:
         self._nvml, self._handle = nvml, handle
-        self._seen: frozenset[int] = frozenset()
+        self._known: frozenset[int] = frozenset()
+        """Time stamps in the buffer at the last call."""
 
     def __call__(self) -> dict[str, float]:
+        """Return the mean of the new samples, if there are any."""
         try:
-            fresh = self._fresh()
+            fresh = self._read_new()
         except self._nvml.NVMLError:
             return {"util_pct": float(self._nvml.nvmlDeviceGetUtilizationRates(self._handle).gpu)}
         return {"util_pct": sum(fresh) / len(fresh)} if fresh else {}
 
-    def _fresh(self) -> list[int]:
+    def _read_new(self) -> list[int]:
         try:
             _, samples = self._nvml.nvmlDeviceGetSamples(self._handle, self._nvml.NVML_GPU_UTILIZATION_SAMPLES, 0)
-        except self._nvml.NVMLError_NotFound:  # the buffer is empty; if it never held any, there is no buffer
-            if not self._seen:
+        except self._nvml.NVMLError_NotFound:  # The buffer is empty. If it always was, there is no buffer.
+            if not self._known:
                 raise
             return []
-        fresh = [sample.sampleValue.uiVal for sample in samples if sample.timeStamp not in self._seen]
-        self._seen = frozenset(sample.timeStamp for sample in samples)
+        fresh = [sample.sampleValue.uiVal for sample in samples if sample.timeStamp not in self._known]
+        self._known = frozenset(sample.timeStamp for sample in samples)
         return fresh
 
 
 class Pcie:
-    """Bytes a second over PCIe of whole GPUs, by number; each reading blocks for 20 ms, in which the driver counts.
+    """A source of bytes a second over PCIe, of whole GPUs.
 
-    So one is read at a call, in turn, and none more often than once a second: eight GPUs at 5 Hz are read every three.
-    One that fails is noted once; it may come back.
+    Each reading blocks for 20 ms, in which the driver counts. So each call reads one value, in turn, and no value more
+    often than once a second: with eight GPUs at 5 Hz, each is read every three seconds. A GPU that fails is logged
+    once, and is read again in its turn.
     """
 
     def __init__(self, nvml: Any, handles: Mapping[int, Any], now: Callable[[], float] = time.monotonic) -> None:
-        ways = {"tx": nvml.NVML_PCIE_UTIL_TX_BYTES, "rx": nvml.NVML_PCIE_UTIL_RX_BYTES}
+        directions = {"tx": nvml.NVML_PCIE_UTIL_TX_BYTES, "rx": nvml.NVML_PCIE_UTIL_RX_BYTES}
         self._nvml, self._now = nvml, now
-        self._turns = deque((now(), number, way) for number in handles for way in ways)
-        self._handles, self._ways = handles, ways
+        self._turns = deque((now(), number, direction) for number in handles for direction in directions)
+        self._handles, self._directions = handles, directions
         self._noted: set[int] = set()
 
     def __call__(self) -> dict[str, float]:
+        """Read the value whose turn it is, if it is due."""
         now = self._now()
-        due, number, way = self._turns[0]
+        due, number, direction = self._turns[0]
         if now < due:
             return {}
         self._turns.rotate(-1)
-        self._turns[-1] = now + PCIE_EVERY_S, number, way
+        self._turns[-1] = now + PCIE_EVERY_S, number, direction
         try:
-            told = self._nvml.nvmlDeviceGetPcieThroughput(self._handles[number], self._ways[way])
+            kilobytes = self._nvml.nvmlDeviceGetPcieThroughput(self._handles[number], self._directions[direction])
         except self._nvml.NVMLError as error:
             self._note(number, error)
             return {}
-        return {f"gpu/{number}/pcie_{way}_Bps": float(KB * told)}
+        return {f"gpu/{number}/pcie_{direction}_Bps": float(KB * kilobytes)}
 
     def _note(self, number: int, error: Exception) -> None:
         if number not in self._noted:
             self._noted.add(number)
-            log.warning("monitor: PCIe traffic of gpu/%d is left out: %s", number, error)
+            _log.warning("monitor: PCIe traffic of gpu/%d is left out: %s", number, error)

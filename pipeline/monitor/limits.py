@@ -1,10 +1,8 @@
-"""From the shares of the time and the load of the machine to what limits a training.
+"""Finds what limits a training, from the shares of its time and the load of the machine.
 
-Its own cores, its container's limits and its own threads are judged first: the figures of the whole machine tell as
-much about other programs. If several limits are reached at once, all are named.
+Its own cores, its container's limits and its own threads are judged first, because the figures of the whole machine
+depend on other programs as well. If several limits are reached at once, all are named.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +12,7 @@ from pipeline.monitor.load import Load
 
 FINE, BOUND = 0.05, 0.20
 """Shares of the time. These are the thresholds of TensorBoard's input-pipeline analyzer."""
-HOST_NOTED = 0.10
+MIN_HOST = 0.10
 """Share of the time. Below it, the loop itself is no bottleneck: it takes 0.5 ms of any step, 5% of one of 10 ms."""
 BUSY, HALF_BUSY = 0.80, 0.50
 """Shares of the usable cores. From the first on, nothing is left: some is always lost between two tasks."""
@@ -27,13 +25,16 @@ MEMORY_STALLS, MAJOR_FAULTS = 10.0, 5.0
 OTHERS = 0.25
 """Share of the cores. From here on, other programs have enough of them to slow a training down."""
 UNMET = 0.25
-"""Cores that the training waits for because of other programs: that many, and that share of what it could use."""
-ASKED = 0.9
+"""Cores that the training waits for because of other programs: this number, and this share of what it could use."""
+DEMANDED = 0.9
 """Share of a part's time in which threads of the training must run or wait for a core. Below it, the training slept."""
 ONE_CORE = (0.8, 1.3)
 """Cores in use if Python code holds its lock all the time: one, and a little for the code of TensorFlow."""
 LATE_MS = 2.5
-"""The monitor's thread wakes up later than this on average if Python code holds the lock: it is passed on each 5 ms."""
+"""The monitor's thread wakes up later than this on average if Python code holds the lock.
+
+The lock changes hands every 5 ms.
+"""
 CALM = 0.5
 """Share of the steps that hardly wait. From here on, the wait of the other steps comes in bursts."""
 IDLE_GPU = 60.0
@@ -43,7 +44,7 @@ OWN_READING_BPS = 100_000
 
 
 class Limit(StrEnum):
-    """What a training is bound by."""
+    """What limits a training."""
 
     UNKNOWN = "unknown"
     COMPUTE = "compute"
@@ -72,9 +73,9 @@ class Part(StrEnum):
     CALLBACKS = "callbacks"
 
 
-_NOTED = {
+_MIN_SHARES = {
     Part.INPUT: FINE,
-    Part.HOST: HOST_NOTED,
+    Part.HOST: MIN_HOST,
     Part.CHECKPOINTS: FINE,
     Part.VALIDATION: BOUND,
     Part.CALLBACKS: BOUND,
@@ -88,8 +89,8 @@ Shares = dict[Part, float]
 class Supply:
     """How the batches came.
 
-    ``wait`` is the share of the step time that is waiting, ``calm`` the share of the steps that hardly wait, and
-    ``full`` the share of the time in which all batches that the input may keep ready were ready; None if unknown.
+    `wait` is the share of the step time that is waiting, `calm` the share of the steps that hardly wait, and
+    `full` the share of the time in which all batches that the input may keep ready were ready; None if unknown.
     """
 
     wait: float
@@ -98,14 +99,16 @@ class Supply:
 
 
 @dataclass(frozen=True)
-class Found:
+class Bottleneck:
     """The parts that take the time, the largest first, and what limits the first of them (and the others)."""
 
     parts: tuple[Part, ...]
     limits: tuple[Limit, ...]
 
 
-def find(shares: Shares, supply: Supply, load: Load, python_calls: float = 0.0, is_simulated: bool = False) -> Found:
+def find_bottleneck(
+    shares: Shares, supply: Supply, load: Load, python_calls: float = 0.0, is_simulated: bool = False
+) -> Bottleneck:
     """Return what limits a training.
 
     Args:
@@ -115,17 +118,20 @@ def find(shares: Shares, supply: Supply, load: Load, python_calls: float = 0.0, 
         python_calls: Number of operations of a step that call Python code.
         is_simulated: Whether the steps only waited, instead of using an accelerator. Such steps need no core.
     """
-    parts = _parts(shares)
+    parts = [part for part, min_share in _MIN_SHARES.items() if shares.get(part, 0.0) >= min_share]
     if not parts:
         compute = shares.get(Part.COMPUTE, 1.0)
-        return Found((Part.COMPUTE,), tuple(_of_compute(compute, load, python_calls, is_simulated)))
-    found: list[Limit] = []
+        return Bottleneck((Part.COMPUTE,), tuple(_of_compute(compute, load, python_calls, is_simulated)))
+    parts.sort(key=lambda part: -shares[part])
+    # The part that takes most of the time besides computing, and all others that take a large share.
+    parts = parts[:1] + [part for part in parts[1:] if shares[part] >= BOUND]
+    limits: list[Limit] = []
     for part in parts:
-        found += _of_part(part, shares[part], supply, load)
-    return Found(parts, tuple(dict.fromkeys(found)))
+        limits += _of_part(part, shares[part], supply, load)
+    return Bottleneck(tuple(parts), tuple(dict.fromkeys(limits)))
 
 
-def find_from_outside(load: Load) -> list[Limit]:
+def find_limits_from_outside(load: Load) -> list[Limit]:
     """Return what limits a program whose steps cannot be seen; empty if nothing on the machine is used up.
 
     A GPU that is busy most of the time needs nothing else. DECODING stands for any work on all cores.
@@ -135,16 +141,9 @@ def find_from_outside(load: Load) -> list[Limit]:
     return list(_of_busy_machine(1.0, load))
 
 
-def _parts(shares: Shares) -> tuple[Part, ...]:
-    """The part that takes most of the time besides computing, and all others that take a large share."""
-    noted = [part for part, least in _NOTED.items() if shares.get(part, 0.0) >= least]
-    noted.sort(key=lambda part: -shares[part])
-    return tuple(noted[:1] + [part for part in noted[1:] if shares[part] >= BOUND])
-
-
 def _of_part(part: Part, share: float, supply: Supply, load: Load) -> Iterator[Limit]:
     if part is Part.INPUT:
-        yield from _of_input(supply, load)
+        yield from list(_of_busy_machine(supply.wait, load)) or _of_idle_machine(supply, load)
     elif part is Part.HOST:
         yield from _of_surroundings(share, load)
         yield Limit.HOST
@@ -157,31 +156,28 @@ def _of_part(part: Part, share: float, supply: Supply, load: Load) -> Iterator[L
 
 
 def _of_compute(share: float, load: Load, python_calls: float, is_simulated: bool) -> Sequence[Limit]:
-    """A GPU that is busy needs nothing from the host."""
+    """Return what limits the compute. A GPU that is busy needs nothing from the host."""
     if is_simulated or (load.gpu is not None and load.gpu >= IDLE_GPU):
         return [Limit.COMPUTE]
-    found = list(_of_surroundings(share, load))
+    limits = list(_of_surroundings(share, load))
     if python_calls and not _uses_all_cores(load):
-        found.append(Limit.PYTHON)
-    return found or [Limit.COMPUTE]
+        limits.append(Limit.PYTHON)
+    return limits or [Limit.COMPUTE]
 
 
 def _of_surroundings(share: float, load: Load) -> Iterator[Limit]:
-    """What keeps a training from its machine, in a part that takes this share of the time."""
+    """Yield what keeps a training from its machine, in a part that takes this share of the time."""
     if (load.throttled or 0.0) >= THROTTLED:
         yield Limit.CPU_QUOTA
-    if _lacks_memory(load):
+    faults = MAJOR_FAULTS if load.major_faults is None else load.major_faults
+    if (load.memory_stalls or 0.0) >= MEMORY_STALLS and faults >= MAJOR_FAULTS:
         yield Limit.MEMORY
     if _is_starved(share, load):
         yield Limit.OTHER_PROGRAMS
 
 
-def _of_input(supply: Supply, load: Load) -> list[Limit]:
-    return list(_of_busy_machine(supply.wait, load)) or _of_idle_machine(supply, load)
-
-
 def _of_busy_machine(wait: float, load: Load) -> Iterator[Limit]:
-    """What is used up while a training waits for this share of the time."""
+    """Yield what is used up while a training waits for this share of the time."""
     surroundings = list(_of_surroundings(wait, load))
     yield from surroundings
     # If other programs hold the cores, the threads that wait for a core might decode, or might only wait for the lock
@@ -193,12 +189,12 @@ def _of_busy_machine(wait: float, load: Load) -> Iterator[Limit]:
         yield Limit.DECODING
     if _stalls_on_disk(wait, load):
         yield Limit.READING
-    if not uses_all_cores and _uses_one_core(load) and (is_clear or _asked_cores(load) <= ONE_CORE[1]):
+    if not uses_all_cores and _uses_one_core(load) and (is_clear or _demanded_cores(load) <= ONE_CORE[1]):
         yield Limit.ONE_CORE
 
 
 def _of_idle_machine(supply: Supply, load: Load) -> list[Limit]:
-    """What the input waits for if nothing on this machine is busy: a slow server, or a step that takes its batches."""
+    """Return what the input waits for if this machine is not busy: a slow server, or a step that takes its batches."""
     if supply.calm >= CALM and _buffer_would_help(supply):
         return [Limit.BUFFER] if supply.full is not None else [Limit.READING, Limit.BUFFER]
     if (load.own_share or 0.0) < HALF_BUSY:
@@ -207,7 +203,7 @@ def _of_idle_machine(supply: Supply, load: Load) -> list[Limit]:
 
 
 def _buffer_would_help(supply: Supply) -> bool:
-    """Whether the mean supply is fast enough.
+    """Return whether the mean supply is fast enough.
 
     The input stands still while all batches are ready. If that takes as long as the steps wait for batches, more room
     for batches can bridge the waits. If the steps wait most of the time, no buffer helps.
@@ -215,34 +211,29 @@ def _buffer_would_help(supply: Supply) -> bool:
     return supply.full >= supply.wait if supply.full is not None else supply.wait < 0.5
 
 
-def _asked_cores(load: Load) -> float:
-    """Cores that the training had or waited for."""
+def _demanded_cores(load: Load) -> float:
+    """Return the cores that the training had or waited for."""
     return (load.own_cores or 0.0) + (load.core_wait or 0.0)
 
 
 def _unmet(load: Load) -> float:
-    """Cores that the training waited for while other programs had them."""
+    """Return the cores that the training waited for while other programs had them."""
     return min(load.core_wait or 0.0, load.other_cores or 0.0)
 
 
 def _is_starved(share: float, load: Load) -> bool:
-    """Whether other programs hold the cores that a part of this share of the time needs."""
+    """Return whether other programs hold the cores that a part of this share of the time needs."""
     if (load.own_share or 0.0) >= BUSY:
         return False
     unmet, others, own = _unmet(load), load.other_cores or 0.0, load.own_cores or 0.0
-    if _asked_cores(load) < ASKED * share:
+    if _demanded_cores(load) < DEMANDED * share:
         return False
     is_full = (load.busy or 0.0) >= BUSY_PERCENT and others >= OTHERS * (load.cores or 1.0)
     return is_full and unmet >= max(UNMET, share / 2) and unmet >= UNMET * (own + unmet)
 
 
-def _lacks_memory(load: Load) -> bool:
-    faults = MAJOR_FAULTS if load.major_faults is None else load.major_faults
-    return (load.memory_stalls or 0.0) >= MEMORY_STALLS and faults >= MAJOR_FAULTS
-
-
 def _uses_all_cores(load: Load) -> bool:
-    """Whether the training would use all cores that it may use, if other programs left them."""
+    """Return whether the training would use all cores that it may use, if other programs left them."""
     if load.own_share is None:
         return False
     usable = load.usable_cores or load.cores

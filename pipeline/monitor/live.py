@@ -1,6 +1,4 @@
-"""The verdict on the last minute, in the log, while a training is under way."""
-
-from __future__ import annotations
+"""The verdict on the last minute of a training that is under way, for the log and the live pages."""
 
 import json
 import logging
@@ -19,23 +17,27 @@ from pipeline.monitor.row import KINDS, Row
 from pipeline.monitor.verdict import Verdict, diagnose, numbers
 from pipeline.storage import write_whole
 
-MOST_ROWS = 20_000
-"""Of a kind, the newest: steps of a millisecond would else fill the memory with what is said in one sentence."""
+MAX_ROWS = 20_000
+"""The newest rows of each kind. Without a limit, steps of a millisecond would fill the memory for one sentence."""
 FIRST_S, EVERY_S = 20.0, 60.0
-"""After so long for the first time, since a person looks most at the start; then each so many seconds."""
-log = logging.getLogger(__name__)
+"""The first verdict comes soon, because people look most at the start. The next ones come at this interval."""
+_log = logging.getLogger(__name__)
 
 Columns = Mapping[str, NDArray[np.float64]]
 
 
 class LiveVerdict:
-    """A sink that says every minute what has limited the training since it said so last.
+    """A sink that logs every minute what has limited the training since the verdict before.
 
-    ``words`` makes a text of a verdict. The last one is kept in ``file``, as JSON: ``sentence``, ``limit``, ``limits``,
-    its `numbers`, its ``time`` (Unix s), and the length of its interval in ``seconds``. If there were too few steps for
-    a verdict, it says nothing. The end of the training does.
-    If no step ended at all, it says what the training is ``doing``, as the first batch or the compilation may take
+    If there were too few steps for a verdict, it logs nothing: the verdict at the end of the training covers them. If
+    no step ended at all, it logs what the training is doing, because the first batch or the compilation may take
     minutes.
+
+    Args:
+        words: Makes a text of a verdict.
+        file: Where the last verdict is stored, as JSON: `sentence`, `limit`, `limits`, its `numbers`, its `time`
+            (Unix s), and the length of its interval in `seconds`.
+        doing: What the training is doing now; empty if unknown.
     """
 
     def __init__(
@@ -46,41 +48,42 @@ class LiveVerdict:
     ) -> None:
         self._words, self._file, self._doing, self._seconds = words, file, doing, FIRST_S
         self._without_step_s = 0.0
-        """Seconds since the last window with a step."""
-        self._rows: dict[str, deque[Row]] = {kind: deque(maxlen=MOST_ROWS) for kind in KINDS}
+        """Seconds without a step, up to the end of the last interval."""
+        self._rows: dict[str, deque[Row]] = {kind: deque(maxlen=MAX_ROWS) for kind in KINDS}
         self._begin: float | None = None
 
     def write(self, row: Row) -> None:
+        """Add a row, and judge the interval if it is over."""
         if row.kind not in self._rows:
             return
         self._begin = row.time if self._begin is None else self._begin
         seconds = row.time - self._begin
         if seconds >= self._seconds:
             tables = {kind: table(rows) for kind, rows in self._rows.items()}
-            # The next window begins before anything is said: an error in a sentence must not repeat with every row.
+            # The next interval begins before the verdict: an error in a sentence must not repeat with every row.
             for rows in self._rows.values():
                 rows.clear()
             self._begin, self._seconds = row.time, EVERY_S
             self._rows[row.kind].append(row)
-            self._say(row.time, seconds, tables)
+            self._judge(row.time, seconds, tables)
         else:
             self._rows[row.kind].append(row)
 
-    def _say(self, time: float, seconds: float, tables: Mapping[str, Columns]) -> None:
+    def _judge(self, time: float, seconds: float, tables: Mapping[str, Columns]) -> None:
         batches = tables["batches"]
         if not len(batches["time"]):
             self._without_step_s += seconds
             if doing := self._doing():
-                said = f"No step has ended for {self._without_step_s:.0f} s: {doing}."
-                self._keep(time, seconds, Verdict((Limit.UNKNOWN,), said, Load()), said)
+                sentence = f"No step has ended for {self._without_step_s:.0f} s: {doing}."
+                self._publish(time, seconds, Verdict((Limit.UNKNOWN,), sentence, Load()), sentence)
             return
         self._without_step_s = 0.0
         verdict = diagnose(batches, tables["samples"], os.cpu_count(), tables["epochs"], whole=False)
         if verdict.limit is not Limit.UNKNOWN:
-            self._keep(time, seconds, verdict, self._words(verdict))
+            self._publish(time, seconds, verdict, self._words(verdict))
 
-    def _keep(self, time: float, seconds: float, verdict: Verdict, sentence: str) -> None:
-        log.info("the last %.0f s: %s", seconds, sentence)
+    def _publish(self, time: float, seconds: float, verdict: Verdict, sentence: str) -> None:
+        _log.info("the last %.0f s: %s", seconds, sentence)
         if not self._file:
             return
         content = {
@@ -96,7 +99,7 @@ class LiveVerdict:
 
 
 def table(rows: Collection[Row]) -> Columns:
-    """Rows as columns: time, step and each value, NaN where a row has none."""
+    """Return rows as columns: time, step and each metric, which is NaN in rows without it."""
     names = dict.fromkeys(name for row in rows for name in row.values)
     columns = {name: np.array([row.values.get(name, np.nan) for row in rows]) for name in names}
     fixed = {"time": np.array([row.time for row in rows]), "step": np.array([row.step for row in rows])}

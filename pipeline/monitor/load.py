@@ -1,18 +1,16 @@
-"""How busy a machine was while it trained: what tells the causes of a wait apart."""
+"""How busy a machine was while it trained: the numbers that tell the causes of a wait apart."""
 
-from __future__ import annotations
-
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.monitor import gpu_columns
+from pipeline.monitor.diagnosis import finite, mean_of
+
 if TYPE_CHECKING:
     from pipeline.monitor.diagnosis import Table
-
-_GPU_BUSY = re.compile(r"gpu/\d+/util_pct")
 
 
 @dataclass(frozen=True)
@@ -27,37 +25,39 @@ class Load:
     usable_cores: float | None = None
     """Cores that this process may use: its affinity, or the limit of its container."""
     busy: float | None = None
-    """How busy all programs kept all cores of the machine, in percent."""
+    """Use of all cores of the machine by all programs, in percent."""
     own_cores: float | None = None
-    """How many cores the training kept busy."""
+    """Number of cores that the training kept busy."""
     own_cores_peak: float | None = None
-    """The same in nine of ten samples, at most."""
+    """The 90th percentile of that over the samples."""
     core_wait: float | None = None
-    """How many threads of the training waited for a core, on average."""
+    """Number of threads of the training that waited for a core, on average."""
     busiest_thread: float | None = None
-    """Of one core: the thread of the training that used most of it."""
+    """Use of one core by the busiest thread of the training."""
     busiest_core: float | None = None
+    """Use of the busiest core, by all programs."""
     late_ms: float | None = None
     """How late the monitor's thread woke up, in ms: Python code that holds the interpreter's lock delays it."""
     throttled: float | None = None
-    """Of the time in which the container was held back, as it had used up its share of the cores."""
+    """Share of the time in which the container was throttled, because it had used up its share of the cores."""
     disk: float | None = None
-    """Of the time in which the busiest disk was at work."""
+    """Share of the time in which the busiest disk was at work."""
     disk_stalls: float | None = None
-    """Of the time in which some task of the machine was stalled on a disk or a network file system."""
+    """Share of the time in which some task of the machine was stalled on a disk or a network file system."""
     own_read_Bps: float | None = None
-    """What the training read from storage, in bytes a second; the page cache and network file systems do not count."""
+    """Bytes a second that the training read from disks. The page cache and network file systems do not count."""
     memory_stalls: float | None = None
-    """Of the time in which some task of the machine was stalled on memory."""
+    """Share of the time in which some task of the machine was stalled on memory."""
     major_faults: float | None = None
-    """Pages a second that the training used and that had to be read from a disk."""
+    """Pages a second of the training that had to be read from a disk."""
     gpu: float | None = None
+    """Use of the GPUs: the share of the time in which a kernel ran, as mean over the GPUs."""
     received_Bps: float | None = None
-    """From the network, in bytes a second."""
+    """Bytes a second from the network."""
 
     @property
     def other_cores(self) -> float | None:
-        """How many cores other programs kept busy; None if that is not known."""
+        """Number of cores that other programs kept busy; None if unknown."""
         if self.busy is None or self.own_cores is None or self.cores is None:
             return None
         return max(0.0, self.busy * self.cores / 100 - self.own_cores)
@@ -70,24 +70,23 @@ class Load:
         return None if self.busy is None else self.busy / 100
 
 
-def load_of(samples: Table, chosen: NDArray[np.bool_] | None = None, cores: float | None = None) -> Load:
-    """Return the load over all samples of a record, or only over the ``chosen`` ones.
+def load_of(samples: "Table", chosen: NDArray[np.bool_] | None = None, cores: float | None = None) -> Load:
+    """Return the load over all samples of a record, or only over the `chosen` ones.
 
-    ``cores`` is the number of cores of the machine, for records that lack it.
+    `cores` is the number of cores of the machine, for records that lack it.
     """
     if not len(samples) or not len(samples["time"]):
         return Load()
     if chosen is None:
         chosen = np.ones(len(samples["time"]), bool)
 
-    def mean(*names: str) -> float | None:
-        """Of the first of these that was measured."""
-        known = (values for name in names if (values := _known(samples, name, chosen)) is not None)
-        return next((float(values.mean()) for values in known), None)
+    def mean(column: str) -> float | None:
+        return mean_of(samples, column, chosen)
 
-    gpus = [found for name in samples if _GPU_BUSY.fullmatch(str(name)) and (found := mean(str(name))) is not None]
-    own = _known(samples, "proc/cpu_pct", chosen)
-    children = mean("proc/children_cpu_pct") or 0.0
+    of_gpus = [mean(name) for name in gpu_columns.columns_of_gpus(samples, "util_pct")]
+    gpus = [busy for busy in of_gpus if busy is not None]
+    own = finite(samples, "proc/cpu_pct", chosen)
+    process, children = mean("proc/cpu_pct"), mean("proc/children_cpu_pct") or 0.0
     host_cores = mean("sys/cores") or cores
     usable = [each for each in (mean("cgroup/cpu_limit_cores"), mean("proc/cores") or host_cores) if each]
     core_wait = mean("proc/core_wait_pct")
@@ -95,8 +94,9 @@ def load_of(samples: Table, chosen: NDArray[np.bool_] | None = None, cores: floa
         cores=host_cores,
         usable_cores=min(usable, default=None),
         busy=mean("sys/cpu_pct"),
-        own_cores=_own_cores(mean("proc/cpu_pct"), mean("proc/children_cpu_pct"), mean("cgroup/cpu_used_cores")),
-        own_cores_peak=None if own is None else (float(np.percentile(own, 90)) + children) / 100,
+        # By its processes, or else by its container.
+        own_cores=mean("cgroup/cpu_used_cores") if process is None else (process + children) / 100,
+        own_cores_peak=(float(np.percentile(own, 90)) + children) / 100 if len(own) else None,
         core_wait=None if core_wait is None else core_wait / 100,
         busiest_thread=mean("proc/busiest_thread_pct"),
         busiest_core=mean("sys/cpu_max_core_pct"),
@@ -107,18 +107,13 @@ def load_of(samples: Table, chosen: NDArray[np.bool_] | None = None, cores: floa
         own_read_Bps=mean("proc/read_Bps"),
         memory_stalls=mean("pressure/memory_some_pct"),
         major_faults=mean("proc/major_faults_per_s"),
-        gpu=sum(gpus) / len(gpus) if gpus else None,
+        gpu=gpu_columns.mean(gpus) if gpus else None,
         received_Bps=mean("sys/net_recv_Bps"),
     )
 
 
-def _own_cores(process: float | None, children: float | None, container: float | None) -> float | None:
-    """Cores that the training kept busy: by its processes, else by its container."""
-    return container if process is None else (process + (children or 0.0)) / 100
-
-
-def during(samples: Table, batches: Table, steady: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return for each sample whether it was taken in one of the ``steady`` steps of ``batches``.
+def during(samples: "Table", batches: "Table", steady: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return for each sample whether it was taken in one of the `steady` steps of `batches`.
 
     A step lasts until its end; a validation belongs to the step after it, the first of an epoch, which is not steady.
     """
@@ -128,11 +123,3 @@ def during(samples: Table, batches: Table, steady: NDArray[np.bool_]) -> NDArray
     inside = step < len(steady)
     inside[inside] = steady[step[inside]]
     return inside
-
-
-def _known(samples: Table, name: str, chosen: NDArray[np.bool_]) -> NDArray[np.float64] | None:
-    if name not in samples:
-        return None
-    values = np.asarray(samples[name], dtype=float)[chosen]
-    values = values[np.isfinite(values)]
-    return values if len(values) else None

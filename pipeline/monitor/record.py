@@ -5,13 +5,11 @@
     record/batches-00000.csv      time,step,input/wait_ms,...
     record/epochs-00000.csv       time,step,loss,...
 
-A segment is closed when it is full, when a new column appears, and when its process ends; what a killed process left
-open, the next one compresses. Both files of a segment are there for a moment: they are one, and the compressed one
-counts. A row reaches the disk within two seconds after it came (pipeline/monitor/reporter.py): SIGKILL and a power loss
-lose no more than that. A segment that is damaged anyway is read as far as it goes, with a warning.
+A segment is closed when it is full, when a new column appears, and when its process ends. The next process compresses
+the segments that a killed process left open. For a moment, both files of a segment exist, and the compressed file
+counts. A row reaches the disk within two seconds after it came (pipeline/monitor/reporter.py), so SIGKILL and a power
+loss lose no more than that. If a segment is damaged anyway, it is read up to the damage, with a warning.
 """
-
-from __future__ import annotations
 
 import csv
 import fcntl
@@ -30,33 +28,34 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from pipeline.monitor.row import KINDS, Row
-from pipeline.servers import SERVERS
+from pipeline.rendezvous.servers import SERVERS
 from pipeline.storage import sync_folder, write_whole
 
 if TYPE_CHECKING:
     import pandas
 
 SEGMENT_BYTES = 2_000_000
-"""Closes a segment: compressed in a tenth of a second, every eight minutes with 8 GPUs and 20 ms steps.
+"""A segment of this size is closed and compressed.
 
-A bucket gets what is open again every few seconds, and what is closed once. By size alone: by the clock, a month of
-epochs would be thousands of files.
+That takes a tenth of a second, and with 8 GPUs and steps of 20 ms it happens every eight minutes.
+A bucket gets the open segment again every few seconds, and a closed segment once. Only the size counts: closing by the
+clock would make thousands of files of a month of epochs.
 """
-_LEVEL = 4  # 6 takes twice the time for 5% less
-_OF_ALL = ("time", "step")
+_COMPRESSION_LEVEL = 4  # Level 6 takes twice the time for 5% less.
+_TIME_AND_STEP = ("time", "step")
 _HEADER = b"time,step"
 _NOTHING = _HEADER + b"\n"
 _TORN = (EOFError, gzip.BadGzipFile, zlib.error)
 _NUMBER = re.compile(rb"(-?[0-9]+(\.[0-9]+)?(e[-+]?[0-9]+)?|nan|-?inf)?")
-_TAIL_BYTES = 64 * 1024  # more than any line: 8 GPUs make lines of one KB
-log = logging.getLogger(__name__)
+_TAIL_BYTES = 64 * 1024  # More than any line: with 8 GPUs, a line has one KB.
+_log = logging.getLogger(__name__)
 
 
 class RecordSink:
-    """Writes rows into CSV segments in ``folder`` (made if missing), and compresses those that are closed.
+    """Writes rows into CSV segments in `folder` (made if missing), and compresses closed segments.
 
-    Compression is done by whoever writes: rows have their time, and wait in the reporter's queue for a tenth of a
-    second. Raises OSError where the folder or the disk cannot be written.
+    The thread that writes also compresses, because rows can wait in the reporter's queue for a tenth of a second.
+    Raises OSError if the folder or the disk cannot be written.
     """
 
     def __init__(self, folder: Path, segment_bytes: int = SEGMENT_BYTES) -> None:
@@ -68,24 +67,26 @@ class RecordSink:
                 _compress(path)
 
     def write(self, row: Row) -> None:
-        """Write a row. If the disk fails, write it once more, into a new segment: a part of it may be in the old one.
+        """Write a row. If the disk fails, write it again into a new segment, because a part may be in the old one.
 
-        Raises OSError if that fails, too. The next row begins a new segment.
+        Raises OSError if that fails, too. Then the next row begins a new segment.
         """
         before = self._open.get(row.kind)
-        if before and before.holds(row) and before.size < self._segment_bytes:
+        if before and before.can_append(row) and before.size < self._segment_bytes:
             try:
                 before.append(row)
             except OSError as error:
-                log.warning("monitor: %s: trying again after %s", self._folder, error.strerror or error)
+                _log.warning("monitor: %s: trying again after %s", self._folder, error.strerror or error)
             else:
                 return
-        segment = self._open[row.kind] = self._next_segment(row, before)
+        # The columns of `before` stay: a metric that comes and goes would otherwise begin a segment with each row.
+        columns = dict.fromkeys((*(before.columns if before else ()), *row.values))
+        segment = self._open[row.kind] = _Segment(*_create_next(self._folder, row.kind), tuple(columns))
         try:
             segment.append(row)
         finally:
             if before:
-                before.close()  # after the row: that need not wait for the compression
+                before.close()  # After the row, which need not wait for the compression.
 
     def sync(self) -> None:
         """Bring all rows to the disk. Raises OSError if the disk fails."""
@@ -98,14 +99,10 @@ class RecordSink:
             segment.is_new = False
 
     def close(self) -> None:
+        """Close and compress all segments. Raises OSError if the disk fails."""
         for segment in self._open.values():
             segment.close()
         self._open.clear()
-
-    def _next_segment(self, row: Row, before: _Segment | None) -> _Segment:
-        # The columns of before are kept: a metric that comes and goes would otherwise start a segment a row.
-        columns = dict.fromkeys((*(before.columns if before else ()), *row.values))
-        return _Segment(*_create_next(self._folder, row.kind), tuple(columns))
 
 
 class _Segment:
@@ -118,16 +115,18 @@ class _Segment:
         """Whether its name may be missing on the disk."""
         self._known = frozenset(columns)
         self._path, self._file = path, file
+        header = io.StringIO(newline="")
+        csv.writer(header, lineterminator="\n").writerow((*_TIME_AND_STEP, *columns))
         try:
-            self._write(_line((*_OF_ALL, *columns)))
-        except OSError:  # a full disk: each row that comes tries again, and would leave a file
+            self._write(header.getvalue().encode())
+        except OSError:  # The disk is full. Each row that comes tries again, and would leave a file.
             with suppress(OSError):
                 file.close()
             path.unlink(missing_ok=True)
             raise
 
-    def holds(self, row: Row) -> bool:
-        """Whether the row may be appended: the columns are there, and the last line is whole."""
+    def can_append(self, row: Row) -> bool:
+        """Return whether the row can be appended: the segment has its columns, and the last line is whole."""
         return not self._is_torn and row.values.keys() <= self._known
 
     def append(self, row: Row) -> None:
@@ -138,9 +137,9 @@ class _Segment:
         self.is_synced = False
 
     def _write(self, line: bytes) -> None:
-        # Without a buffer: what failed must not come later, after it was written elsewhere.
+        # Without a buffer: bytes that failed must not be written later, after the row was written elsewhere.
         self._is_torn = True
-        while line:  # a disk that is nearly full takes a part; the next call says why
+        while line:  # A disk that is nearly full takes a part, and the next call raises.
             line = line[self._file.write(line) :]
         self._is_torn = False
 
@@ -153,19 +152,13 @@ class _Segment:
         _compress(self._path)
 
 
-def _line(names: Sequence[str]) -> bytes:
-    text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerow(names)
-    return text.getvalue().encode()
-
-
 def as_recorded(value: float) -> float:
-    """What `read` gives for a value: the same to seven digits."""
+    """Return a value as `read` returns it after it was written: with seven digits."""
     return float(_number(value))
 
 
 def _number(value: float | None) -> str:
-    """Whole numbers in full, others to seven digits, a 32-bit float's worth. Missing is empty, never zero."""
+    """Return whole numbers in full, and others with seven digits, as many as a 32-bit float has. None is empty."""
     if value is None:
         return ""
     value = float(value)
@@ -173,40 +166,40 @@ def _number(value: float | None) -> str:
 
 
 def _create_next(folder: Path, kind: str) -> tuple[Path, IO[bytes]]:
-    """Open a segment nobody wrote before: the last line of an earlier process may be torn, so none is continued."""
+    """Create the next segment. No segment is continued, because the last line of an earlier process may be torn."""
     number = _numbered(folder, kind)[-1][0] + 1 if segments(folder, kind) else 0
     while True:
         path = folder / f"{kind}-{number:05d}.csv"
         number += 1
-        with suppress(FileExistsError):  # a live twin was faster
-            # Not buffered: a row is in the hands of the operating system before the next one is taken.
+        with suppress(FileExistsError):  # Another live process was faster.
+            # Not buffered: the operating system has a row before the next row comes.
             file = open(path, "xb", buffering=0)  # noqa: SIM115 - the segment closes it
-            fcntl.flock(file, fcntl.LOCK_EX)  # says that its process lives, for as long as it is open
+            fcntl.flock(file, fcntl.LOCK_EX)  # As long as it is open, the lock shows that its process lives.
             if not _compressed(path).exists():
                 return path, file
-            file.close()  # of a twin that has closed its own of this number meanwhile
+            file.close()  # Another process has closed its segment of this number meanwhile.
             path.unlink(missing_ok=True)
 
 
 def _compress(path: Path) -> None:
-    """Have a segment compressed unless it is, or a live process has it open; where that fails it stays as it is."""
+    """Compress a segment, unless a live process has it open. If that fails, the segment stays as it is."""
     try:
-        with open(path, "r+b") as plain:  # to lock it needs that it might be written, on NFS
+        with open(path, "r+b") as plain:  # NFS locks only files that are open for writing.
             fcntl.flock(plain, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if not _is_whole(_compressed(path)):
                 with write_whole(_compressed(path), synced=True) as file:
-                    file.write(gzip.compress(plain.read(), _LEVEL, mtime=0))
+                    file.write(gzip.compress(plain.read(), _COMPRESSION_LEVEL, mtime=0))
                 sync_folder(path.parent)  # A power loss must not keep the removal alone.
             path.unlink()
     except (FileNotFoundError, BlockingIOError):
         pass
     except OSError as error:
-        log.warning("monitor: %s is not compressed: %s", path, error)
+        _log.warning("monitor: %s is not compressed: %s", path, error)
 
 
 def _is_whole(compressed: Path) -> bool:
     try:
-        if not compressed.stat().st_size:  # for gzip, an empty file is whole
+        if not compressed.stat().st_size:  # For gzip, an empty file is whole.
             return False
         with gzip.open(compressed) as file:
             while file.read(SEGMENT_BYTES):
@@ -221,7 +214,7 @@ def _compressed(path: Path) -> Path:
 
 
 def segments(folder: Path, kind: str) -> list[Path]:
-    """The segments of one kind, oldest first, by their names without ".gz"."""
+    """Return the segments of one kind, oldest first, by their names without ".gz"."""
     return [path for _, path in _numbered(folder, kind)]
 
 
@@ -232,12 +225,19 @@ def _numbered(folder: Path, kind: str) -> list[tuple[int, Path]]:
     return sorted({(int(match[2]), folder / match[1]) for match in matches if match})
 
 
-def read(folder: Path, kind: str, columns: Sequence[str] | None = None) -> pandas.DataFrame:
-    """All rows of one kind, oldest first: columns time (unix s), step, then the metrics (float64, NaN where missing).
+def read(folder: Path, kind: str, columns: Sequence[str] | None = None) -> "pandas.DataFrame":
+    """Return all rows of one kind, oldest first; an empty table if there is no record.
 
-    With ``columns``, of the metrics only these, each of them. A torn last line is dropped. Of batches and epochs only
-    the surviving line of steps is kept: what a resumed process repeated, or an earlier one did beyond the checkpoint,
-    counts once. Empty where there is no record.
+    A torn last line is dropped. A step or epoch that a resumed process repeated, or that an earlier process did beyond
+    the checkpoint, counts once.
+
+    Args:
+        folder: The folder of the record.
+        kind: One of KINDS.
+        columns: The metrics to read; None for all. A metric that was not recorded becomes a column of NaN.
+
+    Returns:
+        A table with the columns time (Unix s), step (int64), and the metrics (float64, NaN if missing).
     """
     import pandas
 
@@ -245,14 +245,14 @@ def read(folder: Path, kind: str, columns: Sequence[str] | None = None) -> panda
     tables = [read_segment(path, wanted) for path in segments(folder, kind)]
     table = pandas.concat(tables or [_parsed(_NOTHING, wanted)], ignore_index=True)
     if columns is not None:
-        table = table.reindex(columns=[*_OF_ALL, *columns])
+        table = table.reindex(columns=[*_TIME_AND_STEP, *columns])
     return table if kind == "samples" else surviving(table)
 
 
 def rows(folder: Path, kind: str) -> Iterator[Row]:
-    """What `read` gives, as rows; a value that is missing is left out."""
-    for found in read(folder, kind).to_dict("records"):
-        values = {str(name): float(value) for name, value in found.items() if value == value}
+    """Yield the rows of `read`. Missing values are left out."""
+    for columns in read(folder, kind).to_dict("records"):
+        values = {str(name): float(value) for name, value in columns.items() if value == value}
         yield Row(kind, values.pop("time"), int(values.pop("step")), values)
 
 
@@ -260,10 +260,12 @@ def _every(_name: str) -> bool:
     return True
 
 
-def read_segment(path: Path, wanted: Callable[[str], bool] = _every) -> pandas.DataFrame:
-    """The rows of one of `segments`, as `read` gives them, before it is known which of them survive.
+def read_segment(path: Path, wanted: Callable[[str], bool] = _every) -> "pandas.DataFrame":
+    """Return the rows of one of `segments`, as `read` returns them, with steps that were repeated later.
 
-    Of the metrics only those whose names are ``wanted``.
+    Args:
+        path: The segment.
+        wanted: Whether to read a metric, by its name.
     """
     content = _content(path)
     whole_lines = content[: content.rfind(b"\n") + 1] or _NOTHING
@@ -278,21 +280,21 @@ def read_segment(path: Path, wanted: Callable[[str], bool] = _every) -> pandas.D
 
 
 def _content(path: Path) -> bytes:
-    """Return the text of a segment, and of a damaged compressed one what can be read."""
+    """Return the text of a segment. Of a damaged compressed segment, return the readable part."""
     parts = []
     try:
         with _opened(path) as file:
             while part := file.read1(_TAIL_BYTES):
                 parts.append(part)
     except _TORN:
-        with suppress(FileNotFoundError):  # It is removed after the compressed one is whole.
+        with suppress(FileNotFoundError):  # It is removed once the compressed file is whole.
             return path.read_bytes()
         _warn_damaged(path, sum(map(len, parts)))
     return b"".join(parts)
 
 
 def _sound_lines(content: bytes) -> bytes:
-    """Return the lines before the first one that is not a row of numbers in the columns of the header."""
+    """Return the lines before the first line that is not a row of numbers in the columns of the header."""
     header, *lines = content.splitlines(keepends=True)
     if not header.startswith(_HEADER):
         return _NOTHING
@@ -307,45 +309,47 @@ def _is_row(commas: int, line: bytes) -> bool:
 @cache
 def _warn_damaged(path: Path, readable_bytes: int) -> None:
     """Warn once in a process: the watching pages read a segment every few seconds."""
-    log.warning("monitor: %s is damaged: only its first %d bytes can be read", path, readable_bytes)
+    _log.warning("monitor: %s is damaged: only its first %d bytes can be read", path, readable_bytes)
 
 
-def _parsed(content: bytes, wanted: Callable[[str], bool]) -> pandas.DataFrame:
+def _parsed(content: bytes, wanted: Callable[[str], bool]) -> "pandas.DataFrame":
     import pandas
 
-    # Types are told: each segment would guess for itself, and not the same.
+    # With explicit types: pandas would guess them for each segment, and differently.
     types = defaultdict(lambda: "float64", step="int64")
-    return pandas.read_csv(io.BytesIO(content), dtype=types, usecols=lambda name: name in _OF_ALL or wanted(name))
+    return pandas.read_csv(
+        io.BytesIO(content), dtype=types, usecols=lambda name: name in _TIME_AND_STEP or wanted(name)
+    )
 
 
 def _opened(path: Path) -> io.BufferedIOBase:
-    """The text of a segment, which may be compressed at any moment."""
+    """Open the text of a segment, which may be compressed at any moment."""
     with suppress(FileNotFoundError):
         return _unpacked(path)
     with suppress(FileNotFoundError):
         return open(path, "rb")
-    return _unpacked(path)  # compressed between the two looks
+    return _unpacked(path)  # It was compressed between the two attempts.
 
 
 def _unpacked(path: Path) -> io.BufferedIOBase:
     compressed = _compressed(path)
     if not compressed.stat().st_size:
         raise EOFError(f"{compressed} is empty")  # For gzip, it is a whole file without content.
-    return gzip.open(compressed)  # unpacked only as far as it is read
+    return gzip.open(compressed)  # It is unpacked only as far as it is read.
 
 
-def surviving(table: pandas.DataFrame) -> pandas.DataFrame:
-    """Rows whose step no later row reaches or repeats."""
+def surviving(table: "pandas.DataFrame") -> "pandas.DataFrame":
+    """Return the rows whose step no later row reaches or repeats."""
     import numpy as np
 
     steps = table["step"].to_numpy()
     lowest_from_here = np.minimum.accumulate(steps[::-1])[::-1]
-    kept = np.append(steps[:-1] < lowest_from_here[1:], True)[: len(steps)]
-    return table[kept].reset_index(drop=True)
+    survives = np.append(steps[:-1] < lowest_from_here[1:], True)[: len(steps)]
+    return table[survives].reset_index(drop=True)
 
 
 def first_time(path: Path) -> float | None:
-    """The time of the first row of one of `segments`; None where it has none yet."""
+    """Return the time of the first row of one of `segments`; None if it has no row yet."""
     try:
         with _opened(path) as file:
             file.readline()
@@ -357,13 +361,13 @@ def first_time(path: Path) -> float | None:
 
 
 def record_folders(run_folder: Path) -> dict[int, Path]:
-    """Where each training server of a run has its record, by its index; server 0 comes first, and always."""
+    """Return the folder of the record of each training server, by its index. Server 0 is always there, and first."""
     others = {int(path.name): path for path in (run_folder / SERVERS).glob("*") if path.name.isdecimal()}
     return {index: folder / "record" for index, folder in sorted({**others, 0: run_folder}.items())}
 
 
-def read_servers(run_folder: Path, kind: str, columns: Sequence[str] | None = None) -> pandas.DataFrame:
-    """`read` of each training server of a run, one after the other: a first column ``server`` has their index."""
+def read_servers(run_folder: Path, kind: str, columns: Sequence[str] | None = None) -> "pandas.DataFrame":
+    """Return `read` of each training server of a run, one after the other. The column `server` has its index."""
     import pandas
 
     tables = {index: read(folder, kind, columns) for index, folder in record_folders(run_folder).items()}
@@ -371,9 +375,10 @@ def read_servers(run_folder: Path, kind: str, columns: Sequence[str] | None = No
 
 
 def last_row(folder: Path, kind: str) -> dict[str, float] | None:
-    """The newest whole row as {"time", "step", metrics}, from the end of the newest segment; None where there is none.
+    """Return the newest whole row as {"time", "step", metrics}; None if there is no row.
 
-    Cheap enough to be asked every second of a run of any length. Metrics missing in that row are left out.
+    Only the end of the newest segment is read, so this is cheap enough for every second of a run of any length.
+    Metrics that the row lacks are left out.
     """
     for path in reversed(segments(folder, kind)):
         lines = _header_and_tail(path)
@@ -384,7 +389,7 @@ def last_row(folder: Path, kind: str) -> dict[str, float] | None:
 
 
 def _header_and_tail(path: Path) -> Sequence[str]:
-    """The header line, then the whole lines among the last bytes of the file."""
+    """Return the header line, then the whole lines among the last bytes of the file."""
     try:
         with _opened(path) as file:
             header = file.readline()

@@ -1,6 +1,4 @@
-"""From any thread to all sinks: a bounded queue and one writer thread, so that order is kept and nobody waits."""
-
-from __future__ import annotations
+"""Passes rows from any thread to all sinks: a bounded queue and one writer thread keep the order, and nobody waits."""
 
 import logging
 import queue
@@ -14,10 +12,13 @@ from typing import Protocol, TypeVar
 from pipeline.monitor.row import Row, Sink, steady_clock
 
 GATHER_S = 1.0
-"""What comes within so long is written together: to be woken for each step took three times as much as to write it,
-and for each sample, five a second, three times as much as for all of a second. SIGKILL loses no more than this, and a
-power loss not much more, since `sync` follows at once."""
-log = logging.getLogger(__name__)
+"""Rows that come within this time are written together.
+
+Waking up for each step took three times as much as writing it, and waking up for each of five samples a second took
+three times as much as for all of a second. SIGKILL loses no more than this, and a power loss not much more, because
+`sync` follows at once.
+"""
+_log = logging.getLogger(__name__)
 
 
 class _Closable(Protocol):
@@ -31,7 +32,7 @@ _Sink = TypeVar("_Sink", bound=_Closable)
 def closing_sink(sink: _Sink) -> Iterator[_Sink]:
     """Close a sink after the block. If the disk is full then, its last rows are lost, with a warning.
 
-    What was trained is worth more than its last rows.
+    The training must not fail for its last rows.
     """
     try:
         yield sink
@@ -39,15 +40,21 @@ def closing_sink(sink: _Sink) -> Iterator[_Sink]:
         try:
             sink.close()
         except OSError as error:
-            log.warning("monitor: %s could not write its last rows: %s", type(sink).__name__, error)
+            _log.warning("monitor: %s could not write its last rows: %s", type(sink).__name__, error)
 
 
 class Reporter:
-    """Hands rows to ``sinks`` in the order they came.
+    """Passes rows to `sinks` in the order in which they came.
 
-    ``dropped`` counts rows that found the queue full. ``errors`` holds the first error of each sink that raised,
-    by the name of its class; it is logged when it comes, and the other sinks go on. How many rows it did not take is
-    logged at the end. ``sync`` brings what was written to the disk; it is called when no row is left in the queue.
+    `dropped` counts the rows that found the queue full. `errors` has the first error of each sink that raised, by the
+    name of its class. That error is logged at once, and the other sinks go on. At the end, the number of rows that
+    the sink refused is logged.
+
+    Args:
+        sinks: Get every row.
+        capacity: Maximum number of rows in the queue.
+        clock: The time of a row, in Unix seconds.
+        sync: Brings all written rows to the disk. Called when no row is left in the queue.
     """
 
     def __init__(
@@ -58,10 +65,10 @@ class Reporter:
         sync: Callable[[], None] = lambda: None,
     ) -> None:
         self.dropped = 0
-        self._sync = sync
         self.errors: dict[str, str] = {}
         self._refused: Counter[str] = Counter()
         self._sinks = tuple(sinks)
+        self._sync = sync
         self._clock = clock or steady_clock()
         self._rows: queue.Queue[Row | None] = queue.Queue(capacity)
         self._counting = threading.Lock()
@@ -70,39 +77,39 @@ class Reporter:
         self._thread.start()
 
     def report(self, kind: str, step: int, values: Mapping[str, float]) -> None:
-        """Queue a row with the time of now. Never blocks and never raises: a full queue costs the row, counted."""
+        """Queue a row with the current time. Never blocks and never raises: a full queue drops the row."""
         try:
             self._rows.put_nowait(Row(kind, self._clock(), step, dict(values)))
         except queue.Full:
-            with self._counting:  # sampler and training loop may both be here
+            with self._counting:  # The sampler and the training loop may both be here.
                 self.dropped += 1
 
     def flush(self, timeout: float = 2.0) -> bool:
-        """Wait until all that is queued is written, for at most ``timeout`` seconds, and return whether it is."""
+        """Wait until all queued rows are written, for at most `timeout` seconds, and return whether they are."""
         self._hurry.set()
         with self._rows.all_tasks_done:
             return self._rows.all_tasks_done.wait_for(lambda: not self._rows.unfinished_tasks, timeout)
 
     def close(self, timeout: float = 10.0) -> None:
-        """Write what is queued, for at most ``timeout`` seconds; what is left then is counted and said."""
+        """Write the queued rows, for at most `timeout` seconds. The number of rows that are left then is logged."""
         deadline = time.monotonic() + timeout
         self._hurry.set()
-        with suppress(queue.Full):  # for so long that a sink must hang
+        with suppress(queue.Full):  # It was full for this long, so a sink must hang.
             self._rows.put(None, timeout=timeout)
         self._thread.join(max(0.0, deadline - time.monotonic()))
         left = sum(row is not None for row in tuple(self._rows.queue))
         if self.dropped or left:
-            log.warning("monitor: %d rows were not written: the sinks were too slow", self.dropped + left)
+            _log.warning("monitor: %d rows were not written: the sinks were too slow", self.dropped + left)
         for sink, count in self._refused.items():
-            log.warning("monitor: %s did not take %d rows, for the first one: %s", sink, count, self.errors[sink])
+            _log.warning("monitor: %s did not take %d rows, for the first one: %s", sink, count, self.errors[sink])
 
     def _write_all(self) -> None:
-        # Woken by what comes, and not every so often to look: that would cost as much as the writing.
+        # A row wakes this thread. Looking for rows at intervals would cost as much as writing them.
         while (row := self._rows.get()) is not None:
             self._write(row)
             if self._rows.empty():
                 self._bring_to_disk()
-            self._rows.task_done()  # after the sync: a checkpoint relies on what `flush` waited for
+            self._rows.task_done()  # After the sync: a checkpoint relies on the rows that `flush` waited for.
             if self._rows.empty():
                 self._hurry.wait(GATHER_S)
                 self._hurry.clear()
@@ -112,8 +119,12 @@ class Reporter:
         for sink in self._sinks:
             try:
                 sink.write(row)
-            except Exception as error:  # noqa: BLE001 - a sink is another's code: full disk, service away, defect
-                self._note(type(sink).__name__, error)
+            except Exception as error:  # noqa: BLE001 - a sink may be the code of a user, and raise anything
+                name = type(sink).__name__
+                self._refused[name] += 1
+                if name not in self.errors:
+                    self.errors[name] = f"{type(error).__name__}: {error}"
+                    _log.warning("monitor: %s failed, the others go on: %s", name, self.errors[name])
 
     def _bring_to_disk(self) -> None:
         try:
@@ -121,10 +132,4 @@ class Reporter:
         except OSError as error:
             if "sync" not in self.errors:
                 self.errors["sync"] = f"{type(error).__name__}: {error}"
-                log.warning("monitor: a power loss would lose rows: the record cannot be synced: %s", error)
-
-    def _note(self, sink: str, error: Exception) -> None:
-        self._refused[sink] += 1
-        if sink not in self.errors:
-            self.errors[sink] = f"{type(error).__name__}: {error}"
-            log.warning("monitor: %s failed, the others go on: %s", sink, self.errors[sink])
+                _log.warning("monitor: a power loss would lose rows: the record cannot be synced: %s", error)

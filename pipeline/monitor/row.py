@@ -1,6 +1,4 @@
-"""The one thing monitoring passes around: a row, and who takes it."""
-
-from __future__ import annotations
+"""The row, which is all that the parts of monitoring pass to each other, and the sink, which takes rows."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -14,8 +12,8 @@ KINDS = ("samples", "batches", "epochs")
 class Row:
     """Values taken together at one moment.
 
-    ``kind`` is one of KINDS; ``time`` is in unix seconds; ``step`` is the training step, in "epochs" the epoch from 1.
-    Time and step are those of the moment the values were taken, however much later the row is written.
+    `kind` is one of KINDS, `time` is in Unix seconds, and `step` is the training step; in "epochs" it is the epoch,
+    from 1. Time and step are those of the moment at which the values were taken, however late the row is written.
     """
 
     kind: str
@@ -25,15 +23,16 @@ class Row:
 
 
 class Sink(Protocol):
-    """Whoever keeps rows. Called from one thread only; may raise: the reporter notes it and goes on."""
+    """Takes rows. It is called from one thread only. If it raises, the reporter logs that and goes on."""
 
-    def write(self, row: Row) -> None: ...
+    def write(self, row: Row) -> None:
+        """Take a row."""
 
 
 def steady_clock() -> Callable[[], float]:
-    """A clock in unix seconds that never jumps: the wall clock is read once, the rest is monotonic progress.
+    """Return a clock in Unix seconds that never jumps: it reads the wall clock once, and adds monotonic time.
 
-    A clock set by NTP or by hand in mid-run would otherwise put batches before the samples they belong to.
+    If NTP or a person sets the wall clock during a run, batches would otherwise come before their samples.
     """
     origin = time.time() - time.monotonic()
     return lambda: origin + time.monotonic()

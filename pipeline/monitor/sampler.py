@@ -1,13 +1,11 @@
-"""A thread that takes a sample of every source at a fixed rate, and says when it was late."""
-
-from __future__ import annotations
+"""A thread that samples every source at a fixed rate, and measures how late it was."""
 
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 Source = Callable[[], Mapping[str, float]]
 
@@ -15,8 +13,13 @@ Source = Callable[[], Mapping[str, float]]
 def ticks(period: float, now: Callable[[], float], stopped: Callable[[float], bool]) -> Iterator[tuple[float, int]]:
     """Yield (seconds late, ticks dropped so far) at start + period, start + 2 period, ...
 
-    ``stopped(seconds)`` waits at most so long and says whether to end. Due times are multiples of the period, so
-    that a late tick delays no other one; ticks missed altogether are counted, not made up for in a burst.
+    Due times are multiples of the period, so that a late tick does not delay the next one. Ticks that were missed
+    altogether are counted, and are not made up for in a burst.
+
+    Args:
+        period: Seconds between two ticks.
+        now: The time, in seconds.
+        stopped: Waits for at most the given seconds, and returns whether to end.
     """
     due, dropped = now() + period, 0
     while not stopped(max(0.0, due - now())):
@@ -28,18 +31,18 @@ def ticks(period: float, now: Callable[[], float], stopped: Callable[[float], bo
 
 
 def require_rate(hz: float) -> float:
-    """The rate itself. Raises ValueError where it is not one to sample at."""
+    """Return the rate. Raises ValueError if it is not one to sample at."""
     if not 0.2 <= hz <= 20:
         raise ValueError(f"hz must be between 0.2 and 20, got {hz}")
     return hz
 
 
 class Sampler:
-    """Reads all ``sources`` (name -> callable) ``hz`` times a second and hands the metrics to ``report``.
+    """Reads all `sources` `hz` times a second and passes the metrics to `report`.
 
-    Every sample also holds ``monitor/tick_late_ms``, ``monitor/sample_ms`` (how long reading the sources took) and
-    ``monitor/dropped``: ticks dropped here plus ``lost()``, the rows lost behind. A source that raises is noted once
-    and left out, as long as it raises; it stops nothing.
+    Every sample also has `monitor/tick_late_ms`, `monitor/sample_ms` (how long reading the sources took) and
+    `monitor/dropped`: the ticks that were dropped here, plus `lost()`, the rows that were lost after this. A source
+    that raises is logged once, and is left out for as long as it raises.
     """
 
     def __init__(
@@ -60,10 +63,11 @@ class Sampler:
         self._thread = threading.Thread(target=self.run, name="monitor-sampler", daemon=True)
 
     def start(self) -> None:
+        """Start sampling in a thread."""
         self._thread.start()
 
     def close(self) -> None:
-        """Stop sampling; waits at most two periods for a sample that is being taken."""
+        """Stop sampling. Waits at most two periods for a sample that is under way."""
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(timeout=2 * self._period)
@@ -84,11 +88,8 @@ class Sampler:
         for name, source in self._sources.items():
             try:
                 metrics.update(source())
-            except Exception as error:  # noqa: BLE001 - any source, also one not written here, must leave the others alone
-                self._note(name, error)
+            except Exception as error:  # noqa: BLE001 - no source may stop the others, also one of users
+                if name not in self._noted:
+                    self._noted.add(name)
+                    _log.warning("monitor: %s is left out: %s: %s", name, type(error).__name__, error)
         return metrics
-
-    def _note(self, name: str, error: Exception) -> None:
-        if name not in self._noted:
-            self._noted.add(name)
-            log.warning("monitor: %s is left out: %s: %s", name, type(error).__name__, error)

@@ -1,6 +1,4 @@
-"""Where the time of a training loop goes: each moment of it is booked on one part of a step."""
-
-from __future__ import annotations
+"""Where the time of a training loop goes: each moment is booked on one part of a step."""
 
 import time
 from collections.abc import Callable
@@ -9,62 +7,67 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class StepTimes:
-    """Seconds of one step and of what came between it and the step before."""
+    """Seconds of one step, with the time between it and the step before."""
 
     wait_s: float = 0.0
-    """For data."""
+    """Waiting for data."""
     compute_s: float = 0.0
     """Until the accelerator was ready."""
     host_s: float = 0.0
     """The loop itself: callbacks, progress, monitoring."""
     checkpoint_s: float = 0.0
-    """Standing still for a checkpoint, that of the end of an epoch too."""
+    """Waiting for a checkpoint, that of the end of an epoch too."""
 
 
 class StepClock:
-    """Call what has just ended; the time since the call before is booked there.
+    """Books time on the parts of a step. Each `add_...` books the time since the call before on one part.
 
-    ``aside`` are seconds for which ``clock`` stood still, as callbacks were at work: the host's.
+    Args:
+        clock: The time, in seconds.
+        paused_s: Seconds for which `clock` stood still while callbacks ran. They are booked on the host.
     """
 
     def __init__(
-        self, clock: Callable[[], float] = time.perf_counter, aside: Callable[[], float] = lambda: 0.0
+        self, clock: Callable[[], float] = time.perf_counter, paused_s: Callable[[], float] = lambda: 0.0
     ) -> None:
-        self._clock, self._aside = clock, aside
+        self._clock, self._paused_s = clock, paused_s
         self._times = StepTimes()
-        self._running = False
-        self._booked_until = self._aside_until = 0.0
+        self._is_running = False
+        self._booked_until = self._paused_until = 0.0
 
     def pause(self) -> None:
-        """Leave out what is until the next call: a validation is no part of a step."""
-        self._running = False
+        """Leave out the time until the next call. A validation is not part of a step."""
+        self._is_running = False
 
-    def waited(self) -> None:
-        """The next batch has come."""
+    def add_wait(self) -> None:
+        """Book the wait for the next batch, which has come."""
         self._times.wait_s += self._passed()
 
-    def computed(self) -> None:
-        """The accelerator is ready."""
+    def add_compute(self) -> None:
+        """Book the work of the accelerator, which is ready."""
         self._times.compute_s += self._passed()
 
-    def hosted(self) -> None:
-        """The loop is done with what it does itself."""
+    def add_host(self) -> None:
+        """Book the work of the loop itself."""
         self._times.host_s += self._passed()
 
-    def stood_still(self) -> None:
-        """A checkpoint is on its way."""
+    def add_checkpoint(self) -> None:
+        """Book the wait for a checkpoint."""
         self._times.checkpoint_s += self._passed()
 
+    # The names of before, for loops of users.
+    waited, computed, hosted, stood_still = add_wait, add_compute, add_host, add_checkpoint
+
     def take(self) -> StepTimes:
-        """The times booked since the last step was taken."""
-        self._times.host_s += self._aside() - self._aside_until
-        self._aside_until = self._aside()
+        """Return the times that were booked since the last call."""
+        self._times.host_s += self._paused_s() - self._paused_until
+        self._paused_until = self._paused_s()
         times, self._times = self._times, StepTimes()
         return times
 
     def _passed(self) -> float:
         now = self._clock()
-        if not self._running:
-            self._running, self._booked_until, self._aside_until = True, now, self._aside()
+        if not self._is_running:
+            self._is_running, self._booked_until, self._paused_until = True, now, self._paused_s()
         before, self._booked_until = self._booked_until, now
         return now - before

@@ -4,8 +4,6 @@ The use of all cores says who has them, but not who lacks them. The kernel count
 how long it was ready to run without a core (`schedstat` in Documentation/scheduler/sched-stats.rst of Linux).
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -13,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from pipeline.monitor import processes
+from pipeline.monitor import process_tree
 
 INTERVAL_S = 1.0
 MAX_SHARE = 0.004
@@ -44,19 +42,20 @@ class Threads:
         self._listing_due = self._due = now()
 
     def __call__(self) -> dict[str, float]:
+        """Measure if a measurement is due."""
         now = self._now()
         if self._before and now < self._due:
             return dict.fromkeys(_NAMES, math.nan)
         if now >= self._listing_due:
-            self._pids = [self._pid, *processes.descendants(self._proc, self._pid)]
-            self._listing_due = now + processes.REFRESH_S
+            self._pids = [self._pid, *process_tree.descendants(self._proc, self._pid)]
+            self._listing_due = now + process_tree.REFRESH_S
         cpu_s = time.thread_time()  # Not by the clock: where cores are short, it also counts the wait for one.
         times = dict(self._read())
         if not times:
             raise OSError("this kernel does not count how long a thread waits for a core")
         self._due = now + max(INTERVAL_S, (time.thread_time() - cpu_s) / MAX_SHARE)
         before, self._before = self._before, (now, times)
-        return _grown(before, (now, times)) if before else dict.fromkeys(_NAMES, math.nan)
+        return _metrics(before, (now, times)) if before else dict.fromkeys(_NAMES, math.nan)
 
     def _read(self) -> Iterator[tuple[str, Times]]:
         for pid in self._pids:
@@ -67,8 +66,8 @@ class Threads:
                         yield f"{pid}/{thread.name}", Times(int(ran) * _NS, int(waited) * _NS)
 
 
-def _grown(before: tuple[float, Mapping[str, Times]], after: tuple[float, Mapping[str, Times]]) -> dict[str, float]:
-    """The metrics of the time between two measurements. A new thread counts from the next measurement on."""
+def _metrics(before: tuple[float, Mapping[str, Times]], after: tuple[float, Mapping[str, Times]]) -> dict[str, float]:
+    """Return the metrics of the time between two measurements. A new thread counts from the next measurement on."""
     seconds = after[0] - before[0]
     if seconds <= 0:
         return dict.fromkeys(_NAMES, math.nan)

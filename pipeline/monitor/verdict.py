@@ -1,6 +1,4 @@
-"""What limits a training, in one sentence with numbers, and what to change."""
-
-from __future__ import annotations
+"""The verdict: what limits a training, in one sentence with numbers."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -10,8 +8,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.monitor.diagnosis import Summary, parts, percent, spent, start_up_s, summarize, three_digits
-from pipeline.monitor.limits import BOUND, FINE, OTHERS, Found, Limit, Part, Shares, Supply, find
+from pipeline.monitor.diagnosis import (
+    Summary,
+    is_steady,
+    mean_of,
+    percent,
+    spent,
+    start_up_s,
+    step_masks,
+    summarize,
+    three_digits,
+)
+from pipeline.monitor.limits import BOUND, FINE, OTHERS, Bottleneck, Limit, Part, Shares, Supply, find_bottleneck
 from pipeline.monitor.load import Load, during, load_of
 from pipeline.monitor.record import read, record_folders
 
@@ -51,7 +59,7 @@ _TAKES = {
 
 @dataclass(frozen=True)
 class Verdict:
-    """What limits a training: ``sentence`` says so. What to change depends on the settings (pipeline/advice.py)."""
+    """What limits a training, with the numbers. What to change depends on the settings (tuning/advice.py)."""
 
     limits: tuple[Limit, ...]
     """The strongest first. Several if several are reached, or if the record cannot tell them apart."""
@@ -60,7 +68,7 @@ class Verdict:
     wait_fraction: float = 0.0
     wait_ms: float = 0.0
     step_ms: float = 0.0
-    """Mean of the steady steps; 0 where they are too few to tell."""
+    """Mean of the steady steps; 0 if there are too few of them."""
     examples_per_s: float = 0.0
     """Over the steady steps."""
 
@@ -77,7 +85,7 @@ def numbers(verdict: Verdict) -> dict[str, float | None]:
     """
     if not verdict.step_ms:
         return dict.fromkeys(("wait_fraction", "wait_ms", "step_ms", "examples_per_s", "gpu_pct", "cpu_pct"))
-    found = {
+    known = {
         "wait_fraction": verdict.wait_fraction,
         "wait_ms": verdict.wait_ms,
         "step_ms": verdict.step_ms,
@@ -86,11 +94,11 @@ def numbers(verdict: Verdict) -> dict[str, float | None]:
         "cpu_pct": verdict.load.busy,
     }
     # Rounded to seven digits, not to decimal places: a wait of microseconds, rounded to four places, was a third off.
-    return {name: None if value is None else float(f"{value:.7g}") for name, value in found.items()}
+    return {name: None if value is None else float(f"{value:.7g}") for name, value in known.items()}
 
 
 def diagnose(
-    batches: Table, samples: Table, cores: int | None = None, epochs: Table | None = None, whole: bool = True
+    batches: "Table", samples: "Table", cores: int | None = None, epochs: "Table | None" = None, whole: bool = True
 ) -> Verdict:
     """Return the verdict on a training, or on a part of it, from tables as a record has them.
 
@@ -106,21 +114,21 @@ def diagnose(
     summary = summarize(batches)
     if summary.steps < MIN_STEPS or summary.wait_fraction is None or not (summary.time_ms and summary.wait_ms):
         return Verdict((Limit.UNKNOWN,), f"{_too_few(summary)}.", Load())
-    steady = parts(batches)[0]
+    steady = is_steady(batches)
     load = load_of(samples, during(samples, batches, steady), cores)
     shares = _shares(summary, batches, epochs)
     supply = _supply(summary, batches, steady)
-    python_calls, simulated = (_mean(batches, f"step/{name}", steady) for name in ("python_calls", "simulated"))
-    found = find(shares, supply, load, python_calls or 0.0, bool(simulated))
+    python_calls, simulated = (mean_of(batches, f"step/{name}", steady) for name in ("python_calls", "simulated"))
+    bottleneck = find_bottleneck(shares, supply, load, python_calls=python_calls or 0.0, is_simulated=bool(simulated))
     facts = [
-        _first_fact(found, summary, shares),
-        *_other_parts(found, shares),
-        *_about_load(found, load, bool(simulated)),
+        _first_fact(bottleneck, summary, shares),
+        *_other_parts(bottleneck, shares),
+        *_about_load(bottleneck, load, bool(simulated)),
         *_start_up(batches, samples, whole),
-        *_bound(found, summary, load),
+        *_most_to_gain(bottleneck, summary, load),
     ]
     verdict = Verdict(
-        limits=found.limits,
+        limits=bottleneck.limits,
         sentence="; ".join(facts) + ".",
         load=load,
         wait_fraction=summary.wait_fraction,
@@ -136,7 +144,7 @@ def diagnose(
 
 
 def diagnose_run(run_folder: Path, cores: int | None = None) -> Verdict:
-    """The verdict on a run by the records in its folder: of all training servers that write them there."""
+    """Return the verdict on a run, from the records of all training servers that are in its folder."""
     epochs = read(run_folder / "record", "epochs")
     folders = record_folders(run_folder).items()
     records = {index: (read(at, "batches"), read(at, "samples")) for index, at in folders}
@@ -144,20 +152,21 @@ def diagnose_run(run_folder: Path, cores: int | None = None) -> Verdict:
 
 
 def diagnose_servers(
-    records: Mapping[int, tuple[Table, Table]], cores: int | None = None, epochs: Table | None = None
+    records: Mapping[int, "tuple[Table, Table]"], cores: int | None = None, epochs: "Table | None" = None
 ) -> Verdict:
     """Return the verdict on the training server that waits most, from the batches and samples of each server."""
-    index = slowest_server({index: batches for index, (batches, _) in records.items()})
-    verdict = diagnose(*records[index], cores, epochs)
+    index = slowest_server({server: batches for server, (batches, _) in records.items()})
+    batches, samples = records[index]
+    verdict = diagnose(batches, samples, cores, epochs)
     if len(records) == 1 or verdict.limit is Limit.UNKNOWN:
         return verdict
     return replace(verdict, sentence=f"Server {index} waits most. {verdict.sentence}")
 
 
-def slowest_server(batches: Mapping[int, Table]) -> int:
+def slowest_server(batches: Mapping[int, "Table"]) -> int:
     """Return the index of the training server that waits most. All numbers are about this server.
 
-    The other servers wait for it within their steps, and count that time as compute. ``batches`` has the rows of each
+    The other servers wait for it within their steps, and count that time as compute. `batches` has the rows of each
     server.
     """
 
@@ -168,12 +177,12 @@ def slowest_server(batches: Mapping[int, Table]) -> int:
     return max(batches, key=waiting)
 
 
-def _shares(summary: Summary, batches: Table, epochs: Table | None) -> Shares:
-    """Shares of the time after the first step. Within the steps, the steady ones count for all."""
-    steady, process_first, _ = parts(batches)
+def _shares(summary: Summary, batches: "Table", epochs: "Table | None") -> Shares:
+    """Return shares of the time after the first step. Within the steps, the steady ones stand for all."""
+    steady, process_first, _ = step_masks(batches)
     total = np.asarray(batches["step/time_ms"], dtype=float)
     wait, host = summary.wait_fraction or 0.0, summary.host_fraction or 0.0
-    checkpoints = min(host, (_mean(batches, "step/checkpoint_ms", steady) or 0.0) / max(total[steady].mean(), 1e-9))
+    checkpoints = min(host, (mean_of(batches, "step/checkpoint_ms", steady) or 0.0) / max(total[steady].mean(), 1e-9))
     seconds = spent(batches, epochs)
     in_steps = total[~process_first].sum() / 1000
     whole = in_steps + seconds["validation"] + seconds["callbacks"]
@@ -188,7 +197,7 @@ def _shares(summary: Summary, batches: Table, epochs: Table | None) -> Shares:
     }
 
 
-def _supply(summary: Summary, batches: Table, steady: NDArray[np.bool_]) -> Supply:
+def _supply(summary: Summary, batches: "Table", steady: NDArray[np.bool_]) -> Supply:
     waits = np.asarray(batches["input/wait_ms"], dtype=float)[steady]
     calm = float((waits <= waits.mean() / 4).mean())
     if "input/ready_pct" not in batches:
@@ -196,12 +205,6 @@ def _supply(summary: Summary, batches: Table, steady: NDArray[np.bool_]) -> Supp
     times = np.asarray(batches["step/time_ms"], dtype=float)[steady]
     is_full = np.asarray(batches["input/ready_pct"], dtype=float)[steady] >= FULL
     return Supply(summary.wait_fraction or 0.0, calm, float(times[is_full].sum() / times.sum()))
-
-
-def _mean(table: Table, column: str, chosen: NDArray[np.bool_]) -> float | None:
-    values = np.asarray(table[column], dtype=float)[chosen] if column in table else np.empty(0)
-    values = values[np.isfinite(values)]
-    return float(values.mean()) if len(values) else None
 
 
 def _steady_s(summary: Summary) -> float:
@@ -215,13 +218,19 @@ def _too_few(summary: Summary) -> str:
     return f"Not enough time to say: {took}, at least {MIN_S:g} s are needed"
 
 
-def _first_fact(found: Found, summary: Summary, shares: Shares) -> str:
-    """What takes the time, by how much."""
+def _first_fact(bottleneck: Bottleneck, summary: Summary, shares: Shares) -> str:
+    """Return the bottleneck in two words, with its causes, and how much of the time it takes."""
     assert summary.time_ms is not None
     assert summary.wait_ms is not None
-    part, wait = found.parts[0], summary.wait_fraction or 0.0
+    part, wait = bottleneck.parts[0], summary.wait_fraction or 0.0
+    head = _BOUND_BY[part]
+    if part is not Part.COMPUTE and shares[part] <= BOUND:
+        head = f"Moderately {head[0].lower()}{head[1:]}"
+    # The causes, if they say more than the part.
+    plain = (Limit.COMPUTE, Limit.HOST, Limit.CHECKPOINTS, Limit.VALIDATION, Limit.CALLBACKS)
+    causes = [_NAMES.get(limit, limit.value) for limit in bottleneck.limits if limit not in plain]
+    head += f" ({' and '.join(causes)})" if causes else ""
     whole = f"{three_digits(summary.time_ms.mean)} ms a step, {summary.steps:,} steps"
-    head = _head(found, shares)
     if part is Part.COMPUTE:
         computing = percent(1 - wait - (summary.host_fraction or 0.0))
         return f"{head}: {computing} of the step time is computing, {percent(wait)} waiting for data ({whole})"
@@ -231,52 +240,46 @@ def _first_fact(found: Found, summary: Summary, shares: Shares) -> str:
     return f"{head}: {percent(shares[part])} {_TAKES[part]} ({whole})"
 
 
-def _head(found: Found, shares: Shares) -> str:
-    """The bottleneck in two words, and its causes if they are not the same."""
-    part = found.parts[0]
-    named = _BOUND_BY[part]
-    if part is not Part.COMPUTE and shares[part] <= BOUND:
-        named = f"Moderately {named[0].lower()}{named[1:]}"
-    plain = (Limit.COMPUTE, Limit.HOST, Limit.CHECKPOINTS, Limit.VALIDATION, Limit.CALLBACKS)
-    causes = [_NAMES.get(limit, limit.value) for limit in found.limits if limit not in plain]
-    return f"{named} ({' and '.join(causes)})" if causes else named
-
-
-def _other_parts(found: Found, shares: Shares) -> Iterator[str]:
-    """Parts besides the first that take a share worth naming."""
+def _other_parts(bottleneck: Bottleneck, shares: Shares) -> Iterator[str]:
+    """Yield the parts besides the first that take a share worth naming."""
     for part, words in _TAKES.items():
-        if part is not found.parts[0] and shares[part] >= FINE:
+        if part is not bottleneck.parts[0] and shares[part] >= FINE:
             yield f"{percent(shares[part])} {words}"
-    if Part.INPUT in found.parts[1:]:
+    if Part.INPUT in bottleneck.parts[1:]:
         yield f"{percent(shares[Part.INPUT])} of the time is waiting for data"
 
 
-def _about_load(found: Found, load: Load, is_simulated: bool) -> Iterator[str]:
-    """What the machine did in the meantime."""
+def _about_load(bottleneck: Bottleneck, load: Load, is_simulated: bool) -> Iterator[str]:
+    """Yield what the machine did in the meantime."""
     if load.gpu is not None:
         yield f"the GPU was {load.gpu:.0f}% busy"
     elif is_simulated:
         yield "the accelerator was simulated"
-    elif Part.COMPUTE in found.parts and load.busy is not None:
+    elif Part.COMPUTE in bottleneck.parts and load.busy is not None:
         yield "there is no GPU"
-    if load.busy is not None and (Part.INPUT in found.parts or load.gpu is None or found.limits[0] in _NAMES):
+    if load.busy is not None and (Part.INPUT in bottleneck.parts or load.gpu is None or bottleneck.limits[0] in _NAMES):
         yield _about_cores(load)
-    if Limit.OTHER_PROGRAMS in found.limits:
+    if Limit.OTHER_PROGRAMS in bottleneck.limits:
         yield f"{load.core_wait:.1f} threads of this training waited for a core"
-    if Limit.CPU_QUOTA in found.limits:
+    if Limit.CPU_QUOTA in bottleneck.limits:
         yield f"the CPU limit of the container held it back {load.throttled:.0f}% of the time"
-    if Limit.MEMORY in found.limits:
+    if Limit.MEMORY in bottleneck.limits:
         yield f"tasks were stalled on memory {load.memory_stalls:.0f}% of the time"
-    if Limit.ONE_CORE in found.limits and load.busiest_thread is not None:
+    if Limit.ONE_CORE in bottleneck.limits and load.busiest_thread is not None:
         yield f"its busiest thread was busy {load.busiest_thread:.0f}% of the time"
-    if Limit.READING in found.limits:
-        yield from _about_reading(load)
-    if Limit.BUFFER in found.limits:
+    if Limit.READING in bottleneck.limits:
+        if load.disk_stalls is not None:
+            yield f"tasks were stalled on disk I/O {load.disk_stalls:.0f}% of the time"
+        elif load.disk is not None:
+            yield f"the disk was {load.disk:.0f}% busy"
+        if load.received_Bps is not None:
+            yield f"{load.received_Bps / 1e6:.1f} MB a second came over the network"
+    if Limit.BUFFER in bottleneck.limits:
         yield "most steps find their batch ready, and the others wait the longer"
 
 
 def _about_cores(load: Load) -> str:
-    """How many cores the training kept busy, how many it may use, and how many other programs kept busy."""
+    """Return how many cores the training kept busy, how many it may use, and how many other programs kept busy."""
     if load.own_cores is None or load.usable_cores is None or load.cores is None:
         busy, cores = load.busy or 0.0, load.cores
         return (
@@ -291,16 +294,7 @@ def _about_cores(load: Load) -> str:
     return f"{own}{shared}"
 
 
-def _about_reading(load: Load) -> Iterator[str]:
-    if load.disk_stalls is not None:
-        yield f"tasks were stalled on disk I/O {load.disk_stalls:.0f}% of the time"
-    elif load.disk is not None:
-        yield f"the disk was {load.disk:.0f}% busy"
-    if load.received_Bps is not None:
-        yield f"{load.received_Bps / 1e6:.1f} MB a second came over the network"
-
-
-def _start_up(batches: Table, samples: Table, whole: bool) -> Iterator[str]:
+def _start_up(batches: "Table", samples: "Table", whole: bool) -> Iterator[str]:
     """Yield the time until the end of the first step, if it is a large share, with the wait for the first batch."""
     seconds = start_up_s(batches, samples) if whole else 0.0
     if not seconds:
@@ -313,11 +307,11 @@ def _start_up(batches: Table, samples: Table, whole: bool) -> Iterator[str]:
         yield f"start-up and the first step took {percent(share)} of the time ({seconds:.0f} s{waiting})"
 
 
-def _bound(found: Found, summary: Summary, load: Load) -> Iterator[str]:
-    """What could be won at most."""
+def _most_to_gain(bottleneck: Bottleneck, summary: Summary, load: Load) -> Iterator[str]:
+    """Yield how much faster the training could be at most."""
     wait = summary.wait_fraction or 0.0
-    if found.parts[0] is Part.INPUT:
+    if bottleneck.parts[0] is Part.INPUT:
         times = f"{1 / (1 - wait):.3g}" if wait < 0.99 else "a hundred or more"
         yield f"without any wait a step would be at most {times} times faster"
-        if load.gpu is None and Limit.DECODING in found.limits:
+        if load.gpu is None and Limit.DECODING in bottleneck.limits:
             yield "without a GPU, training computes on the cores that decode, and less than that can be won"

@@ -1,14 +1,15 @@
 """How the training servers of a run find each other, and learn that one is gone: by files that all of them reach.
 
-    cluster/NONCE.json       a process: which server it is, where, a count that goes up while it lives, and how it ended
-    cluster/NONCE.gang.json  who trains together: written once, by the process of server 0 whose nonce it bears
+    cluster/NONCE.json       a process: its server, its address, a count that goes up while it lives, and how it ended
+    cluster/NONCE.gang.json  the processes that train together: written once, by the process of server 0 with this nonce
 
-A nonce names one process of one try, so that tries cannot mix. Who is alive is told by the counts and the clock of
-whoever looks: no two clocks are compared. Imports no TensorFlow: a server that waits for the others holds no GPU.
+A nonce names one process of one attempt, so that attempts cannot mix. Whether a process is alive follows from its
+counts and from the clock of the process that looks: no two clocks are compared. Imports no TensorFlow: a server that
+waits for the others holds no GPU.
 """
 
-from pipeline.rendezvous.gang import Gang
-from pipeline.rendezvous.meeting import joined
-from pipeline.rendezvous.presence import say_ended
+from pipeline.rendezvous.cluster import Cluster
+from pipeline.rendezvous.meeting import join_cluster
+from pipeline.rendezvous.presence import report_end
 
-__all__ = ["Gang", "joined", "say_ended"]
+__all__ = ["Cluster", "join_cluster", "report_end"]

@@ -1,4 +1,4 @@
-"""All servers of a training come together, or a clear word on who is missing."""
+"""How all servers of a training come together, or an error that names the missing ones."""
 
 import logging
 import threading
@@ -7,140 +7,150 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeVar
 
-from pipeline.errors import Preempted, StorageError, TenfoldError, TrainingError, words_of
-from pipeline.rendezvous.gang import Gang
-from pipeline.rendezvous.presence import DONE, SILENT_S, Lookout, Member, Presence, beat_of, present
-from pipeline.servers import Server
+from pipeline.errors import Preempted, StorageError, TenfoldError, TrainingError, error_to_json
+from pipeline.rendezvous.cluster import Cluster
+from pipeline.rendezvous.presence import DONE, SILENT_S, Lookout, Member, Presence, heartbeat_s, present
+from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place
 
 LEAVE_S = 20.0
 """Seconds that a training has to end by itself, once one of its servers is gone."""
-_SAY_S = 30.0
-_Found = TypeVar("_Found")
+_LOG_EVERY_S = 30.0
+_Value = TypeVar("_Value")
 _log = logging.getLogger(__name__)
 
 
 @contextmanager
-def joined(
+def join_cluster(
     folder: Place,
     server: Server,
     wait_s: float,
-    stopping: Callable[[], bool],
+    should_stop: Callable[[], bool],
     leave: Callable[[TenfoldError], None],
-) -> Iterator[Gang]:
-    """Be one of the servers that meet in `folder`, until the block ends; how it ends is told to the others.
+) -> Iterator[Cluster]:
+    """Meet the other servers in `folder`, and be one of them until the block ends. Report to them how it ends.
 
-    :param wait_s: seconds that the others may take to come
-    :param leave: called in a thread with what became of a server, where the block does not end by itself soon after:
-        a process that waits for a dead one within TensorFlow hears nothing else
+    Args:
+        folder: Folder that all servers reach.
+        server: This server.
+        wait_s: Seconds to wait for the other servers.
+        should_stop: Returns whether a stop is requested.
+        leave: Called in a thread with the reason why a server is gone, if the block does not end by itself soon after.
+            A process that waits for a dead one within TensorFlow notices nothing else.
 
-    Raises TrainingError, naming who is missing, where not all have come, and Preempted where `stopping` says so.
+    Raises:
+        TrainingError: If not all servers have come. It names the missing ones.
+        Preempted: If a stop is requested.
     """
     lookout = Lookout(folder)
-    with present(folder, server) as presence, _end_told(presence):
-        members = _Meeting(lookout, presence, server, stopping).wait(wait_s)
-        gang, ended = Gang(server, presence, lookout, members), threading.Event()
-        told = gang, ended, beat_of(folder), leave
-        threading.Thread(target=_guard, args=told, name="guard", daemon=True).start()
+    with present(folder, server) as presence, _end_reported(presence):
+        members = _Meeting(lookout, presence, server, should_stop).wait(wait_s)
+        cluster, has_ended = Cluster(server, presence, lookout, members), threading.Event()
+        guard = threading.Thread(
+            target=_guard, args=(cluster, has_ended, heartbeat_s(folder), leave), name="guard", daemon=True
+        )
+        guard.start()
         try:
-            yield gang
+            yield cluster
         finally:
-            ended.set()
+            has_ended.set()
 
 
 @contextmanager
-def _end_told(presence: Presence) -> Iterator[None]:
-    """Have the last count say how the block ended."""
+def _end_reported(presence: Presence) -> Iterator[None]:
+    """Report with the last count how the block ended."""
     try:
         yield
     except BaseException as error:
-        presence.end(words_of(error if isinstance(error, TenfoldError) else TrainingError(repr(error))))
+        presence.end(error_to_json(error if isinstance(error, TenfoldError) else TrainingError(repr(error))))
         raise
     presence.end({"kind": DONE, "message": ""})
 
 
-def _guard(gang: Gang, ended: threading.Event, every_s: float, leave: Callable[[TenfoldError], None]) -> None:
-    while not ended.wait(every_s):
+def _guard(cluster: Cluster, has_ended: threading.Event, every_s: float, leave: Callable[[TenfoldError], None]) -> None:
+    """Watch the cluster until the event is set. If a server is gone and it is not set soon after, call `leave`."""
+    while not has_ended.wait(every_s):
         try:
-            gang.watch()
+            cluster.watch()
         except (TenfoldError, OSError) as error:
             _log.warning("the other servers cannot be seen for now: %s", error)
-        lost = gang.loss()
-        if lost and not ended.wait(LEAVE_S):
+        lost = cluster.loss()
+        if lost and not has_ended.wait(LEAVE_S):
             leave(lost)
 
 
 class _Meeting:
-    """The way of one process into a gang."""
+    """The way of one process into a cluster."""
 
-    def __init__(self, lookout: Lookout, presence: Presence, server: Server, stopping: Callable[[], bool]) -> None:
-        self._lookout, self._presence, self._server, self._stopping = lookout, presence, server, stopping
+    def __init__(self, lookout: Lookout, presence: Presence, server: Server, should_stop: Callable[[], bool]) -> None:
+        self._lookout, self._presence, self._server, self._should_stop = lookout, presence, server, should_stop
 
     def wait(self, wait_s: float) -> list[Member]:
-        """All members, in the order of the servers, once they are there."""
+        """Wait for all servers, and return their processes in the order of the servers."""
         _log.info("%s waits for the others, %.0f minutes at most", self._server, wait_s / 60)
-        chief = self._until(self._named if self._server.is_chief else self._found, wait_s)
+        chief = self._until(self._name_cluster if self._server.is_chief else self._find_chief, wait_s)
         self._presence.follow(chief)
         members = self._until(lambda: self._followers(chief), SILENT_S)
         _log.info("all %d servers are there: %s", len(members), ", ".join(member.name for member in members))
         return members
 
-    def _named(self) -> str | None:
-        """As server 0: name who trains together, once all are there."""
-        there = self._free()
-        if len(there) < self._server.count:
+    def _name_cluster(self) -> str | None:
+        """Name the processes that train together, once all are there, and return the own nonce. For server 0."""
+        free = self._free()
+        if len(free) < self._server.count:
             return None
-        self._lookout.name_gang(self._presence.nonce, [there[index] for index in range(self._server.count)])
+        self._lookout.name_cluster(self._presence.nonce, [free[index] for index in range(self._server.count)])
         return self._presence.nonce
 
-    def _found(self) -> str | None:
-        """As another one: the server 0 that has named this process."""
+    def _find_chief(self) -> str | None:
+        """Return the nonce of the server 0 that has named this process, once there is one. For the other servers."""
         self._lookout.look()
         chiefs = (nonce for nonce, member in self._lookout.alive().items() if member.server == 0)
-        return next((nonce for nonce in chiefs if self._presence.nonce in (self._lookout.gang(nonce) or ())), None)
+        return next((nonce for nonce in chiefs if self._presence.nonce in (self._lookout.cluster(nonce) or ())), None)
 
     def _followers(self, chief: str) -> list[Member] | None:
-        """All members, once they know that they are."""
-        there = self._lookout.look()
-        members = [there[nonce] for nonce in self._lookout.gang(chief) or () if nonce in there]
-        ready = len(members) == self._server.count and all(member.follows == chief for member in members)
-        return members if ready else None
+        """Return all processes of the cluster, once each of them knows that it belongs to it."""
+        processes = self._lookout.look()
+        members = [processes[nonce] for nonce in self._lookout.cluster(chief) or () if nonce in processes]
+        is_ready = len(members) == self._server.count and all(member.follows == chief for member in members)
+        return members if is_ready else None
 
     def _free(self) -> dict[int, str]:
-        """The process of each server that is there and trains with nobody; where there are two, who came last."""
+        """Return the living process of each server that is in no cluster; of two processes, the last one that came."""
         self._lookout.look()
-        found = {member.server: nonce for nonce, member in self._lookout.alive().items() if not member.follows}
-        return {**found, self._server.index: self._presence.nonce}
+        free = {member.server: nonce for nonce, member in self._lookout.alive().items() if not member.follows}
+        return {**free, self._server.index: self._presence.nonce}
 
-    def _until(self, found: Callable[[], _Found | None], wait_s: float) -> _Found:
-        start = said = time.monotonic()
-        while (value := self._seen(found)) is None:
-            if self._stopping():
+    def _until(self, look: Callable[[], _Value | None], wait_s: float) -> _Value:
+        """Call `look` until it returns a value, and return that."""
+        start = logged = time.monotonic()
+        while (value := self._looked(look)) is None:
+            if self._should_stop():
                 raise Preempted("asked to stop before the training began")
             now = time.monotonic()
             if now > start + wait_s:
                 raise TrainingError(f"{self._missing()} after {wait_s:.0f} s: {_WHAT_TO_DO}")
-            if now > said + _SAY_S:
-                said = now
+            if now > logged + _LOG_EVERY_S:
+                logged = now
                 _log.info("%s", self._missing())
-            time.sleep(beat_of(self._presence.folder) / 2)
+            time.sleep(heartbeat_s(self._presence.folder) / 2)
         return value
 
-    def _seen(self, found: Callable[[], _Found | None]) -> _Found | None:
-        """What was found; None while the folder cannot be read, which may pass."""
+    def _looked(self, look: Callable[[], _Value | None]) -> _Value | None:
+        """Return what `look` returns; None while the folder cannot be read, which may pass."""
         try:
-            return found()
+            return look()
         except (StorageError, OSError) as error:
             _log.warning("the other servers cannot be seen for now: %s", error)
             return None
 
     def _missing(self) -> str:
-        there = self._seen(self._free)
-        if there is None:
+        free = self._looked(self._free)
+        if free is None:
             return f"the {self._server.count} training servers cannot be seen"
-        missing = [str(index) for index in range(self._server.count) if index not in there]
+        missing = [str(index) for index in range(self._server.count) if index not in free]
         who = f"without a sign of {', '.join(missing)}" if missing else "and not all know yet that they train together"
-        return f"{len(there)} of {self._server.count} training servers are there, {who}"
+        return f"{len(free)} of {self._server.count} training servers are there, {who}"
 
 
 _WHAT_TO_DO = (

@@ -1,4 +1,4 @@
-"""The file of this process, and a look at those of the others."""
+"""The file in which this process shows that it lives, and those of the other processes."""
 
 import json
 import logging
@@ -8,7 +8,7 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -16,49 +16,51 @@ from typing import Any
 
 from pipeline import storage
 from pipeline.errors import TenfoldError
-from pipeline.os_errors import retried
-from pipeline.servers import Server
+from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place
+from pipeline.system.os_errors import retried
 
-BEAT_S, BEAT_OF_A_BUCKET_S = 0.5, 5.0
-"""Seconds between two counts. A bucket takes one write a second of an object, and each costs."""
+HEARTBEAT_S, HEARTBEAT_IN_BUCKET_S = 0.5, 5.0
+"""Seconds between two counts. A bucket takes one write of an object per second, and each costs money."""
 SILENT_S = 60.0
-"""Seconds without a count after which a server is taken for dead: network file systems show changes late."""
+"""Seconds without a new count after which a server counts as dead. Network file systems show changes late."""
 DONE = "done"
-GANG = ".gang.json"
+CLUSTER_FILE = ".gang.json"
+"""What the name of a file ends with that names the processes of a cluster."""
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Member:
-    """One process of a training server, as its file has it."""
+    """One process of a training server, as its file describes it."""
 
     nonce: str
     server: int
     host: str
-    """The same for processes that reach each other by the loopback address."""
+    """Identifies the machine: the same for processes that reach each other by the loopback address."""
     name: str
-    """Of the machine, for people."""
+    """Name of the machine, for people."""
     address: str
-    """`host:port` for servers on other machines."""
+    """`host:port`, as other machines reach it."""
     pid: int = 0
     count: int = 0
+    """Goes up while the process lives."""
     follows: str = ""
-    """The nonce of the server 0 whose gang it has joined."""
+    """Nonce of the server 0 whose cluster it has joined."""
     ended: Mapping[str, str] | None = None
-    """How, once it has: kind and message."""
+    """How it ended, as kind and message; None while it lives."""
     sample: Mapping[str, float] = field(default_factory=dict)
-    """What its machine does just now, for the aggregate of all."""
+    """The last sample of its machine, for the aggregate of all."""
 
     @property
     def is_done(self) -> bool:
-        """Whether it has ended well."""
+        """Whether it ended without an error."""
         return self.ended is not None and self.ended["kind"] == DONE
 
 
 class Presence:
-    """The file of this process, written anew with every count."""
+    """The file of this process, which every count writes again."""
 
     def __init__(self, folder: Place, member: Member) -> None:
         self.folder, self._member = folder, member
@@ -66,59 +68,60 @@ class Presence:
 
     @property
     def nonce(self) -> str:
+        """The name of this process among all attempts."""
         return self._member.nonce
 
     def follow(self, chief: str) -> None:
-        """Have the others know whose gang this process has joined."""
+        """Report whose cluster this process has joined."""
         self._change(lambda member: replace(member, follows=chief))
 
-    def tell(self, sample: Mapping[str, float]) -> None:
-        """Have the others know what this machine does."""
+    def report_sample(self, sample: Mapping[str, float]) -> None:
+        """Report a sample of this machine."""
         self._change(lambda member: replace(member, sample=dict(sample)))
 
-    def end(self, words: Mapping[str, str]) -> None:
-        """Have the others know how this process ended."""
-        self._change(lambda member: replace(member, ended=dict(words)))
+    def end(self, reason: Mapping[str, str]) -> None:
+        """Report how this process ended, as kind and message."""
+        self._change(lambda member: replace(member, ended=dict(reason)))
 
     def count(self) -> None:
-        """Write it, with the next count."""
+        """Write the file, with the next count and all that was reported."""
         member = self._change(lambda member: replace(member, count=member.count + 1))
         with storage.write_whole(self.folder / f"{self.nonce}.json") as file:
             file.write(json.dumps(asdict(member)).encode())
 
-    def _change(self, changed: Callable[[Member], Member]) -> Member:
-        # The main thread, the sampler's and the one that counts: one of them would undo what another has just said.
+    def _change(self, change: Callable[[Member], Member]) -> Member:
+        # The main thread, the sampler's and the one that counts would undo each other's changes.
         with self._lock:
-            self._member = changed(self._member)
+            self._member = change(self._member)
             return self._member
 
 
-def beat_of(folder: Place) -> float:
-    """Seconds between two counts there."""
-    return BEAT_S if isinstance(folder, Path) else BEAT_OF_A_BUCKET_S
+def heartbeat_s(folder: Place) -> float:
+    """Return the seconds between two counts in a folder."""
+    return HEARTBEAT_S if isinstance(folder, Path) else HEARTBEAT_IN_BUCKET_S
 
 
 @contextmanager
 def present(folder: Place, server: Server) -> Iterator[Presence]:
-    """Count until the block ends, and once more behind it."""
-    presence, ended = Presence(folder, _member(server)), threading.Event()
+    """Count until the block ends, and once more after it."""
+    presence, has_ended = Presence(folder, _member(server)), threading.Event()
     retried(presence.count, folder)
-    thread = threading.Thread(target=_keep_counting, args=(presence, ended), name="presence", daemon=True)
+    thread = threading.Thread(target=_keep_counting, args=(presence, has_ended), name="presence", daemon=True)
     thread.start()
     try:
         yield presence
     finally:
-        ended.set()
+        has_ended.set()
         thread.join()
-        _tried(presence)
+        _try_to_count(presence)
 
 
-def _keep_counting(presence: Presence, ended: threading.Event) -> None:
-    while not ended.wait(beat_of(presence.folder)):
-        _tried(presence)
+def _keep_counting(presence: Presence, has_ended: threading.Event) -> None:
+    while not has_ended.wait(heartbeat_s(presence.folder)):
+        _try_to_count(presence)
 
 
-def _tried(presence: Presence) -> None:
+def _try_to_count(presence: Presence) -> None:
     try:
         presence.count()
     except (TenfoldError, OSError) as error:  # a refusal, too: without counts, the others take this one for dead
@@ -126,92 +129,99 @@ def _tried(presence: Presence) -> None:
 
 
 def _member(server: Server) -> Member:
-    return Member(uuid.uuid4().hex, server.index, _host(), platform.node(), f"{_address()}:{_free_port()}", os.getpid())
+    return Member(
+        nonce=uuid.uuid4().hex,
+        server=server.index,
+        host=_host(),
+        name=platform.node(),
+        address=f"{_address()}:{_free_port()}",
+        pid=os.getpid(),
+    )
 
 
 def _host() -> str:
     return f"{platform.node()}/{_BOOT.read_text().strip() if _BOOT.exists() else ''}"
 
 
-def say_ended(folder: Place, pid: int, words: Mapping[str, str]) -> None:
-    """Tell for a process of this machine how it ended, which it could not do itself: it was killed."""
+def report_end(folder: Place, pid: int, reason: Mapping[str, str]) -> None:
+    """Report how a process of this machine ended that was killed, and could not report it itself."""
     for path in folder.glob("*.json"):
-        content = None if path.name.endswith(GANG) else _read(path)
+        content = None if path.name.endswith(CLUSTER_FILE) else _read(path)
         if content and (content["host"], content["pid"], content["ended"]) == (_host(), pid, None):
-            Presence(folder, replace(Member(**content), ended=dict(words))).count()
+            Presence(folder, replace(Member(**content), ended=dict(reason))).count()
 
 
 def _address() -> str:
-    """The address by which other machines reach this one: TENFOLD_ADDRESS, or that of the way to them."""
+    """Return the address at which other machines reach this one: TENFOLD_ADDRESS, or that of the route to them."""
     if named := os.environ.get("TENFOLD_ADDRESS"):
         return named
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as way:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as route:
         try:
-            way.connect(("192.0.2.1", 9))  # nothing is sent; the address is for documentation, and nobody's
+            route.connect(("192.0.2.1", 9))  # Nothing is sent. The address is reserved for documentation.
         except OSError:  # no network but loopback
             return "127.0.0.1"
-        return str(way.getsockname()[0])
+        return str(route.getsockname()[0])
 
 
 def _free_port() -> int:
-    with socket.socket() as asked:
-        asked.bind(("", 0))
-        return int(asked.getsockname()[1])
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        return int(probe.getsockname()[1])
 
 
 @dataclass
-class _Heard:
+class _Sighting:
+    """The last change of a process."""
+
     member: Member
     at: float
-    counted: bool = False
-    """Whether it has changed while we looked."""
+    """Time of the change on the clock of the lookout."""
+    has_counted: bool = False
+    """Whether the process has changed since it was first seen."""
 
 
 class Lookout:
-    """Who is in a folder, and how long ago their counts went up."""
+    """Reads which processes are in a folder, and remembers when their counts went up."""
 
     def __init__(self, folder: Place, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder, self._clock = folder, clock
-        self._heard: dict[str, _Heard] = {}
+        self._sightings: dict[str, _Sighting] = {}
 
     def look(self) -> dict[str, Member]:
-        """All processes by their nonces, the dead ones too; who was seen first comes first."""
+        """Return all processes by their nonces, the dead ones too, in the order in which they were first seen."""
         for path in self._folder.glob("*.json"):
-            content = None if path.name.endswith(GANG) else _read(path)
-            if content is not None:
-                self._note(Member(**content))
-        return {nonce: heard.member for nonce, heard in self._heard.items()}
-
-    def _note(self, member: Member) -> None:
-        before = self._heard.get(member.nonce)
-        if before is None:
-            self._heard[member.nonce] = _Heard(member, self._clock())
-        elif before.member != member:
-            self._heard[member.nonce] = _Heard(member, self._clock(), counted=True)
+            content = None if path.name.endswith(CLUSTER_FILE) else _read(path)
+            if content is None:
+                continue
+            member = Member(**content)
+            before = self._sightings.get(member.nonce)
+            if before is None or before.member != member:
+                self._sightings[member.nonce] = _Sighting(member, self._clock(), has_counted=before is not None)
+        return {nonce: sighting.member for nonce, sighting in self._sightings.items()}
 
     def is_silent(self, nonce: str) -> bool:
-        """Whether it has not been heard of for so long that it must be dead."""
-        return self._clock() - self._heard[nonce].at > SILENT_S
+        """Return whether a process has not counted for so long that it must be dead."""
+        return self._clock() - self._sightings[nonce].at > SILENT_S
 
     def alive(self) -> dict[str, Member]:
-        """Those that counted while we looked, and have neither ended nor fallen silent."""
-        counted = {nonce: heard.member for nonce, heard in self._heard.items() if heard.counted}
+        """Return the processes that have counted since they were first seen, have not ended, and are not silent."""
+        counted = {nonce: each.member for nonce, each in self._sightings.items() if each.has_counted}
         return {nonce: each for nonce, each in counted.items() if not each.ended and not self.is_silent(nonce)}
 
-    def gang(self, chief: str) -> list[str] | None:
-        """Whom a process of server 0 has named, by their nonces in the order of the servers."""
-        nonces: list[str] | None = _read(self._folder / f"{chief}{GANG}")
+    def cluster(self, chief: str) -> list[str] | None:
+        """Return the nonces that a process of server 0 has named, in the order of the servers; None if none yet."""
+        nonces: list[str] | None = _read(self._folder / f"{chief}{CLUSTER_FILE}")
         return nonces
 
-    def name_gang(self, chief: str, nonces: list[str]) -> None:
-        """Name them, and remove the files of all others: who lives writes its own again with its next count."""
-        with storage.write_new(self._folder / f"{chief}{GANG}") as file:
-            file.write(json.dumps(nonces).encode())
-        self._sweep(nonces)
+    def name_cluster(self, chief: str, nonces: list[str]) -> None:
+        """Name the processes that train together, and remove the files of all others.
 
-    def _sweep(self, kept: Collection[str]) -> None:
+        A process that lives writes its own file again with its next count.
+        """
+        with storage.write_new(self._folder / f"{chief}{CLUSTER_FILE}") as file:
+            file.write(json.dumps(nonces).encode())
         for path in self._folder.glob("*.json"):
-            if path.name.partition(".")[0] not in kept:
+            if path.name.partition(".")[0] not in nonces:
                 path.unlink(missing_ok=True)
 
 

@@ -1,4 +1,4 @@
-"""The page that tells a run: one HTML file that opens anywhere, drawn from the local record alone."""
+"""The report of a run: one HTML file that opens anywhere, drawn from the local record alone."""
 
 import json
 import tempfile
@@ -7,26 +7,37 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pipeline.dataset import Dataset
+from pipeline.dataset.manifest import CARD, Dataset
 from pipeline.errors import DatasetError
-from pipeline.servers import SERVERS
+from pipeline.rendezvous.servers import SERVERS
+from pipeline.runs.files import PROMOTION, RESULT, RUN, read_or_empty
 from pipeline.storage import Place, move_whole, place_of, write_whole
 
 SAMPLES = 48
-CARD = "card.html"
+"""Maximum number of sample images on a page."""
 REPORT = "report.html"
-RECORDED = ("run.json", "result.json", "evaluation.json", "promotion.json", "record/", f"{SERVERS}/")
-"""What the report of a run is drawn from, in its folder: `servers/` has the records of the other training servers."""
-COMPARED = ("run.json", "evaluation.json", "predictions.npz", "record/")
+RECORDED = (RUN, RESULT, "evaluation.json", PROMOTION, "record/", f"{SERVERS}/")
+"""Files and folders of a run that its report reads. `servers/` has the records of the other training servers."""
+COMPARED = (RUN, "evaluation.json", "predictions.npz", "record/")
+"""Files and folders of a run that a comparison reads."""
 
 
 def report_run(run: Place) -> Place:
-    """Write the report of a run, with sample images of its data set; return where it is.
+    """Write the report of a run, with sample images of its dataset, and return its place.
 
-    Raises DatasetError where the folder holds no run, or its data set is not there any more.
+    Raises:
+        DatasetError: The folder holds no run, or the dataset of the run does not exist any more.
     """
-    with _at_hand(run, RECORDED) as folder:
-        report = _report_run(folder)
+    from pipeline.dataset.manifest import images_at, load, sample_images
+    from pipeline.evaluation.metrics import EVALUATION
+    from pipeline.runs.run import load_run
+
+    with _local_folder(run, RECORDED) as folder:
+        place = place_of(load_run(folder).dataset)
+        dataset = load(place)
+        positions = [row["position"] for row in read_or_empty(folder / EVALUATION).get("most_wrong", [])]
+        images = images_at(place, dataset, "validation", positions)
+        report = write_report(folder, sample_images(place, dataset, SAMPLES), images)
         if isinstance(run, Path):
             return report
         move_whole(report, run / REPORT)
@@ -34,16 +45,18 @@ def report_run(run: Place) -> Place:
 
 
 def compare_runs(a: Place, b: Place, to: Path) -> dict[str, Any]:
-    """Write the page that lays two runs side by side; return the table, as JSON has it.
+    """Write the page that compares two runs, and return the comparison for JSON.
 
-    Raises DatasetError where a folder holds no run, and OSError where ``to`` cannot be written.
+    Raises:
+        DatasetError: A folder holds no run.
+        OSError: The page cannot be written.
     """
     from pipeline.report import compare_page
     from pipeline.report.compare import compared
-    from pipeline.report.run import load, load_answers
+    from pipeline.runs.recorded_run import load_answers, load_recorded_run
 
-    with _at_hand(a, COMPARED) as of_a, _at_hand(b, COMPARED) as of_b:
-        runs = load(of_a), load(of_b)
+    with _local_folder(a, COMPARED) as of_a, _local_folder(b, COMPARED) as of_b:
+        runs = load_recorded_run(of_a), load_recorded_run(of_b)
         comparison = compared(*runs, (load_answers(of_a), load_answers(of_b)))
     with write_whole(to) as file:
         file.write(compare_page.render(runs, (str(a), str(b)), comparison).encode("utf-8", "backslashreplace"))
@@ -51,32 +64,21 @@ def compare_runs(a: Place, b: Place, to: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def _at_hand(run: Place, names: tuple[str, ...]) -> Iterator[Path]:
-    """The folder of a run, or for the time being one with copies of these files of it.
+def _local_folder(run: Place, names: tuple[str, ...]) -> Iterator[Path]:
+    """Provide a local folder with these files of a run: its own folder, or a temporary copy.
 
-    Raises DatasetError where it holds no run.
+    Raises:
+        DatasetError: The folder holds no run.
     """
     with tempfile.TemporaryDirectory(prefix="tenfold-") as name:
         folder = run if isinstance(run, Path) else Path(name)
         if not isinstance(run, Path):
-            from pipeline.mirror import fetch
+            from pipeline.runs.mirror import fetch
 
             fetch(folder, run, names)
-        if not (folder / "run.json").exists():
+        if not (folder / RUN).exists():
             raise DatasetError(f"{run} holds no run: there is no run.json")
         yield folder
-
-
-def _report_run(run_folder: Path) -> Path:
-    from pipeline.dataset import images_at, load, sample_images
-    from pipeline.report.run import read_json
-    from pipeline.runs import load_run
-
-    folder = place_of(load_run(run_folder).dataset)
-    dataset = load(folder)
-    most_wrong = [row["position"] for row in read_json(run_folder / "evaluation.json").get("most_wrong", [])]
-    images = images_at(folder, dataset, "validation", most_wrong)
-    return write_report(run_folder, sample_images(folder, dataset, SAMPLES), images)
 
 
 def write_card(
@@ -86,11 +88,8 @@ def write_card(
     duplicates: Sequence[Mapping[str, Any]],
     skipped: Sequence[Mapping[str, Any]] = (),
 ) -> None:
-    """Write the data set card into the folder of a data set whose shards stand there, and that need not be committed.
-
-    ``rejected``, ``duplicates`` and ``skipped`` are the rows of the files of these names.
-    """
-    from pipeline.dataset import sample_images, to_json
+    """Write the card of a dataset into its folder, which need not be committed. It implements `WriteCard`."""
+    from pipeline.dataset.manifest import sample_images, to_json
     from pipeline.report import card
 
     content = json.loads(to_json(dataset))
@@ -100,16 +99,22 @@ def write_card(
 def write_report(
     run_folder: Path, samples: Sequence[tuple[str, bytes]] = (), most_wrong: Sequence[tuple[str, bytes]] = ()
 ) -> Path:
-    """Write ``run_folder/report.html`` and return its path; the page before it stays until the new one is whole.
+    """Write `run_folder/report.html` and return its path. An older page stays until the new one is complete.
 
-    ``samples`` are (label, encoded image) to show, ``most_wrong`` (name, encoded image) of those that evaluation.json
-    lists as the most wrong, in its order. Whatever a run that was killed did not come to write is said on the page to
-    be missing. Raises OSError where the folder cannot be written.
+    The page says which files of a run are missing, for example because the run was killed.
+
+    Args:
+        run_folder: The folder of the run.
+        samples: (label, encoded image) of images to show.
+        most_wrong: (key, encoded image) of the images that `most_wrong` in evaluation.json lists, in its order.
+
+    Raises:
+        OSError: The folder cannot be written.
     """
     from pipeline.report.page import render
-    from pipeline.report.run import load
+    from pipeline.runs.recorded_run import load_recorded_run
 
     path = run_folder / REPORT
     with write_whole(path) as file:
-        file.write(render(load(run_folder), samples, most_wrong).encode("utf-8", "backslashreplace"))
+        file.write(render(load_recorded_run(run_folder), samples, most_wrong).encode("utf-8", "backslashreplace"))
     return path

@@ -1,10 +1,8 @@
-"""The data set card: one HTML page that tells what a data set holds, drawn from its `dataset.json`.
+"""The dataset card: one HTML page about the content of a dataset, drawn from its `dataset.json`.
 
-It opens without a network, a script or a server, and the same data set gives the same bytes. Names and labels are
-written by others: all of them are escaped, and what a screen cannot show is written as a backslash escape.
+It opens without a network, a script or a server, and the same dataset gives the same bytes. Names and labels come from
+outside, so all of them are escaped. Characters that a screen cannot show become backslash escapes.
 """
-
-from __future__ import annotations
 
 import re
 from collections import Counter
@@ -13,15 +11,17 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from pipeline.quality.gate import notices
-from pipeline.report.parts import Table, environment, fact_tables, pictures, size, whole
+from pipeline.report.components import Table, environment, fact_tables, pictures, size, whole
+from pipeline.sharding.gate import notices
 from pipeline.storage import Place, write_whole
 
-THUMBNAIL = 160  # pixels
-MOST_PICTURES = 120
-MOST_ROWS = 50
-# Classes: so many are shown, or else the largest and the smallest, with the others folded away below them.
-MOST_CLASSES, LARGEST_CLASSES, SMALLEST_CLASSES, FOLDED_CLASSES = 40, 15, 10, 5000
+THUMBNAIL = 160
+"""Side of a thumbnail, in pixels."""
+MAX_PICTURES = 120
+MAX_ROWS = 50
+MAX_CLASSES = 40
+"""If there are more classes, the largest and the smallest are shown, with the others folded away below them."""
+LARGEST_CLASSES, SMALLEST_CLASSES, FOLDED_CLASSES = 15, 10, 5000
 
 _NUMBER = re.compile(r"\d[\d.,]*")
 _DRIFTED = ((0.25, "much"), (0.1, "some"), (0.0, "little"))
@@ -29,10 +29,11 @@ _DRIFTED = ((0.25, "much"), (0.1, "some"), (0.0, "little"))
 
 @dataclass(frozen=True)
 class Bars:
-    """Rows of a label and, under the other columns of ``head``, counts with bars of so many percent of the column."""
+    """A table of bars."""
 
     head: tuple[str, ...]
     rows: Sequence[tuple[str, Sequence[tuple[str, float]]]]
+    """A label, and for each of the other columns of `head` a count and the length of its bar, in percent."""
 
 
 def write_card(
@@ -43,7 +44,7 @@ def write_card(
     duplicates: Sequence[Mapping[str, Any]] = (),
     skipped: Sequence[Mapping[str, str]] = (),
 ) -> None:
-    """Write the card of a data set, whole; `card_html` says what it takes."""
+    """Write the card of a dataset. `card_html` describes the arguments."""
     with write_whole(path) as file:
         file.write(card_html(dataset, samples, rejected, duplicates, skipped).encode("utf-8"))
 
@@ -55,13 +56,17 @@ def card_html(
     duplicates: Sequence[Mapping[str, Any]] = (),
     skipped: Sequence[Mapping[str, str]] = (),
 ) -> str:
-    """The page as text that any encoding can hold.
+    """Return the page as text that any encoding can hold.
 
-    `dataset` is the content of `dataset.json`, `samples` are (label, JPEG or PNG), `rejected`, `duplicates` and
-    `skipped` the rows of the files of these names.
+    Args:
+        dataset: The content of `dataset.json`.
+        samples: (label, JPEG or PNG) of images to show.
+        rejected: The rows of the dataset's file of rejected images.
+        duplicates: The rows of the dataset's file of duplicates.
+        skipped: The rows of the dataset's file of skipped files.
     """
     quality = dataset.get("quality") or {}
-    shown = pictures(samples[:MOST_PICTURES], THUMBNAIL, whole)
+    shown = pictures(samples[:MAX_PICTURES], THUMBNAIL, whole)
     return (
         environment()
         .get_template("card.html.j2")
@@ -87,7 +92,7 @@ def card_html(
 
 @dataclass(frozen=True)
 class Essentials:
-    """What both the card and the report of a run show of a data set; each name is that of the function that says it."""
+    """What both the card and the report of a run show of a dataset. A function with the name of a field returns it."""
 
     notices: Sequence[str]
     splits: Table
@@ -101,7 +106,7 @@ class Essentials:
 
 
 def essentials(dataset: Mapping[str, Any], rejected: Sequence[Mapping[str, str]]) -> Essentials:
-    """From the content of `dataset.json` and the rows of the file of rejected images."""
+    """Return the essentials from the content of `dataset.json` and the rows of the file of rejected images."""
     quality = dataset.get("quality") or {}
     return Essentials(
         notices=[*(quality.get("findings") or ()), *notices(quality)],
@@ -117,21 +122,21 @@ def essentials(dataset: Mapping[str, Any], rejected: Sequence[Mapping[str, str]]
 
 
 def tiles(dataset: Mapping[str, Any], quality: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(words, number) to be seen first."""
-    found = [(f"{name} examples", f"{split['examples']:,}") for name, split in dataset["splits"].items()]
-    found.append(("classes", f"{len(dataset['labels']):,}"))
-    found.append(("rejected", f"{dataset['rejected']['count']:,}"))
+    """Return (text, number) of the most important numbers."""
+    numbers = [(f"{name} examples", f"{split['examples']:,}") for name, split in dataset["splits"].items()]
+    numbers.append(("classes", f"{len(dataset['labels']):,}"))
+    numbers.append(("rejected", f"{dataset['rejected']['count']:,}"))
     if duplicates := quality.get("duplicates"):
-        found.append(("duplicates", f"{duplicates['images']:,}"))
+        numbers.append(("duplicates", f"{duplicates['images']:,}"))
     if (contradictions := quality.get("contradictions")) and contradictions["images"]:
-        found.append(("contradictory labels", f"{contradictions['images']:,}"))
+        numbers.append(("contradictory labels", f"{contradictions['images']:,}"))
     if leaks := quality.get("leaks"):
-        found.append(("leaks", f"{leaks['images']:,}"))
-    return found
+        numbers.append(("leaks", f"{leaks['images']:,}"))
+    return numbers
 
 
 def splits(dataset: Mapping[str, Any]) -> Table:
-    """Examples, bytes and shards of each split."""
+    """Return examples, bytes and shards of each split as a table."""
     together = sum(split["examples"] for split in dataset["splits"].values())
     rows = [
         (
@@ -172,14 +177,14 @@ def dates(dataset: Mapping[str, Any]) -> Table | None:
 
 
 def skipped(source: Mapping[str, Any]) -> str:
-    """How many files were found and what was passed over, in a sentence."""
+    """Say how many images were listed, and how many files were skipped, by reason."""
     reasons_of = source.get("skipped") or {}
     words = ", ".join(f"{count:,} ({reason})" for reason, count in sorted(reasons_of.items()))
     return f"{source.get('listed', 0):,} images were listed. Passed over as no images of a class: {words or 'none'}."
 
 
 def balance(dataset: Mapping[str, Any]) -> str:
-    """How far apart the largest and the smallest class are, in a sentence."""
+    """Say how much larger the largest class is than the smallest."""
     counts = _counts(dataset, "train")
     present = {label: count for label, count in counts.items() if count}
     if len(present) < 2:
@@ -197,15 +202,15 @@ def balance(dataset: Mapping[str, Any]) -> str:
 
 
 def _counts(dataset: Mapping[str, Any], split: str) -> dict[str, int]:
-    """Examples of every label of the data set in one split: of some there may be none."""
+    """Return the number of examples of every label of the dataset in one split, which may be 0."""
     classes = (dataset["splits"].get(split) or {}).get("classes") or {}
     return {label: classes.get(label, 0) for label in dataset["labels"]}
 
 
 def class_parts(dataset: Mapping[str, Any]) -> list[tuple[str, Bars, bool]]:
-    """(caption, bars, folded) of the classes, largest first: all where they are few, else the ends, then the middle."""
+    """Return (caption, bars, whether folded) of the classes, largest first; of many, both ends and then the middle."""
     bars = class_bars(dataset)
-    if len(bars.rows) <= MOST_CLASSES:
+    if len(bars.rows) <= MAX_CLASSES:
         return [("Examples by class and split", bars, False)]
     middle = bars.rows[LARGEST_CLASSES:-SMALLEST_CLASSES]
     left_out = max(0, len(middle) - FOLDED_CLASSES)
@@ -219,20 +224,19 @@ def class_parts(dataset: Mapping[str, Any]) -> list[tuple[str, Bars, bool]]:
 
 
 def class_bars(dataset: Mapping[str, Any]) -> Bars:
-    """Examples of every class by split, the largest in training first."""
+    """Return the examples of every class by split, the largest class in training first."""
     columns = {name: _counts(dataset, name) for name in dataset["splits"]}
     order = sorted(dataset["labels"], key=lambda label: [-counts[label] for counts in columns.values()])
     return _bars(("class", *columns), order, [[counts[label] for label in order] for counts in columns.values()])
 
 
 def _bars(head: tuple[str, ...], labels: Sequence[str], columns: Sequence[Sequence[int]]) -> Bars:
-    """Bars of whole numbers, each column to the scale of its largest."""
-    drawn = [_column(counts, max(counts, default=0) or 1) for counts in columns]
-    return Bars(head, [(label, list(cells)) for label, *cells in zip(labels, *drawn, strict=True)])
-
-
-def _column(counts: Sequence[int], largest: int) -> list[tuple[str, float]]:
-    return [(f"{count:,}", 100 * count / largest) for count in counts]
+    """Return bars of counts. Each column has the scale of its largest count."""
+    cells_of = []
+    for counts in columns:
+        largest = max(counts, default=0) or 1
+        cells_of.append([(f"{count:,}", 100 * count / largest) for count in counts])
+    return Bars(head, [(label, list(cells)) for label, *cells in zip(labels, *cells_of, strict=True)])
 
 
 _HISTOGRAMS: Mapping[str, tuple[str, str, Callable[[float], str]]] = {
@@ -244,7 +248,7 @@ _HISTOGRAMS: Mapping[str, tuple[str, str, Callable[[float], str]]] = {
 
 
 def histograms(quality: Mapping[str, Any]) -> list[tuple[str, Bars]]:
-    """(title, bars) of what was counted, without the empty bins at both ends."""
+    """Return (title, bars) of each histogram, without the empty bins at both ends."""
     counted = (quality.get("statistics") or {}).get("histograms") or {}
     return [
         (title, _histogram(counted[name], unit, words))
@@ -258,12 +262,12 @@ def _histogram(histogram: Mapping[str, Any], unit: str, words: Callable[[float],
     between = [f"{low} to {high}" for low, high in pairwise(edges)]
     labels = [f"below {edges[0]}", *between, f"{edges[-1]} and more"]
     filled = [index for index, count in enumerate(counts) if count]
-    kept = slice(filled[0], filled[-1] + 1)
-    return _bars((unit, "images"), labels[kept], [counts[kept]])
+    shown = slice(filled[0], filled[-1] + 1)
+    return _bars((unit, "images"), labels[shown], [counts[shown]])
 
 
 def sides(quality: Mapping[str, Any]) -> str:
-    """The range of heights and widths, in a sentence; empty where nothing was counted."""
+    """Say the range of heights and widths; return an empty text if there are no statistics."""
     statistics = quality.get("statistics") or {}
     if not statistics.get("images"):
         return ""
@@ -277,21 +281,21 @@ def sides(quality: Mapping[str, Any]) -> str:
 
 
 def reasons(rejected: Sequence[Mapping[str, str]]) -> Bars | None:
-    """Rejected images by the kind of reason: what stands before a colon, without its numbers."""
+    """Return the rejected images by kind of reason, which is the text before a colon, without numbers."""
     kinds = Counter(_NUMBER.sub("…", row["reason"].split(":")[0]) for row in rejected).most_common()
     labels, counts = [kind for kind, _ in kinds], [count for _, count in kinds]
     return _bars(("reason", "images"), labels, [counts]) if kinds else None
 
 
 def rejected_rows(rejected: Sequence[Mapping[str, str]]) -> Table:
-    """The first rejected images, with the reason and what could be done."""
-    rows = [(row["path"], row["reason"], row.get("advice", "")) for row in rejected[:MOST_ROWS]]
+    """Return the first rejected images, with the reason and what could be done."""
+    rows = [(row["path"], row["reason"], row.get("advice", "")) for row in rejected[:MAX_ROWS]]
     return Table(("image", "reason", "what could be done"), rows, _more(len(rejected), "rejected.jsonl lists them"))
 
 
 def skipped_rows(skipped: Sequence[Mapping[str, str]]) -> Table:
     """Return the first skipped files, each with the reason."""
-    rows = [(row["path"], row["reason"]) for row in skipped[:MOST_ROWS]]
+    rows = [(row["path"], row["reason"]) for row in skipped[:MAX_ROWS]]
     return Table(("file", "reason"), rows, _more(len(skipped), "skipped.jsonl lists them"))
 
 
@@ -304,21 +308,18 @@ def skipped_suffixes(quality: Mapping[str, Any]) -> Bars | None:
 def duplicate_tables(duplicates: Sequence[Mapping[str, Any]]) -> list[tuple[str, Table]]:
     """Return (caption, first groups) for equal images with different labels, for equal and for similar images."""
     equal, alike = ([row["images"] for row in duplicates if row["kind"] == kind] for kind in ("equal", "alike"))
+    # Datasets of earlier releases list no labels here.
+    contradictory = [group for group in equal if len({frozenset(each.get("labels") or ()) for each in group}) > 1]
     tables = (
-        ("Equal images with different labels", [group for group in equal if _differ_in_labels(group)], "equal to it"),
+        ("Equal images with different labels", contradictory, "equal to it"),
         ("Equal images", equal, "equal to it"),
         ("Images that look alike", alike, "which look like it"),
     )
     return [(caption, _group_table(groups, words)) for caption, groups, words in tables if groups]
 
 
-def _differ_in_labels(group: Sequence[Mapping[str, Any]]) -> bool:
-    # Datasets of earlier releases list no labels here.
-    return len({frozenset(image.get("labels") or ()) for image in group}) > 1
-
-
 def _group_table(groups: Sequence[Sequence[Mapping[str, str]]], words: str) -> Table:
-    rows = [(_named(group[0]), ", ".join(map(_named, group[1:]))) for group in groups[:MOST_ROWS]]
+    rows = [(_named(group[0]), ", ".join(map(_named, group[1:]))) for group in groups[:MAX_ROWS]]
     return Table(("image", words), rows, _more(len(groups), "duplicates.jsonl lists them"))
 
 
@@ -329,34 +330,31 @@ def _named(image: Mapping[str, Any]) -> str:
 
 
 def _more(count: int, where: str) -> str:
-    return f"The first {MOST_ROWS} of {count:,}; {where}." if count > MOST_ROWS else ""
+    return f"The first {MAX_ROWS} of {count:,}; {where}." if count > MAX_ROWS else ""
 
 
 def leak_tables(quality: Mapping[str, Any]) -> list[tuple[str, Table]]:
-    """(caption, pairs of names) of the images on both sides of the split: of equal ones, then of those that look so."""
+    """Return (caption, pairs of keys) of images on both sides of the split: equal ones, and ones that look alike."""
     near = (quality.get("near_duplicates") or {}).get("leaks")
     both = (("Equal images on both sides", quality.get("leaks")), ("Images that look alike on both sides", near))
-    return [(caption, _leak_table(leaks)) for caption, leaks in both if leaks and leaks["images"]]
-
-
-def _leak_table(leaks: Mapping[str, Any]) -> Table:
-    rows = [(train, other) for train, other in leaks["names"][:MOST_ROWS]]
-    note = f"{leaks['images']:,} of {leaks['of']:,} validation and test images; {len(rows):,} by name."
-    return Table(("in training", "in validation or test"), rows, note)
+    tables = []
+    for caption, leaks in both:
+        if leaks and leaks["images"]:
+            rows = [(train, other) for train, other in leaks["names"][:MAX_ROWS]]
+            note = f"{leaks['images']:,} of {leaks['of']:,} validation and test images; {len(rows):,} by name."
+            tables.append((caption, Table(("in training", "in validation or test"), rows, note)))
+    return tables
 
 
 def drift(quality: Mapping[str, Any]) -> Table | None:
-    """How far the images lie from those of the version before, the largest number first; None where there was none."""
+    """Return how far the images differ from those of the version before, largest first; None if there was none."""
     numbers = dict(quality.get("drift") or {})
     against = numbers.pop("against", None)
     if against is None or not numbers:
         return None
     rows = [
-        (name, f"{numbers[name]:.2f}", _drifted(numbers[name])) for name in sorted(numbers, key=lambda n: -numbers[n])
+        (name, f"{number:.2f}", next(words for least, words in _DRIFTED if number >= least))
+        for name, number in sorted(numbers.items(), key=lambda item: -item[1])
     ]
     note = f"Against version {against}: population stability index, less what chance alone makes of it."
     return Table(("of", "drift", "which is"), rows, note)
-
-
-def _drifted(number: float) -> str:
-    return next(words for least, words in _DRIFTED if number >= least)

@@ -1,32 +1,32 @@
-"""Two runs side by side: which one is faster, which one is better, and how sure that is. A is the one named first.
+"""Comparison of two runs: which one is faster, which one is better, and how sure that is. A is the first one.
 
-Times of neighbouring steps are alike: a queue that ran empty is empty for some steps. Resamples are therefore made of
-blocks of neighbours, else the intervals would be too narrow by far. What the models say of the same images is compared
-image by image, as the champion gate does.
+Neighboring steps take similar times, because a queue that ran empty stays empty for some steps. So blocks of
+neighboring steps are resampled: otherwise the intervals would be far too narrow. The models are compared image by
+image if they were evaluated on the same images, as in the champion gate.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import pandas
 
-from pipeline.estimates import INTERVAL_PERCENT, RESAMPLES, Array, Estimate, bootstrapped, interval
-from pipeline.evaluation import Answers
-from pipeline.monitor.diagnosis import parts, three_digits
+from pipeline.evaluation.estimates import INTERVAL_PERCENT, RESAMPLES, Array, Estimate, bootstrapped, interval
+from pipeline.evaluation.metrics import Answers
+from pipeline.monitor.diagnosis import is_steady, three_digits
 from pipeline.monitor.limits import OTHERS
 from pipeline.monitor.load import during, load_of
 from pipeline.monitor.verdict import MIN_STEPS
-from pipeline.report.run import Run, facts
+from pipeline.runs.files import facts
+from pipeline.runs.recorded_run import RecordedRun
 
-FEWEST_EPOCHS = 5  # for an interval
+MIN_EPOCHS = 5
+"""Minimum number of epochs for an interval."""
 _MS, _POINTS = "ms", "%"
 _NOTE = (
-    f"Intervals hold {INTERVAL_PERCENT}% of {RESAMPLES:,} resamples: of blocks of neighbouring steps, of epochs (from "
-    f"{FEWEST_EPOCHS} on), and of images, the same for both models. They tell of these two runs: the same settings on "
+    f"Intervals hold {INTERVAL_PERCENT}% of {RESAMPLES:,} resamples: of blocks of neighboring steps, of epochs (from "
+    f"{MIN_EPOCHS} on), and of images, the same for both models. They tell of these two runs: the same settings on "
     "another day may give others."
 )
 _FIGURES = {
@@ -40,14 +40,16 @@ _FIGURES = {
 
 @dataclass(frozen=True)
 class Row:
-    """A figure of both runs; ``low`` and ``high`` are the ends of the interval of B less A, where one is known."""
+    """A figure of both runs."""
 
     name: str
     unit: str
     a: float | None
     b: float | None
     low: float | None = None
+    """Lower end of the interval of B less A, if it is known."""
     high: float | None = None
+    """Upper end of the interval of B less A, if it is known."""
 
     @property
     def difference(self) -> float | None:
@@ -62,15 +64,16 @@ class Row:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What two runs differ in; ``differing`` has each setting and other fact that does, by name, with both values."""
+    """The result of a comparison of two runs."""
 
     verdict: str
     rows: Sequence[Row]
     differing: Mapping[str, tuple[Any, Any]]
+    """Each setting or other fact that differs, by name, with both values."""
     note: str
 
     def as_json(self) -> dict[str, Any]:
-        """What --json prints."""
+        """Return what the option --json prints."""
         return {
             "verdict": self.verdict,
             "rows": [asdict(row) | {"difference": row.difference} for row in self.rows],
@@ -79,8 +82,8 @@ class Comparison:
         }
 
 
-def compared(a: Run, b: Run, answers: tuple[Answers | None, Answers | None]) -> Comparison:
-    """Compare two runs; ``answers`` are what their models said of the validation images, where that was kept."""
+def compared(a: RecordedRun, b: RecordedRun, answers: tuple[Answers | None, Answers | None]) -> Comparison:
+    """Compare two runs. `answers` are the answers of their models to the validation images, if they were stored."""
     why = why_unpaired(a, b, *answers)
     evaluated = evaluated_rows(a.evaluation, b.evaluation, {} if why else paired(*answers))
     speed, times = _speed(a, b)
@@ -88,7 +91,7 @@ def compared(a: Run, b: Run, answers: tuple[Answers | None, Answers | None]) -> 
     return Comparison(
         verdict=" ".join(filter(None, [speed, *map(better_words, evaluated[:1])])),
         rows=[*times, _epoch_row(a.epochs, b.epochs), best, *evaluated],
-        differing=differing(a.description, b.description),
+        differing=differing(a.files.run, b.files.run),
         note=f"{_NOTE} {why}".rstrip(),
     )
 
@@ -96,22 +99,22 @@ def compared(a: Run, b: Run, answers: tuple[Answers | None, Answers | None]) -> 
 # --- speed ------------------------------------------------------------------------------------------------------------
 
 
-def _speed(a: Run, b: Run) -> tuple[str, list[Row]]:
-    """A sentence, and the figures of the steady steps."""
-    steady = [run.judged[parts(run.judged)[0]] if len(run.judged) else run.judged for run in (a, b)]
+def _speed(a: RecordedRun, b: RecordedRun) -> tuple[str, list[Row]]:
+    """Return a sentence about the speed, and the figures of the steady steps."""
+    steady = [run.judged[is_steady(run.judged)] if len(run.judged) else run.judged for run in (a, b)]
     if min(map(len, steady)) < MIN_STEPS:
         counts = " and ".join(f"{len(each):,}" for each in steady)
         return f"Not enough steps to compare the speed: {counts} steady steps, {MIN_STEPS} of each are needed.", []
-    randoms = np.random.default_rng(0).spawn(2)  # else runs of one length would be drawn in pairs
-    drawn = [_resampled(each, random) for each, random in zip(steady, randoms, strict=True)]
-    rows = [_row(name, unit, *(each[name] for each in drawn)) for name, unit in _MEASURES]
-    words = speed_words(drawn[0]["examples a second"], drawn[1]["examples a second"])
+    randoms = np.random.default_rng(0).spawn(2)  # With one generator, runs of equal length would be drawn in pairs.
+    resampled = [_resampled(each, random) for each, random in zip(steady, randoms, strict=True)]
+    rows = [_row(name, unit, *(each[name] for each in resampled)) for name, unit in _MEASURES]
+    words = speed_words(*(each["examples a second"] for each in resampled))
     return f"{words} {shared_words(a, b)}".rstrip(), rows
 
 
-def shared_words(a: Run, b: Run) -> str:
-    """What other programs had of the cores, where that is enough to make one of two runs slower; else empty."""
-    cores = [float((run.description.get("host") or {}).get("cores") or 0) for run in (a, b)]
+def shared_words(a: RecordedRun, b: RecordedRun) -> str:
+    """Say how busy other programs kept the cores, if that may have slowed down a run; else return an empty text."""
+    cores = [float(run.files.host.get("cores") or 0) for run in (a, b)]
     others = [_others(run, count) for run, count in zip((a, b), cores, strict=True)]
     if not any(busy > OTHERS * count for busy, count in zip(others, cores, strict=True)):
         return ""
@@ -121,10 +124,10 @@ def shared_words(a: Run, b: Run) -> str:
     return f"But other programs kept {had} busy, which may be all the difference."
 
 
-def _others(run: Run, cores: float) -> float:
+def _others(run: RecordedRun, cores: float) -> float:
     if not len(run.samples) or not len(run.batches):
         return 0.0
-    steady = during(run.samples, run.batches, parts(run.batches)[0])
+    steady = during(run.samples, run.batches, is_steady(run.batches))
     return load_of(run.samples, steady, cores).other_cores or 0.0
 
 
@@ -138,14 +141,14 @@ _MEASURES = (
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A figure, and what each resample gave."""
+class ResampledFigure:
+    """A figure, and its value in each resample."""
 
     value: float
     resampled: Array
 
 
-def _resampled(steady: pandas.DataFrame, random: np.random.Generator) -> dict[str, Drawn]:
+def _resampled(steady: pandas.DataFrame, random: np.random.Generator) -> dict[str, ResampledFigure]:
     total, wait, compute, examples = (
         steady[name].to_numpy(dtype=float)
         for name in ("step/time_ms", "input/wait_ms", "step/compute_ms", "input/examples")
@@ -153,16 +156,17 @@ def _resampled(steady: pandas.DataFrame, random: np.random.Generator) -> dict[st
     steps = np.ones(len(total))
     ratios = (examples, total / 1000), (total, steps), (wait, steps), (compute, steps), (100 * wait, total)
     return {
-        name: Drawn(float(over.sum() / under.sum()), ratios_of_blocks(over, under, random))
+        name: ResampledFigure(float(over.sum() / under.sum()), ratios_of_blocks(over, under, random))
         for (name, _), (over, under) in zip(_MEASURES, ratios, strict=True)
     }
 
 
 def ratios_of_blocks(over: Array, under: Array, random: np.random.Generator) -> Array:
-    """The sum of one column by that of another, (RESAMPLES,), each of resampled blocks of neighbouring rows.
+    """Return the ratio of the sums of two columns in each resample of blocks of neighboring rows, (RESAMPLES,).
 
-    Blocks of the square root of the rows are longer than the best for a mean, which is the careful side: how far the
-    neighbours are alike is not known. Blocks go round the end, so that all rows are drawn as often.
+    The length of a block is the square root of the number of rows. It is longer than the best for a mean, which is the
+    careful choice, because how far neighbors depend on each other is not known. Blocks wrap around the end, so that all
+    rows are drawn equally often.
     """
     length = max(1, round(len(over) ** 0.5))
     starts = random.integers(len(over), size=(RESAMPLES, -(-len(over) // length)))
@@ -171,18 +175,18 @@ def ratios_of_blocks(over: Array, under: Array, random: np.random.Generator) -> 
 
 
 def _block_sums(values: Array, length: int) -> Array:
-    """The sum of the rows of the block that begins at each row."""
+    """Return the sum of the block that begins at each row."""
     sums = np.cumsum(np.concatenate([[0.0], values, values[: length - 1]]))
     of_blocks: Array = sums[length:] - sums[:-length]
     return of_blocks
 
 
-def _row(name: str, unit: str, a: Drawn, b: Drawn) -> Row:
+def _row(name: str, unit: str, a: ResampledFigure, b: ResampledFigure) -> Row:
     return Row(name, unit, a.value, b.value, *map(float, interval(b.resampled - a.resampled)))
 
 
-def speed_words(a: Drawn, b: Drawn) -> str:
-    """Which one is faster by how much, in a sentence, or that no difference can be told."""
+def speed_words(a: ResampledFigure, b: ResampledFigure) -> str:
+    """Say which run is faster and by how much, or that no difference can be told."""
     slow, fast, name = (a, b, "B") if b.value >= a.value else (b, a, "A")
     low, high = interval(fast.resampled / slow.resampled)
     numbers = f"{three_digits(fast.value)} against {three_digits(slow.value)} examples a second in the steady steps"
@@ -195,18 +199,18 @@ def speed_words(a: Drawn, b: Drawn) -> str:
 def _epoch_row(a: pandas.DataFrame, b: pandas.DataFrame) -> Row:
     times = [_known(each, "epoch/time_s") for each in (a, b)]
     name = "time of an epoch, without validation"
-    if min(map(len, times)) < FEWEST_EPOCHS:
+    if min(map(len, times)) < MIN_EPOCHS:
         return Row(name, "s", *(float(np.mean(each)) if len(each) else None for each in times))
     randoms = np.random.default_rng(1).spawn(2)
-    drawn = [
-        Drawn(float(np.mean(each)), random.choice(each, (RESAMPLES, len(each))).mean(axis=1))
+    resampled = [
+        ResampledFigure(float(np.mean(each)), random.choice(each, (RESAMPLES, len(each))).mean(axis=1))
         for each, random in zip(times, randoms, strict=True)
     ]
-    return _row(name, "s", *drawn)
+    return _row(name, "s", *resampled)
 
 
 def _known(table: pandas.DataFrame, name: str) -> Array:
-    """The values of a column that are there."""
+    """Return the known values of a column."""
     return table[name].dropna().to_numpy(dtype=float) if name in table else np.empty(0)
 
 
@@ -218,11 +222,11 @@ def _best(epochs: pandas.DataFrame) -> float | None:
     return 100 * float(known.max()) if len(known) else None
 
 
-def why_unpaired(a: Run, b: Run, of_a: Answers | None, of_b: Answers | None) -> str:
-    """Why the two models cannot be compared image by image, in a sentence; empty where they can."""
+def why_unpaired(a: RecordedRun, b: RecordedRun, of_a: Answers | None, of_b: Answers | None) -> str:
+    """Say why the two models cannot be compared image by image; return an empty text if they can."""
     if missing := [name for name, answers in (("A", of_a), ("B", of_b)) if answers is None]:
         return f"The models are not compared image by image: {' and '.join(missing)} kept no predictions.npz."
-    versions = [run.description.get("dataset_version") for run in (a, b)]
+    versions = [run.files.run.get("dataset_version") for run in (a, b)]
     if versions[0] != versions[1] or not _same_images(of_a, of_b):
         return (
             "The models are not compared image by image: they were evaluated on data sets of different versions "
@@ -236,15 +240,15 @@ def _same_images(a: Any, b: Any) -> bool:
 
 
 def paired(a: Any, b: Any) -> dict[str, Estimate]:
-    """How much each figure of B's model is over that of A's, on the same images, which are drawn in pairs."""
+    """Return the difference of each figure, B less A, on the same images, which are drawn in pairs."""
     of_a, of_b = a.statistic(), b.statistic()
     resamples = min(a.resamples, b.resamples)
-    found = bootstrapped(lambda weights: of_b(weights) - of_a(weights), len(a.label), resamples, seed=0)
-    return dict(zip(a.figures, found, strict=True))
+    differences = bootstrapped(lambda weights: of_b(weights) - of_a(weights), len(a.label), resamples, seed=0)
+    return dict(zip(a.figures, differences, strict=True))
 
 
 def evaluated_rows(a: Mapping[str, Any], b: Mapping[str, Any], differences: Mapping[str, Estimate]) -> list[Row]:
-    """Each figure that both contents of evaluation.json have; what a model is judged by comes first."""
+    """Return each figure that both contents of evaluation.json have, the score of the models first."""
     of_a, of_b = (content.get("figures", {}) for content in (a, b))
     return [
         Row(words, _POINTS, 100 * of_a[name]["value"], 100 * of_b[name]["value"], *_ends(differences.get(name)))
@@ -258,7 +262,7 @@ def _ends(difference: Estimate | None) -> tuple[float | None, float | None]:
 
 
 def better_words(row: Row) -> str:
-    """Which model is better, in a sentence, or that no difference can be told."""
+    """Say which model is better, or that no difference can be told."""
     if row.difference is None or row.low is None or row.high is None:
         return ""
     sign = 1 if row.difference >= 0 else -1
@@ -275,7 +279,7 @@ def better_words(row: Row) -> str:
 
 
 def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """What differs in two contents of run.json, by name, with both values; None where it is missing."""
+    """Return what differs in two contents of run.json: by name, both values, None for a missing one."""
     facts_a, facts_b = (dict(facts(content)) for content in (a, b))
     names = list(dict.fromkeys((*facts_a, *facts_b)))
     pairs = {name: (facts_a.get(name), facts_b.get(name)) for name in names}
@@ -286,25 +290,17 @@ def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    """Name, A, B, difference and interval as text; "-" for what is not known."""
-    show = _percent if row.unit == _POINTS else _number(row.unit)
+    """Return name, A, B, difference and interval as text; "-" for an unknown value."""
+
+    def show(value: float) -> str:
+        return f"{value:.2f}%" if row.unit == _POINTS else f"{three_digits(value)} {row.unit}".rstrip()
+
     spread = "-" if row.low is None or row.high is None else f"{show(row.low)} to {show(row.high)}"
     return (row.name, *("-" if value is None else show(value) for value in (row.a, row.b, row.difference)), spread)
 
 
-def _percent(value: float) -> str:
-    return f"{value:.2f}%"
-
-
-def _number(unit: str) -> Callable[[float], str]:
-    def show(value: float) -> str:
-        return f"{three_digits(value)} {unit}".rstrip()
-
-    return show
-
-
 def in_words(result: Mapping[str, Any]) -> str:
-    """What `as_json` gives, with the places, as lines for a terminal."""
+    """Return the result of `as_json`, with the places of the runs, as lines for a terminal."""
     rows = [Row(**{name: value for name, value in row.items() if name != "difference"}) for row in result["rows"]]
     table = [("", "A", "B", "B less A", f"{INTERVAL_PERCENT}% interval of that"), *map(cells, rows)]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]

@@ -1,36 +1,35 @@
 """The page that lays two runs side by side: one HTML file, with both on the same axes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pandas
 
-from pipeline.estimates import INTERVAL_PERCENT
-from pipeline.monitor.diagnosis import parts, spent, three_digits
+from pipeline.evaluation.estimates import INTERVAL_PERCENT
+from pipeline.monitor.diagnosis import is_steady, spent, three_digits
+from pipeline.monitor.gpu_columns import busy_pct
 from pipeline.report.compare import Comparison, cells
-from pipeline.report.drawing import BLUE, VERMILLION, Figure, add_legend, binned, new_plot
+from pipeline.report.components import Table, text
+from pipeline.report.drawing import BLUE, VERMILION, Figure, add_legend, binned, new_plot
 from pipeline.report.figures import Line, learning_plots, shares_of_a_second
 from pipeline.report.page import page_of
-from pipeline.report.parts import Table, text
-from pipeline.report.run import Run
-from pipeline.report.utilization import busiest, busy_panel
+from pipeline.report.utilization import busy_panel
+from pipeline.runs.recorded_run import RecordedRun
 
 NAMES = ("A", "B")
-_LOOKS = ((BLUE, "circle"), (VERMILLION, "diamond"))
-Runs = tuple[Run, Run]
+_LOOKS = ((BLUE, "circle"), (VERMILION, "diamond"))
+Runs = tuple[RecordedRun, RecordedRun]
 
 
 def render(runs: Runs, places: Sequence[str], comparison: Comparison) -> str:
-    """The page as one HTML text that loads nothing from anywhere; ``places`` are where the runs lie."""
+    """Return the page as HTML that loads nothing from anywhere. `places` are the folders of the runs."""
     drawn = [learning(runs), time_spent(runs), times(runs), busy(runs)]
     return page_of(
         "compare.html.j2",
         drawn,
         runs=[
-            (name, str(run.description.get("run_id", "")), place)
+            (name, str(run.files.run.get("run_id", "")), place)
             for name, run, place in zip(NAMES, runs, places, strict=True)
         ],
         verdict=comparison.verdict,
@@ -41,19 +40,19 @@ def render(runs: Runs, places: Sequence[str], comparison: Comparison) -> str:
 
 
 def table(comparison: Comparison) -> Table:
-    """All figures of both runs."""
+    """Return all figures of both runs as a table."""
     head = ("figure", *NAMES, "B less A", f"{INTERVAL_PERCENT}% interval of that")
     return Table(head, [cells(row) for row in comparison.rows], comparison.note)
 
 
 def differing(comparison: Comparison) -> Table | None:
-    """Settings and other facts that differ; None where none does."""
+    """Return settings and other facts that differ as a table; None if none does."""
     rows = [(name, *map(text, values)) for name, values in comparison.differing.items()]
     return Table(("", *NAMES), rows) if rows else None
 
 
 def learning(runs: Runs) -> Figure:
-    """Loss and accuracy of both by epoch."""
+    """Draw loss and accuracy of both runs by epoch."""
     name, title = "learning", "Loss and accuracy"
     if not any("loss" in run.epochs for run in runs):
         return Figure(name, title, "No epoch was finished, so there is nothing to show.")
@@ -63,14 +62,14 @@ def learning(runs: Runs) -> Figure:
 
 def _lines(runs: Runs, metric: str) -> list[Line]:
     return [
-        (f"{name} {words}", run.epochs, column, colour, dash, marker)
-        for name, run, (colour, marker) in zip(NAMES, runs, _LOOKS, strict=True)
+        Line(f"{name} {words}", run.epochs, column, color, dash, marker)
+        for name, run, (color, marker) in zip(NAMES, runs, _LOOKS, strict=True)
         for words, column, dash in (("training", metric, "solid"), ("validation", f"val_{metric}", "6 3"))
     ]
 
 
 def time_spent(runs: Runs) -> Figure:
-    """What a second of each training went on."""
+    """Draw how a second of each training was spent."""
     name, title = "spent", "Where the time went"
     seconds = {words: spent(run.batches, run.epochs) for words, run in zip(NAMES, runs, strict=True)}
     known = {words: each for words, each in seconds.items() if sum(each.values())}
@@ -82,9 +81,9 @@ def time_spent(runs: Runs) -> Figure:
 
 
 def times(runs: Runs) -> Figure:
-    """Distributions of the times of the steady steps and of their waits."""
+    """Draw the distributions of the times of the steady steps and of their data waits."""
     name, title = "times", "How long a batch takes"
-    steady = [run.judged[parts(run.judged)[0]] if len(run.judged) else run.judged for run in runs]
+    steady = [run.judged[is_steady(run.judged)] if len(run.judged) else run.judged for run in runs]
     if min(map(len, steady)) < 2:
         return Figure(name, title, "Fewer than two steady steps were recorded, so there is no distribution to show.")
     plots = [
@@ -97,16 +96,16 @@ def times(runs: Runs) -> Figure:
 
 
 def _outlines(values: Sequence[Any], title: str) -> Any:
-    """Distributions over the same bins, the first one filled: outlines over each other can be told apart."""
+    """Draw distributions over the same bins, as outlines that can be told apart where they overlap."""
     plot = new_plot(title, "ms", height=260)
     _, edges = binned(np.concatenate(values))
     shown = []
-    for name, each, (colour, _) in zip(NAMES, values, _LOOKS, strict=True):
+    for name, each, (color, _) in zip(NAMES, values, _LOOKS, strict=True):
         counts, _ = np.histogram(np.minimum(each, edges[-1]), bins=edges)
         share = np.append(100 * counts / len(each), 0)
-        filled = plot.varea_step(edges, 0, share, step_mode="after", fill_color=colour, fill_alpha=0.15)
+        filled = plot.varea_step(edges, 0, share, step_mode="after", fill_color=color, fill_alpha=0.15)
         line = plot.step(
-            edges, share, mode="after", color=colour, line_width=2, line_dash="solid" if name == "A" else "6 3"
+            edges, share, mode="after", color=color, line_width=2, line_dash="solid" if name == "A" else "6 3"
         )
         shown.append((name, [line, filled]))
     plot.y_range.start = 0
@@ -116,10 +115,10 @@ def _outlines(values: Sequence[Any], title: str) -> Any:
 
 
 def busy(runs: Runs) -> Figure:
-    """How busy the GPUs of each were over its own time, or the processor where there is none."""
+    """Draw how busy the GPUs of each run were over its own time, or the processor if there is no GPU."""
     name, title = "busy", "Utilization over time"
     lines = {
-        words: (run.samples["time"].to_numpy() - run.samples["time"].iloc[0], busiest(run.samples))
+        words: (run.samples["time"].to_numpy() - run.samples["time"].iloc[0], busy_pct(run.samples))
         for words, run in zip(NAMES, runs, strict=True)
         if len(run.samples) > 1 and "sys/cpu_pct" in run.samples
     }

@@ -1,22 +1,20 @@
 """The figures of a training, each with a sentence that says in numbers what it shows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas
 from bokeh.models import ColumnDataSource, HoverTool, NumeralTickFormatter, Range1d
 
-from pipeline.monitor.diagnosis import parts, percent, spent, three_digits
+from pipeline.monitor.diagnosis import is_steady, percent, spent, three_digits
 from pipeline.report.drawing import (
     BLUE,
+    GRAY,
     GREEN,
-    GREY,
     ORANGE,
     PURPLE,
-    VERMILLION,
+    VERMILION,
     Figure,
     add_legend,
     counted,
@@ -24,38 +22,49 @@ from pipeline.report.drawing import (
     new_plot,
 )
 
-Line = tuple[str, pandas.DataFrame, str, str, str, str]
-"""Words, the epochs, the column drawn, colour, dash and marker."""
-
-MOST_EPOCHS = 500  # bars; no screen shows more
+MAX_EPOCHS = 500
+"""Maximum number of bars. No screen shows more."""
 _SPENT = {
-    "waiting for data": (VERMILLION, "/"),
+    "waiting for data": (VERMILION, "/"),
     "computing": (BLUE, " "),
     "host": (ORANGE, "x"),
     "checkpoints": (GREEN, "."),
     "validation": (PURPLE, "\\"),
-    "callbacks": (GREY, "-"),
+    "callbacks": (GRAY, "-"),
 }
-"""Colour and hatch of each part of the time."""
+"""Color and hatch of each part of the time."""
+
+
+class Line(NamedTuple):
+    """A column of the epochs as a line."""
+
+    words: str
+    epochs: pandas.DataFrame
+    column: str
+    color: str
+    dash: str
+    marker: str
 
 
 def learning(epochs: pandas.DataFrame) -> Figure:
-    """Loss and accuracy of training and validation by epoch."""
+    """Draw loss and accuracy of training and validation by epoch."""
     name, title = "learning", "Loss and accuracy"
     if not len(epochs) or "loss" not in epochs:
         return Figure(name, title, "No epoch was finished, so there is nothing to show yet.")
-    lines = {
-        metric: [
-            ("training", epochs, metric, BLUE, "solid", "circle"),
-            ("validation", epochs, f"val_{metric}", VERMILLION, "6 3", "diamond"),
-        ]
-        for metric in ("loss", "accuracy")
-    }
-    return Figure(name, title, learning_sentence(epochs), learning_plots(lines["loss"], lines["accuracy"]))
+    plots = learning_plots(learning_lines(epochs, "loss"), learning_lines(epochs, "accuracy"))
+    return Figure(name, title, learning_sentence(epochs), plots)
+
+
+def learning_lines(epochs: pandas.DataFrame, metric: str) -> list[Line]:
+    """Return the lines of a metric of one training: of its training and of its validation."""
+    return [
+        Line("training", epochs, metric, BLUE, "solid", "circle"),
+        Line("validation", epochs, f"val_{metric}", VERMILION, "6 3", "diamond"),
+    ]
 
 
 def learning_plots(loss: Sequence[Line], accuracy: Sequence[Line]) -> tuple[Any, Any]:
-    """A plot of each by epoch; they are moved and zoomed together."""
+    """Draw a plot of each by epoch. They are moved and zoomed together."""
     plots = _by_epoch("Loss", loss), _by_epoch("Accuracy", accuracy)
     plots[1].yaxis.formatter = NumeralTickFormatter(format="0%")
     plots[1].x_range = plots[0].x_range
@@ -65,22 +74,22 @@ def learning_plots(loss: Sequence[Line], accuracy: Sequence[Line]) -> tuple[Any,
 def _by_epoch(label: str, lines: Sequence[Line]) -> Any:
     plot = new_plot(label, "epoch", height=280)
     plot.xaxis.ticker.min_interval = 1
-    plot.y_range.default_span = 0.2  # where all are equal: an accuracy of 100% lay on an axis from 0% to 200%
+    plot.y_range.default_span = 0.2  # If all values are 100%, the axis must not go from 0% to 200%.
     shown = []
-    for words, epochs, column, colour, dash, marker in lines:
+    for words, epochs, column, color, dash, marker in lines:
         if column in epochs:
             source = ColumnDataSource({"x": epochs["step"].to_numpy(), "y": epochs[column].to_numpy()}, name=column)
-            line = plot.line("x", "y", source=source, color=colour, line_width=2.2, line_dash=dash)
-            dots = plot.scatter("x", "y", source=source, color=colour, size=7, marker=marker, name=words)
+            line = plot.line("x", "y", source=source, color=color, line_width=2.2, line_dash=dash)
+            dots = plot.scatter("x", "y", source=source, color=color, size=7, marker=marker, name=words)
             shown.append((words, [line, dots]))
     add_legend(plot, shown)
-    told = [("of", "$name"), ("epoch", "@x"), (label.lower(), "@y{0.0000}")]
-    plot.add_tools(HoverTool(renderers=[renderers[1] for _, renderers in shown], tooltips=told))
+    tooltips = [("of", "$name"), ("epoch", "@x"), (label.lower(), "@y{0.0000}")]
+    plot.add_tools(HoverTool(renderers=[renderers[1] for _, renderers in shown], tooltips=tooltips))
     return plot
 
 
 def learning_sentence(epochs: pandas.DataFrame) -> str:
-    """How far the loss fell, and when the validation was best; of one epoch at least."""
+    """Say how far the loss fell, and when the validation was best. There is at least one epoch."""
     loss = epochs["loss"].to_numpy()
     first, last = map(three_digits, (loss[0], loss[-1]))
     words = f"Training loss went from {first} to {last} in {counted(len(epochs), 'epoch')}"
@@ -93,112 +102,115 @@ def learning_sentence(epochs: pandas.DataFrame) -> str:
 
 
 def times(batches: pandas.DataFrame, epochs: pandas.DataFrame) -> Figure:
-    """Distributions of the time of a step, of its wait for data over the steady steps, and of the time of an epoch."""
+    """Draw the distributions of the time of a steady step, of its data wait, and of the time of an epoch."""
     name, title = "times", "How long a batch and an epoch take"
     sentences, plots = [], []
-    for words, drawn in (_batch_times(batches), _epoch_times(epochs)):
-        sentences.append(words)
-        plots += drawn
+    for sentence, histograms in (_batch_times(batches), _epoch_times(epochs)):
+        sentences.append(sentence)
+        plots += histograms
     note = " A dashed line is the median; the slowest half percent is in the last bar." if plots else ""
     return Figure(name, title, " ".join(sentences) + note, tuple(plots))
 
 
 def _batch_times(batches: pandas.DataFrame) -> tuple[str, list[Any]]:
-    steady = batches[parts(batches)[0]] if len(batches) else batches
+    steady = batches[is_steady(batches)] if len(batches) else batches
     if len(steady) < 2:
         return "Fewer than two steady steps were recorded, so there is no distribution to show.", []
     total, wait = steady["step/time_ms"].to_numpy(), steady["input/wait_ms"].to_numpy()
-    middle, most = np.percentile(total, (50, 95))
+    median, p95 = np.percentile(total, (50, 95))
     share = percent(wait.sum() / total.sum()) if total.sum() else "0%"
     sentence = (
-        f"Half of the {len(total):,} steady steps took less than {three_digits(middle)} ms, 95% less than "
-        f"{three_digits(most)} ms and the longest {three_digits(total.max())} ms; {share} of that time was waiting for "
+        f"Half of the {len(total):,} steady steps took less than {three_digits(median)} ms, 95% less than "
+        f"{three_digits(p95)} ms and the longest {three_digits(total.max())} ms; {share} of that time was waiting for "
         "data (median "
         f"{three_digits(np.median(wait))} ms)."
     )
     return sentence, [
         histogram(total, "Time of a step", "ms", "steps", BLUE),
-        histogram(wait, "Wait for data in it", "ms", "steps", VERMILLION),
+        histogram(wait, "Wait for data in it", "ms", "steps", VERMILION),
     ]
 
 
 def _epoch_times(epochs: pandas.DataFrame) -> tuple[str, list[Any]]:
     named = (("Time of an epoch", "epoch/time_s", GREEN), ("Validation after it", "epoch/validation_s", PURPLE))
-    known = [(title, epochs[name].dropna().to_numpy(), colour) for title, name, colour in named if name in epochs]
-    drawn = [(title, values, colour) for title, values, colour in known if len(values) > 1]
+    known = [(title, epochs[name].dropna().to_numpy(), color) for title, name, color in named if name in epochs]
+    drawn = [(title, values, color) for title, values, color in known if len(values) > 1]
     if not drawn:
         return "Fewer than two epochs were finished.", []
     _, values, _ = drawn[0]
     low, middle, high = map(three_digits, (values.min(), np.median(values), values.max()))
     sentence = f"An epoch took from {low} to {high} s (median {middle} s)."
-    return sentence, [histogram(values, title, "s", "epochs", colour) for title, values, colour in drawn]
+    return sentence, [histogram(values, title, "s", "epochs", color) for title, values, color in drawn]
 
 
 def time_spent(batches: pandas.DataFrame, epochs: pandas.DataFrame) -> Figure:
-    """What a second of the training went on, and what each epoch did."""
+    """Draw how a second of the training was spent, and each epoch."""
     name, title = "spent", "Where the time went"
     whole = spent(batches, epochs) if len(batches) else {}
     if not sum(whole.values()):
         return Figure(name, title, "No step was recorded, so there is nothing to show.")
-    by_epoch = _spent_by_epoch(batches, epochs)
-    items = (shares_of_a_second({"": whole}), epoch_bars(by_epoch.tail(MOST_EPOCHS)))
+    # A row for each epoch, including one that was not finished.
+    of_epoch = dict(tuple(epochs.groupby("step"))) if len(epochs) else {}
+    rows = {epoch: spent(steps, of_epoch.get(epoch, epochs.iloc[:0])) for epoch, steps in batches.groupby("epoch")}
+    by_epoch = pandas.DataFrame.from_dict(rows, orient="index")
+    items = (shares_of_a_second({"": whole}), epoch_bars(by_epoch.tail(MAX_EPOCHS)))
     return Figure(name, title, spent_sentence(whole, len(by_epoch)), items, stacked=True)
 
 
 def shares_of_a_second(whole: Mapping[str, Mapping[str, float]]) -> Any:
-    """A bar for each name, of the ms of a second that each part of its seconds takes."""
-    names = list(whole)[::-1]  # drawn from below
+    """Draw a bar for each name: the milliseconds that each part takes of a second.
+
+    `whole` has the seconds of each part, by name.
+    """
+    names = list(whole)[::-1]  # Bokeh draws from below.
     shares = {part: [1000 * whole[name].get(part, 0) / sum(whole[name].values()) for name in names] for part in _SPENT}
-    kept = [part for part in _SPENT if any(shares[part])]
+    present = [part for part in _SPENT if any(shares[part])]
     plot = new_plot("Of a second", "ms", height=120 + 34 * len(names), along="width")
     plot.x_range, plot.y_range = Range1d(0, 1000), Range1d(0, len(names))
     bars = plot.hbar_stack(
-        kept, y="y", height=0.7, source={"y": [number + 0.5 for number in range(len(names))], **shares}, **_looks(kept)
+        present,
+        y="y",
+        height=0.7,
+        source={"y": [number + 0.5 for number in range(len(names))], **shares},
+        **_looks(present),
     )
     plot.yaxis.ticker = [number + 0.5 for number in range(len(names))]
     plot.yaxis.major_label_overrides = {number + 0.5: name or " " for number, name in enumerate(names)}
     plot.ygrid.visible = False
-    add_legend(plot, [(part, [bar]) for part, bar in zip(kept, bars, strict=True)])
-    _tell(plot, kept, bars, "{0} ms")
+    add_legend(plot, [(part, [bar]) for part, bar in zip(present, bars, strict=True)])
+    _add_tooltips(plot, present, bars, "{0} ms")
     return plot
-
-
-def _spent_by_epoch(batches: pandas.DataFrame, epochs: pandas.DataFrame) -> pandas.DataFrame:
-    """Seconds of each part, a row an epoch: also of one that was not finished."""
-    of_epoch = dict(tuple(epochs.groupby("step"))) if len(epochs) else {}
-    rows = {epoch: spent(rows, of_epoch.get(epoch, epochs.iloc[:0])) for epoch, rows in batches.groupby("epoch")}
-    return pandas.DataFrame.from_dict(rows, orient="index")
 
 
 def epoch_bars(seconds: pandas.DataFrame) -> Any:
-    """A bar for each epoch, of the seconds of each part of its time; the index is the epoch."""
-    kept = [part for part in _SPENT if part in seconds and seconds[part].sum() > 0]
+    """Draw a bar for each epoch: the seconds of each part of its time. The index of `seconds` is the epoch."""
+    present = [part for part in _SPENT if part in seconds and seconds[part].sum() > 0]
     plot = new_plot("Of each epoch", "epoch", height=260, along="width")
-    columns = {"epoch": seconds.index.to_numpy(), **{part: seconds[part].to_numpy() for part in kept}}
+    columns = {"epoch": seconds.index.to_numpy(), **{part: seconds[part].to_numpy() for part in present}}
     source = ColumnDataSource(columns, name="spent")
-    bars = plot.vbar_stack(kept, x="epoch", width=0.8, source=source, **_looks(kept))
+    bars = plot.vbar_stack(present, x="epoch", width=0.8, source=source, **_looks(present))
     plot.xaxis.ticker.min_interval = 1
     plot.y_range.start = 0
     plot.yaxis.axis_label = "s"
-    _tell(plot, kept, bars, "{0.00} s")
+    _add_tooltips(plot, present, bars, "{0.00} s")
     return plot
 
 
-def _looks(kept: Sequence[str]) -> dict[str, Any]:
-    colours, hatches = zip(*(_SPENT[part] for part in kept), strict=True)
-    look = {"color": colours, "hatch_pattern": hatches, "name": list(kept)}
+def _looks(present: Sequence[str]) -> dict[str, Any]:
+    colors, hatches = zip(*(_SPENT[part] for part in present), strict=True)
+    look = {"color": colors, "hatch_pattern": hatches, "name": list(present)}
     return {**look, "hatch_color": "white", "hatch_alpha": 0.45, "hatch_scale": 8, "line_color": None}
 
 
-def _tell(plot: Any, kept: Sequence[str], bars: Sequence[Any], unit: str) -> None:
-    for part, bar in zip(kept, bars, strict=True):
+def _add_tooltips(plot: Any, present: Sequence[str], bars: Sequence[Any], unit: str) -> None:
+    for part, bar in zip(present, bars, strict=True):
         plot.add_tools(HoverTool(renderers=[bar], tooltips=[(part, f"@{{{part}}}{unit}")]))
 
 
 def spent_sentence(whole: Mapping[str, float], epochs: int) -> str:
-    """What a second of the training went on, by the seconds of each part of the whole."""
+    """Say how a second of the training was spent, from the seconds of each part of the training."""
     together = sum(whole.values())
     shares = [(part, 1000 * whole[part] / together) for part in _SPENT if whole.get(part)]
     words = ", ".join(f"{share:.0f} ms {part}" if share >= 1 else f"under 1 ms {part}" for part, share in shares)
-    left_out = f"; of {epochs:,} epochs the last {MOST_EPOCHS} are drawn" if epochs > MOST_EPOCHS else ""
+    left_out = f"; of {epochs:,} epochs the last {MAX_EPOCHS} are drawn" if epochs > MAX_EPOCHS else ""
     return f"Of a second of the training, {words} ({three_digits(together)} s together, every step counted){left_out}."

@@ -1,6 +1,4 @@
-"""From a run to the page: tables, pictures and figures put into page.html.j2, where everything is escaped."""
-
-from __future__ import annotations
+"""The page of a run: tables, pictures and figures for page.html.j2, which escapes everything."""
 
 import secrets
 from collections.abc import Mapping, Sequence
@@ -9,22 +7,24 @@ from typing import Any
 from bokeh.resources import INLINE
 from PIL import ImageOps
 
-from pipeline.advice import advised
 from pipeline.config import settings_from
 from pipeline.errors import SettingsError
 from pipeline.monitor.diagnosis import Summary, percent, spread, summarize, three_digits
 from pipeline.monitor.verdict import diagnose_servers
-from pipeline.report import card, evaluation, figures, utilization
+from pipeline.report import card, figures, utilization
+from pipeline.report import evaluation_section as evaluation
+from pipeline.report.components import Table, environment, fact_tables, pictures
 from pipeline.report.drawing import Figure, embedded
-from pipeline.report.parts import Table, environment, fact_tables, pictures
-from pipeline.report.run import Run
+from pipeline.runs.recorded_run import RecordedRun
+from pipeline.tuning.advice import with_advice
 
-THUMBNAIL = 128  # pixels
-MOST_PICTURES = 60
+THUMBNAIL = 128
+"""Side of a thumbnail, in pixels."""
+MAX_PICTURES = 60
 
 
-def render(run: Run, samples: Sequence[tuple[str, bytes]], most_wrong: Sequence[tuple[str, bytes]]) -> str:
-    """The page as one HTML text that loads nothing from anywhere."""
+def render(run: RecordedRun, samples: Sequence[tuple[str, bytes]], most_wrong: Sequence[tuple[str, bytes]]) -> str:
+    """Return the page as HTML that loads nothing from anywhere."""
     summary = judged(run)
     evaluated = evaluation.view(run.evaluation, most_wrong)
     drawn = [
@@ -38,68 +38,68 @@ def render(run: Run, samples: Sequence[tuple[str, bytes]], most_wrong: Sequence[
         "page.html.j2",
         [evaluated.reliability, *drawn] if evaluated else drawn,
         title=str(run.dataset.get("name") or "Training run"),
-        run_id=str(run.description.get("run_id", "")),
+        run_id=str(run.files.run.get("run_id", "")),
         verdict=verdict(run),
         tiles=tiles(run, summary),
         evaluation=evaluated,
-        promotion=str(run.promotion.get("verdict", "")),
+        promotion=str(run.files.promotion.get("verdict", "")),
         figures=drawn,
         timing=timing(run, summary),
         dataset=card.essentials(run.dataset, run.rejected) if run.dataset else None,
         dataset_words=dataset_words(run.dataset) if run.dataset else "",
-        pictures=pictures(samples[:MOST_PICTURES], THUMBNAIL, ImageOps.fit),
+        pictures=pictures(samples[:MAX_PICTURES], THUMBNAIL, ImageOps.fit),
         facts=facts(run),
     )
 
 
-def judged(run: Run) -> Summary:
+def judged(run: RecordedRun) -> Summary:
     """Return where the time of the steps went, for the steps that the verdict is about."""
     return summarize(run.judged)
 
 
 def page_of(template: str, drawn: Sequence[Figure], **content: Any) -> str:
-    """The page of a template that has these figures among its content."""
+    """Return the page of a template whose content has these figures."""
     templates = environment()
-    templates.policies["json.dumps_kwargs"] = {"sort_keys": False}  # Bokeh reads an object before it is referred to
+    templates.policies["json.dumps_kwargs"] = {"sort_keys": False}  # Bokeh must read an object before references to it.
     return templates.get_template(template).render(
         **content,
         embedded=embedded(drawn),
         bokeh="\n".join(INLINE.js_raw[:1]),
-        nonce=secrets.token_urlsafe(16),  # scripts without it do not run, whatever a name or label smuggles in
+        nonce=secrets.token_urlsafe(16),  # Scripts without it do not run, whatever a name or label contains.
     )
 
 
-def verdict(run: Run) -> str:
-    """What limited the training, and what to change where the settings are those of this version."""
+def verdict(run: RecordedRun) -> str:
+    """Return the verdict, with advice if the settings are those of this version."""
     records = {index: (run.steps[index], samples) for index, samples in run.servers.items()}
-    found = diagnose_servers(records, (run.description.get("host") or {}).get("cores"), run.epochs)
+    diagnosis = diagnose_servers(records, run.files.host.get("cores"), run.epochs)
     try:
-        settings = settings_from(run.description.get("settings") or {})
-        return advised(found, settings, run.dataset.get("settings") or {})
+        settings = settings_from(run.files.settings)
+        return with_advice(diagnosis, settings, run.dataset.get("settings") or {})
     except SettingsError:
-        return found.sentence
+        return diagnosis.sentence
 
 
-def tiles(run: Run, summary: Summary) -> list[tuple[str, str]]:
-    """(words, number) to be seen first; what is not known is left out."""
-    found: list[tuple[str, str]] = []
+def tiles(run: RecordedRun, summary: Summary) -> list[tuple[str, str]]:
+    """Return (text, number) of the most important numbers that are known."""
+    numbers: list[tuple[str, str]] = []
     if "val_accuracy" in run.epochs and run.epochs["val_accuracy"].notna().any():
-        found.append(("best validation accuracy", f"{run.epochs['val_accuracy'].max():.1%}"))
+        numbers.append(("best validation accuracy", f"{run.epochs['val_accuracy'].max():.1%}"))
     if len(run.epochs):
-        found.append(("epochs", f"{len(run.epochs):,}"))
+        numbers.append(("epochs", f"{len(run.epochs):,}"))
     if summary.time_ms:
-        found.append(("a step", f"{three_digits(summary.time_ms.mean)} ms"))
+        numbers.append(("a step", f"{three_digits(summary.time_ms.mean)} ms"))
     if summary.examples_per_s:
-        found.append(("examples a second", three_digits(summary.examples_per_s)))
+        numbers.append(("examples a second", three_digits(summary.examples_per_s)))
     if summary.wait_fraction is not None:
-        found.append(("waiting for data", percent(summary.wait_fraction)))
+        numbers.append(("waiting for data", percent(summary.wait_fraction)))
     if splits := run.dataset.get("splits"):
-        found.append(("examples", f"{sum(split.get('examples', 0) for split in splits.values()):,}"))
-    return found
+        numbers.append(("examples", f"{sum(split.get('examples', 0) for split in splits.values()):,}"))
+    return numbers
 
 
-def timing(run: Run, summary: Summary) -> Table:
-    """Mean, median, standard deviation and 95th percentile of the times of steps and epochs."""
+def timing(run: RecordedRun, summary: Summary) -> Table:
+    """Return mean, median, standard deviation and 95th percentile of the times of steps and epochs."""
     rows = [
         _spread_row(words, values, "ms")
         for words, values in (
@@ -111,7 +111,16 @@ def timing(run: Run, summary: Summary) -> Table:
     for words, name in (("Epoch", "epoch/time_s"), ("Validation after it", "epoch/validation_s")):
         values = spread(run.epochs[name].to_numpy(dtype=float)) if name in run.epochs else None
         rows.append(_spread_row(words, values, "s"))
-    return Table(("", "mean", "median", "std", "p95"), rows, _apart(summary))
+    notes = [f"Over {summary.steps:,} steady steps"]
+    if summary.first_step_ms is not None:
+        notes.append(
+            f"apart from them the first step of the process took {three_digits(summary.first_step_ms)} ms (tracing)"
+        )
+    if summary.first_batch_wait_ms is not None:
+        notes.append(
+            f"the first batch of a further epoch was waited for {three_digits(summary.first_batch_wait_ms)} ms"
+        )
+    return Table(("", "mean", "median", "std", "p95"), rows, "; ".join(notes) + ".")
 
 
 def _spread_row(words: str, values: Any, unit: str) -> tuple[str, ...]:
@@ -120,39 +129,26 @@ def _spread_row(words: str, values: Any, unit: str) -> tuple[str, ...]:
     return (words, *(f"{three_digits(v)} {unit}" for v in (values.mean, values.median, values.std, values.p95)))
 
 
-def _apart(summary: Summary) -> str:
-    words = [f"Over {summary.steps:,} steady steps"]
-    if summary.first_step_ms is not None:
-        words.append(
-            f"apart from them the first step of the process took {three_digits(summary.first_step_ms)} ms (tracing)"
-        )
-    if summary.first_batch_wait_ms is not None:
-        words.append(
-            f"the first batch of a further epoch was waited for {three_digits(summary.first_batch_wait_ms)} ms"
-        )
-    return "; ".join(words) + "."
-
-
 def dataset_words(dataset: Mapping[str, Any]) -> str:
-    """Where the data set came from and of which version it is, in a sentence."""
+    """Say in a sentence where the dataset came from, and its version."""
     source = dataset["source"]["uri"]
     return f"{dataset['name']}, version {dataset['version']}, made of {source}; card.html in its folder shows more."
 
 
-def facts(run: Run) -> list[tuple[str, Table]]:
-    """What ran: tables of name and value, by title."""
-    what = {
-        "run": run.description.get("run_id"),
-        "data set": run.description.get("dataset"),
-        "data set version": run.description.get("dataset_version"),
-        "model": run.result.get("model"),
-        "Comet": run.result.get("comet"),
+def facts(run: RecordedRun) -> list[tuple[str, Table]]:
+    """Return (title, table of names and values) of what ran, and where."""
+    what_ran = {
+        "run": run.files.run.get("run_id"),
+        "data set": run.files.run.get("dataset"),
+        "data set version": run.files.run.get("dataset_version"),
+        "model": run.files.result.get("model"),
+        "Comet": run.files.result.get("comet"),
     }
     groups = {
-        "What ran": {name: value for name, value in what.items() if value},
-        "Result": run.result.get("metrics"),
-        "Settings": run.description.get("settings"),
-        "Host": run.description.get("host"),
-        "Software": run.description.get("software"),
+        "What ran": {name: value for name, value in what_ran.items() if value},
+        "Result": run.files.result.get("metrics"),
+        "Settings": run.files.run.get("settings"),
+        "Host": run.files.run.get("host"),
+        "Software": run.files.run.get("software"),
     }
     return fact_tables(groups)

@@ -1,28 +1,45 @@
 """The figure that says how far a model's probabilities can be believed."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from bokeh.models import ColumnDataSource, HoverTool, NumeralTickFormatter, Range1d
 
-from pipeline.report.drawing import BLUE, GREY, PURPLE, VERMILLION, Figure, add_legend, new_plot
+from pipeline.report.drawing import BLUE, GRAY, PURPLE, VERMILION, Figure, add_legend, new_plot
 
 
 def reliability(evaluation: Mapping[str, Any]) -> Figure:
-    """How often the model was right by how sure it was, and how many examples it was so sure of."""
+    """Draw how often the model was right, and the share of the examples, by its confidence."""
     columns = _reliability_columns(evaluation)
     plots = [_accuracy_by_confidence(columns, "Accuracy"), _share_by_confidence(columns, "Examples")]
-    return Figure("reliability", "Reliability", _reliability_sentence(evaluation, columns), tuple(plots))
+    confidence = float(np.average(columns["confidence"], weights=columns["count"]))
+    accuracy, error = (evaluation["figures"][name]["value"] for name in ("accuracy", "calibration_error"))
+    sure = "surer than it should be" if confidence > accuracy else "less sure than it could be"
+    sentence = (
+        f"The model gave its answers a probability of {confidence:.1%} on average and was right in {accuracy:.1%}: on "
+        f"the whole it is {sure}. Where a bar ends below the dashed line, it was too sure of such answers, and above "
+        f"it not sure enough; the expected calibration error, {error:.1%}, is the mean distance from it."
+    )
+    return Figure("reliability", "Reliability", sentence, tuple(plots))
 
 
 def reliability_of_labels(evaluation: Mapping[str, Any]) -> Figure:
-    """How often a label was there by the probability that it was given, and how many had such a probability."""
+    """Draw how often a label was there, and the share of the answers, by its probability."""
     columns = _reliability_columns(evaluation)
     plots = [_accuracy_by_confidence(columns, "Labels that were there"), _share_by_confidence(columns, "Answers")]
-    return Figure("reliability", "Reliability", _labels_sentence(evaluation, columns), tuple(plots))
+    predicted, actual = (
+        float(np.average(columns[name], weights=columns["count"])) for name in ("confidence", "accuracy")
+    )
+    error = evaluation["figures"]["calibration_error"]["value"]
+    often = "more often than they are there" if predicted > actual else "less often than they are there"
+    sentence = (
+        f"The model gave a label of an image a probability of {predicted:.1%} on average, and {actual:.1%} of them "
+        f"were there: on the whole it expects labels {often}. Where a bar ends below the dashed line, labels of such a "
+        f"probability were there less often than it said, and above it more often; the expected calibration error, "
+        f"{error:.1%}, is the mean distance from it."
+    )
+    return Figure("reliability", "Reliability", sentence, tuple(plots))
 
 
 def _reliability_columns(evaluation: Mapping[str, Any]) -> dict[str, Any]:
@@ -35,8 +52,8 @@ def _reliability_columns(evaluation: Mapping[str, Any]) -> dict[str, Any]:
 
 def _accuracy_by_confidence(columns: Mapping[str, Any], title: str) -> Any:
     plot = _by_confidence(columns, title, "accuracy", BLUE)
-    diagonal = plot.line([0, 1], [0, 1], color=GREY, line_width=2, line_dash="6 3")
-    dots = plot.scatter(columns["confidence"], columns["accuracy"], color=VERMILLION, size=7, marker="diamond")
+    diagonal = plot.line([0, 1], [0, 1], color=GRAY, line_width=2, line_dash="6 3")
+    dots = plot.scatter(columns["confidence"], columns["accuracy"], color=VERMILION, size=7, marker="diamond")
     add_legend(plot, [("mean confidence of the bar", [dots]), ("confidence = accuracy", [diagonal])])
     plot.y_range = Range1d(0, 1.02)
     plot.yaxis.formatter = NumeralTickFormatter(format="0%")
@@ -50,36 +67,13 @@ def _share_by_confidence(columns: Mapping[str, Any], title: str) -> Any:
     return plot
 
 
-def _by_confidence(columns: Mapping[str, Any], title: str, top: str, colour: str) -> Any:
+def _by_confidence(columns: Mapping[str, Any], title: str, top: str, color: str) -> Any:
     plot, source = new_plot(title, "confidence", height=280), ColumnDataSource(dict(columns))
     bars = plot.quad(
-        left="low", right="high", bottom=0, top=top, source=source, color=colour, fill_alpha=0.6, line_color=None
+        left="low", right="high", bottom=0, top=top, source=source, color=color, fill_alpha=0.6, line_color=None
     )
     plot.x_range = Range1d(0, 1)
     plot.xaxis.formatter = NumeralTickFormatter(format="0%")
-    told = ("confidence", "@confidence{0.0%}"), ("accuracy", "@accuracy{0.0%}"), ("examples", "@count{0,0}")
-    plot.add_tools(HoverTool(renderers=[bars], tooltips=list(told)))
+    tooltips = ("confidence", "@confidence{0.0%}"), ("accuracy", "@accuracy{0.0%}"), ("examples", "@count{0,0}")
+    plot.add_tools(HoverTool(renderers=[bars], tooltips=list(tooltips)))
     return plot
-
-
-def _reliability_sentence(evaluation: Mapping[str, Any], columns: Mapping[str, Any]) -> str:
-    confidence = float(np.average(columns["confidence"], weights=columns["count"]))
-    accuracy, error = (evaluation["figures"][name]["value"] for name in ("accuracy", "calibration_error"))
-    sure = "surer than it should be" if confidence > accuracy else "less sure than it could be"
-    return (
-        f"The model gave its answers a probability of {confidence:.1%} on average and was right in {accuracy:.1%}: on "
-        f"the whole it is {sure}. Where a bar ends below the dashed line, it was too sure of such answers, and above "
-        f"it not sure enough; the expected calibration error, {error:.1%}, is the mean distance from it."
-    )
-
-
-def _labels_sentence(evaluation: Mapping[str, Any], columns: Mapping[str, Any]) -> str:
-    said, there = (float(np.average(columns[name], weights=columns["count"])) for name in ("confidence", "accuracy"))
-    error = evaluation["figures"]["calibration_error"]["value"]
-    often = "more often than they are there" if said > there else "less often than they are there"
-    return (
-        f"The model gave a label of an image a probability of {said:.1%} on average, and {there:.1%} of them were "
-        f"there: on the whole it expects labels {often}. Where a bar ends below the dashed line, labels of such a "
-        f"probability were there less often than it said, and above it more often; the expected calibration error, "
-        f"{error:.1%}, is the mean distance from it."
-    )

@@ -1,6 +1,4 @@
-"""The page that shows what was sampled beside any command: utilization over time, and every metric in numbers."""
-
-from __future__ import annotations
+"""The page of the samples that were taken beside a command: utilization over time, and every metric in numbers."""
 
 from pathlib import Path
 
@@ -8,8 +6,8 @@ import pandas
 
 from pipeline.monitor import read
 from pipeline.monitor.diagnosis import three_digits
+from pipeline.report.components import Table
 from pipeline.report.page import page_of
-from pipeline.report.parts import Table
 from pipeline.report.utilization import utilization
 from pipeline.storage import write_whole
 
@@ -17,7 +15,7 @@ PAGE = "samples.html"
 
 
 def write(record: Path) -> Path:
-    """Write the page of a record beside its folder, and return where it is. Raises OSError."""
+    """Write the page of a record beside the folder of the record, and return its path. Raises OSError."""
     path = record.parent / PAGE
     with write_whole(path) as file:
         file.write(render(read(record, "samples"), path.parent.name).encode("utf-8", "backslashreplace"))
@@ -25,7 +23,7 @@ def write(record: Path) -> Path:
 
 
 def render(samples: pandas.DataFrame, title: str) -> str:
-    """The page as one HTML text that loads nothing from anywhere."""
+    """Return the page as HTML that loads nothing from anywhere."""
     figure = utilization(samples, pandas.DataFrame({"time": []}))
     return page_of(
         "samples.html.j2",
@@ -40,7 +38,7 @@ def render(samples: pandas.DataFrame, title: str) -> str:
 
 
 def metrics(samples: pandas.DataFrame) -> Table:
-    """Mean, median, 95th percentile and most of each metric."""
+    """Return mean, median, 95th percentile and maximum of each metric as a table."""
     values = samples.drop(columns=["time", "step"])
     rows = [
         (str(name), *map(three_digits, (of.mean(), of.median(), of.quantile(0.95), of.max())))

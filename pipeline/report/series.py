@@ -1,7 +1,5 @@
 """Curves made ready to draw: broken where time breaks, smoothed, thinned without losing a peak."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import pairwise
 
@@ -9,11 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
-Indices = NDArray[np.intp]
 
 
 def pieces(x: Array, y: Array, gap: float) -> Iterator[tuple[Array, Array]]:
-    """The curve's parts between gaps wider than ``gap``: a line across them would show what nobody measured."""
+    """Yield the parts of a curve between gaps wider than `gap`. A line across one would show what nobody measured."""
     known = np.isfinite(y)
     x, y = x[known], y[known]
     cuts = np.flatnonzero(np.diff(x) > gap) + 1
@@ -21,7 +18,7 @@ def pieces(x: Array, y: Array, gap: float) -> Iterator[tuple[Array, Array]]:
 
 
 def joined(parts: list[tuple[Array, Array]]) -> tuple[Array, Array]:
-    """One curve again, with a NaN between the parts, where the drawn line breaks."""
+    """Join parts to one curve, with a NaN between them, where the drawn line breaks."""
     if not parts:
         return np.empty(0), np.empty(0)
     xs = [values for x, _ in parts for values in (x, [np.nan])]
@@ -30,7 +27,7 @@ def joined(parts: list[tuple[Array, Array]]) -> tuple[Array, Array]:
 
 
 def smoothed(y: Array, sigma: float) -> Array:
-    """Gaussian mean with a standard deviation of ``sigma`` points; near the ends of what there is."""
+    """Return the Gaussian mean with a standard deviation of `sigma` points; near the ends, of the points that exist."""
     reach = min(int(4 * sigma), len(y) - 1)
     if sigma <= 0.5 or reach < 1:
         return y
@@ -41,10 +38,10 @@ def smoothed(y: Array, sigma: float) -> Array:
 
 
 def thinned(x: Array, y: Array, points: int) -> tuple[Array, Array]:
-    """At most ``points`` points: the lowest and the highest of equal parts, so that no stall and no peak vanishes."""
+    """Return at most `points` points: the lowest and highest of equal parts, so that no stall and no peak vanishes."""
     if len(x) <= points:
         return x, y
     starts = np.linspace(0, len(x), points // 2 + 1).astype(int)
     spans = list(pairwise(starts))
-    kept = np.unique([begin + pick(y[begin:end]) for begin, end in spans for pick in (np.argmin, np.argmax)])
-    return x[kept], y[kept]
+    chosen = np.unique([begin + pick(y[begin:end]) for begin, end in spans for pick in (np.argmin, np.argmax)])
+    return x[chosen], y[chosen]

@@ -1,7 +1,5 @@
 """What the machines did over time: panels of one axis, raw behind smoothed, with the ends of the epochs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,15 +8,17 @@ import numpy as np
 import pandas
 from bokeh.models import CrosshairTool, HoverTool, Range1d, Span
 
+from pipeline.monitor import gpu_columns
 from pipeline.monitor.diagnosis import percent
+from pipeline.monitor.gpu_columns import busy_pct, gpus, with_gpus_together
 from pipeline.report import series
 from pipeline.report.drawing import (
     BLUE,
+    GRAY,
     GREEN,
-    GREY,
     ORANGE,
     PURPLE,
-    VERMILLION,
+    VERMILION,
     Figure,
     add_legend,
     mark,
@@ -26,17 +26,19 @@ from pipeline.report.drawing import (
     time_unit,
 )
 
-MOST_POINTS = 1500  # a curve; no screen shows more
-MOST_BOUNDARIES = 60
-MOST_LINES = 15
+MAX_POINTS = 1500
+"""Maximum number of points of a curve. No screen shows more."""
+MAX_BOUNDARIES = 60
+MAX_LINES = 15
 WHOLE = 100.0
-LATE_MS, SLOW_MS = 20.0, 10.0  # of a sample: a tenth and a twentieth of the time until the next, at 5 a second
+LATE_MS, SLOW_MS = 20.0, 10.0
+"""A tenth and a twentieth of the time between two samples, at 5 samples a second."""
 WHY_LATE = (
     "More work than the machine has cores delays the sampler, and in a training, of which it is a thread, so does "
     "Python code in the input, such as a generator or a py_function."
 )
 _DASHES = ("solid", "6 3", "2 2")
-_COLOURS = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE)
+_COLORS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE)
 
 
 @dataclass(frozen=True)
@@ -45,23 +47,22 @@ class Curve:
 
     words: str
     column: str
-    colour: str
+    color: str
     dash: str = "solid"
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Curves of one unit, of which ``per_unit`` make one on the axis.
-
-    The axis ends at ``top``, or where the curves do. A panel is left out where none of its columns was recorded, or
-    none of them ever reached ``least``: it would tell nothing.
-    """
+    """Curves of one unit. A panel is left out if none of its columns was recorded."""
 
     title: str
     curves: tuple[Curve, ...]
     least: float = 0.0
+    """The panel is left out if no curve reaches this value, because it would show nothing."""
     top: float | None = None
+    """End of the axis; None if it ends where the curves do."""
     per_unit: float = 1.0
+    """The recorded values are divided by this number."""
 
 
 PANELS = (
@@ -70,7 +71,7 @@ PANELS = (
         (
             Curve("busiest core", "sys/cpu_max_core_pct", PURPLE, "2 2"),
             Curve("all cores", "sys/cpu_pct", BLUE),
-            Curve("of the container's limit", "cgroup/cpu_pct", VERMILLION, "6 3"),
+            Curve("of the container's limit", "cgroup/cpu_pct", VERMILION, "6 3"),
         ),
         top=WHOLE,
     ),
@@ -84,18 +85,18 @@ PANELS = (
     ),
     Panel(
         "GPU (%)",
-        (Curve("busy", "gpu/util_pct", VERMILLION), Curve("memory", "gpu/mem_pct", ORANGE, "6 3")),
+        (Curve("busy", "gpu/util_pct", VERMILION), Curve("memory", "gpu/mem_pct", ORANGE, "6 3")),
         top=WHOLE,
     ),
     Panel(
         "GPU power (W)",
-        (Curve("drawn", "gpu/power_w", VERMILLION), Curve("limit", "gpu/power_limit_w", GREY, "6 3")),
+        (Curve("drawn", "gpu/power_w", VERMILION), Curve("limit", "gpu/power_limit_w", GRAY, "6 3")),
     ),
     Panel(
         "Held back (% of the time)",
         (
             Curve("processor, by the container's limit", "cgroup/cpu_throttled_pct", BLUE),
-            Curve("GPU, by its power limit", "gpu/throttled_power", VERMILLION, "6 3"),
+            Curve("GPU, by its power limit", "gpu/throttled_power", VERMILION, "6 3"),
             Curve("GPU, by its heat", "gpu/throttled_thermal", PURPLE, "2 2"),
         ),
         least=1.0,
@@ -112,7 +113,7 @@ PANELS = (
     ),
     Panel(
         "Memory (%)",
-        (Curve("host", "sys/mem_pct", GREEN), Curve("of the container's limit", "cgroup/mem_pct", VERMILLION, "6 3")),
+        (Curve("host", "sys/mem_pct", GREEN), Curve("of the container's limit", "cgroup/mem_pct", VERMILION, "6 3")),
         top=WHOLE,
     ),
     Panel(
@@ -131,7 +132,7 @@ PANELS = (
 
 
 class _Time:
-    """The axis of time that panels share: from ``start``, in unix seconds, for so many seconds."""
+    """The time axis that panels share, from `start` (Unix s)."""
 
     def __init__(self, start: float, seconds: float, epochs: pandas.DataFrame) -> None:
         self.start = start
@@ -139,10 +140,10 @@ class _Time:
         self.span = seconds
         self._range = Range1d(0, seconds / self.per_unit)
         self._ends = ((epochs["time"] - start) / self.per_unit).tolist()
-        self._pointer = CrosshairTool(dimensions="height", overlay=Span(dimension="height", line_color=GREY))
+        self._pointer = CrosshairTool(dimensions="height", overlay=Span(dimension="height", line_color=GRAY))
 
     def panel(self, title: str, top: float | None, height: int) -> Any:
-        """An empty panel with the ends of the epochs; a pointer over it shows in all of them."""
+        """Return an empty panel with the ends of the epochs. A pointer over it shows in all panels."""
         plot = new_plot(title, "", height, along="width")
         plot.x_range = self._range
         plot.add_tools(self._pointer)
@@ -157,19 +158,20 @@ class _Time:
 
     @property
     def shows_ends(self) -> bool:
-        return 0 < len(self._ends) <= MOST_BOUNDARIES
+        """Whether panels mark the ends of the epochs. Many marks would hide the curves."""
+        return 0 < len(self._ends) <= MAX_BOUNDARIES
 
     def draw(self, plot: Any, curve: Curve, seconds: series.Array, values: series.Array) -> Any:
-        """Draw values, raw behind smoothed; return the line."""
+        """Draw values, smoothed in front of raw. Return the line."""
         raw, smooth = _raw_and_smooth(seconds, values, self.span)
-        plot.line(raw[0] / self.per_unit, raw[1], color=curve.colour, line_alpha=0.28, line_width=1)
+        plot.line(raw[0] / self.per_unit, raw[1], color=curve.color, line_alpha=0.28, line_width=1)
         return plot.line(
-            smooth[0] / self.per_unit, smooth[1], color=curve.colour, line_width=2.2, line_dash=curve.dash,
+            smooth[0] / self.per_unit, smooth[1], color=curve.color, line_width=2.2, line_dash=curve.dash,
             name=curve.words,
         )  # fmt: skip
 
     def finish(self, panels: Sequence[Any]) -> tuple[Any, ...]:
-        """One axis of time serves them all: the last one's."""
+        """Show the time axis of the last panel only, because all panels share it."""
         for panel in panels[:-1]:
             panel.xaxis.major_label_text_font_size = "0px"
         panels[-1].xaxis.axis_label = f"time from the first sample ({self.unit})"
@@ -177,7 +179,7 @@ class _Time:
 
 
 def utilization(samples: pandas.DataFrame, epochs: pandas.DataFrame) -> Figure:
-    """All that was sampled of this machine and tells something."""
+    """Draw all samples of this machine that have something to show."""
     name, title = "utilization", "Utilization over time"
     if len(samples) < 2 or "sys/cpu_pct" not in samples:
         return Figure(name, title, "No samples were recorded, so there is nothing to show.")
@@ -191,7 +193,7 @@ def utilization(samples: pandas.DataFrame, epochs: pandas.DataFrame) -> Figure:
 
 
 def telling(panel: Panel, samples: pandas.DataFrame) -> list[Curve]:
-    """The curves of a panel that were recorded; none where they all are flat."""
+    """Return the recorded curves of a panel; none if no curve reaches the least value of the panel."""
     recorded = [curve for curve in panel.curves if curve.column in samples and samples[curve.column].notna().any()]
     return recorded if any(samples[curve.column].max() >= panel.least for curve in recorded) else []
 
@@ -214,49 +216,25 @@ def _finish_panel(plot: Any, lines: Sequence[Any]) -> None:
     plot.add_tools(HoverTool(renderers=list(lines), tooltips=[("$name", "$y{0.0}")], mode="mouse"))
 
 
-def with_gpus_together(samples: pandas.DataFrame) -> pandas.DataFrame:
-    """The samples with columns ``gpu/...`` over all GPUs: percentages are means, power is the sum.
-
-    Throttled is the share of GPUs that were, in percent. What was not recorded of any GPU has no column.
-    """
-    found = {f"gpu/{name}": gpus(samples, name) for name in ("util_pct", "power_w", "power_limit_w")}
-    held = {f"gpu/{name}": 100 * gpus(samples, name) for name in ("throttled_power", "throttled_thermal")}
-    used, whole = gpus(samples, "mem_used_bytes"), gpus(samples, "mem_total_bytes")
-    found["gpu/mem_pct"] = (100 * used / whole).dropna(axis=1, how="all")
-    together = {
-        name: each.sum(axis=1, skipna=False) if "power_" in name else each.mean(axis=1)
-        for name, each in (found | held).items()
-        if len(each.columns)
-    }
-    # At once: column after column, a table of 8 GPUs is copied again and again.
-    return pandas.concat([samples, pandas.DataFrame(together, index=samples.index)], axis=1)
-
-
-def gpus(samples: pandas.DataFrame, name: str) -> pandas.DataFrame:
-    """One metric of all GPUs, a column each, by their number."""
-    columns = samples.filter(regex=rf"^gpu/\d+/{name}$")
-    return columns.rename(columns=lambda column: column.split("/")[1])
-
-
 def _raw_and_smooth(
     seconds: series.Array, values: series.Array, span: float
 ) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
-    """Both thinned; the smoothing is over a two-hundredth of the run, at least half a second."""
+    """Return raw and smoothed values, thinned. The smoothing is over a 200th of the run, at least half a second."""
     period = float(np.median(np.diff(seconds))) or 0.2
     sigma = max(0.5, span / 200) / period
-    found = list(series.pieces(seconds, values, gap=max(5.0, 10 * period)))
-    shares = [max(4, MOST_POINTS * len(x) // max(1, len(seconds))) for x, _ in found]
-    raw = [series.thinned(x, y, share) for (x, y), share in zip(found, shares, strict=True)]
-    smooth = [series.thinned(x, series.smoothed(y, sigma), share) for (x, y), share in zip(found, shares, strict=True)]
+    parts = list(series.pieces(seconds, values, gap=max(5.0, 10 * period)))
+    shares = [max(4, MAX_POINTS * len(x) // max(1, len(seconds))) for x, _ in parts]
+    raw = [series.thinned(x, y, share) for (x, y), share in zip(parts, shares, strict=True)]
+    smooth = [series.thinned(x, series.smoothed(y, sigma), share) for (x, y), share in zip(parts, shares, strict=True)]
     return series.joined(raw), series.joined(smooth)
 
 
 def _sentence(samples: pandas.DataFrame, together: pandas.DataFrame, shows_ends: bool) -> str:
     words = [f"The processor was {samples['sys/cpu_pct'].mean():.0f}% busy on average"]
-    busy = gpus(samples, "util_pct").mean()
+    busy = gpus(samples, "util_pct").mean().dropna()
     if len(busy):
         spread = f" (from {busy.min():.0f}% to {busy.max():.0f}% by GPU)" if len(busy) > 1 else ""
-        words.append(f"the GPU {busy.mean():.0f}%{spread}")
+        words.append(f"the GPU {gpu_columns.mean(busy.tolist()):.0f}%{spread}")
     if "gpu/power_limit_w" in together and "gpu/power_w" in together:
         drawn, limit = together["gpu/power_w"].mean(), together["gpu/power_limit_w"].max()
         words.append(f"drawing {drawn:,.0f} of at most {limit:,.0f} W")
@@ -268,7 +246,7 @@ def _sentence(samples: pandas.DataFrame, together: pandas.DataFrame, shows_ends:
 
 
 def held_words(together: pandas.DataFrame) -> str:
-    """What held processor and GPUs back, and how often, in a sentence; empty where nothing did."""
+    """Say what held processor and GPUs back, and how often; return an empty text if nothing did."""
     panel = next(panel for panel in PANELS if panel.title.startswith("Held back"))
     shares = {curve.words: together[curve.column].mean() / 100 for curve in telling(panel, together)}
     words = "; ".join(f"{words}, {percent(share)} of the time" for words, share in shares.items() if share)
@@ -276,8 +254,12 @@ def held_words(together: pandas.DataFrame) -> str:
 
 
 def sampler_words(samples: pandas.DataFrame) -> str:
-    """That the sampler was late, slow or left samples out, in a sentence; empty where it was on time."""
-    late, took = _late_ms(samples), _median(samples, "monitor/sample_ms")
+    """Say if the sampler was late, slow or left samples out; return an empty text if it was on time."""
+    delays, durations = (
+        samples[name].dropna() if name in samples else () for name in ("monitor/tick_late_ms", "monitor/sample_ms")
+    )
+    late = float(np.percentile(delays, 95)) if len(delays) else 0.0
+    took = float(np.median(durations)) if len(durations) else 0.0
     lost = int(grown(samples["monitor/dropped"].to_numpy())) if "monitor/dropped" in samples else 0
     words = [f"one sample in twenty was more than {late:.0f} ms late"] if late > LATE_MS else []
     words += [f"taking a sample took {took:.0f} ms"] if took > SLOW_MS else []
@@ -287,35 +269,28 @@ def sampler_words(samples: pandas.DataFrame) -> str:
     return f"The sampler was held up: {', '.join(words)}. {WHY_LATE}"
 
 
-def _late_ms(samples: pandas.DataFrame) -> float:
-    late = samples["monitor/tick_late_ms"].dropna() if "monitor/tick_late_ms" in samples else ()
-    return float(np.percentile(late, 95)) if len(late) else 0.0
-
-
-def _median(samples: pandas.DataFrame, name: str) -> float:
-    values = samples[name].dropna() if name in samples else ()
-    return float(np.median(values)) if len(values) else 0.0
-
-
 def grown(counter: series.Array) -> float:
-    """How far a counter went in all: each process starts it from 0."""
+    """Return the total of a counter, which each process starts from 0."""
     counter = counter[np.isfinite(counter)]
     steps = np.diff(counter, prepend=0.0)
     return float(np.where(steps < 0, counter, steps).sum())
 
 
 def servers(samples_of: Mapping[int, pandas.DataFrame], epochs: pandas.DataFrame) -> Figure:
-    """A line for each training server, by its number: how busy its GPUs were, or its processor where it has none."""
+    """Draw how busy the GPUs of each training server were, or its processor if it has no GPU."""
     name, title = "servers", "All training servers"
-    known = {number: samples for number, samples in samples_of.items() if _is_drawable(samples)}
-    busy = {f"server {number}": (samples["time"].to_numpy(), busiest(samples)) for number, samples in known.items()}
+    busy = {
+        f"server {number}": (samples["time"].to_numpy(), busy_pct(samples))
+        for number, samples in samples_of.items()
+        if len(samples) > 1 and "sys/cpu_pct" in samples
+    }
     if len(busy) < 2:
         return Figure(name, title, "The record of other servers was not found.")
     means = {words: float(np.nanmean(values)) for words, (_, values) in busy.items()}
     least = sorted(means, key=lambda words: means[words])
-    shown = sorted(least[:MOST_LINES], key=list(busy).index)
+    shown = sorted(least[:MAX_LINES], key=list(busy).index)
     panel = busy_panel("GPU, or processor where there is none (%)", {words: busy[words] for words in shown}, epochs)
-    left_out = f"; the {MOST_LINES} least busy of {len(busy)} are drawn" if len(busy) > MOST_LINES else ""
+    left_out = f"; the {MAX_LINES} least busy of {len(busy)} are drawn" if len(busy) > MAX_LINES else ""
     low, high = least[0], least[-1]
     sentence = (
         f"{low.capitalize()} was the least busy with {means[low]:.0f}% on average, {high} the busiest with "
@@ -324,19 +299,8 @@ def servers(samples_of: Mapping[int, pandas.DataFrame], epochs: pandas.DataFrame
     return Figure(name, title, sentence, (panel,), stacked=True)
 
 
-def _is_drawable(samples: pandas.DataFrame) -> bool:
-    return len(samples) > 1 and "sys/cpu_pct" in samples
-
-
-def busiest(samples: pandas.DataFrame) -> series.Array:
-    """How busy the GPUs were, on average over them, or the processor where there are none; percent, (samples,)."""
-    of_gpus = gpus(samples, "util_pct")
-    busy = of_gpus.mean(axis=1) if len(of_gpus.columns) else samples["sys/cpu_pct"]
-    return busy.to_numpy(dtype=float)
-
-
 def busy_panel(title: str, lines: Mapping[str, tuple[series.Array, series.Array]], epochs: pandas.DataFrame) -> Any:
-    """One panel with a line for each name, of unix seconds and percent."""
+    """Draw one panel with a line for each name, of Unix seconds and percent."""
     start = min(seconds[0] for seconds, _ in lines.values())
     time = _Time(start, max(seconds[-1] for seconds, _ in lines.values()) - start, epochs)
     plot = time.panel(title, WHOLE, height=260)
@@ -349,5 +313,5 @@ def busy_panel(title: str, lines: Mapping[str, tuple[series.Array, series.Array]
 
 
 def look_of_line(number: int) -> tuple[str, str]:
-    """Colour and dash of a line: fifteen that differ."""
-    return _COLOURS[number % len(_COLOURS)], _DASHES[number // len(_COLOURS) % len(_DASHES)]
+    """Return color and dash of a line. There are 15 different ones."""
+    return _COLORS[number % len(_COLORS)], _DASHES[number // len(_COLORS) % len(_DASHES)]

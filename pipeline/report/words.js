@@ -1,4 +1,5 @@
 // Set the color of the text in all plots of a Bokeh document. Bokeh draws text itself, without style sheets.
+// deno-lint-ignore no-unused-vars -- the scripts of the pages call it
 function color_words(document, color) {
   for (const plot of document.roots()) {
     plot.title.text_color = color;

@@ -1,6 +1,6 @@
-"""One file a kind of source, named as `source_kind` names it.
+"""The kinds of sources, one file for each. The file has the name that `source_kind` uses.
 
-A source of your own is a file here with two functions, and nothing else:
+A source of your own is a file in this folder with two functions, and nothing else:
 
     '''A folder with an index.txt: a path and a label a line.'''
 
@@ -17,12 +17,22 @@ A source of your own is a file here with two functions, and nothing else:
             key, label = line.rsplit(maxsplit=1)
             yield Listed(key, (label,), "", *measure(place / key))
 
-`list_images` yields what the source holds, images in the order of the bytes of their keys; a key is the path of the
-image below `place`, or below its folder where `place` is a file. A place is a `pathlib.Path` or lies in a bucket, and
-is looked at and read alike; `measure` asks either for its size and what else is known without reading, and refuses what
-the administrator does not allow (so does `is_source_file` for other files of the source). `recognises`
-lets `source_kind: auto` find it. The first line of the file's docstring says what it looks for: an error repeats it
-where a source does not fit.
+`list_images` yields the content of the source, with images in the order of the bytes of their keys. A key is the path
+of an image relative to `place`, or relative to its folder if `place` is a file. A place is a `pathlib.Path` or a path
+in a bucket, which have the same methods. `measure` returns the size of a file and what else is known without reading
+it. It refuses what the administrator does not allow, as does `is_source_file` for other files of the source.
+`recognises` lets `source_kind: auto` find this kind. The kinds are asked in the order of their names, `folder` last.
+The first line of the file's docstring says what the kind looks for. An error repeats it if a source does not fit.
+
+For a kind that comes with Tenfold:
+
+- `stanford_cars.py` is a small kind to begin with. `walk` and `why_no_image` in `folder.py` list a folder on a disk
+  or in a bucket.
+- Yield a `Skipped` for each file that is not an image of a class. To decide the ids of the labels, yield `Classes`
+  first. The records of ImageNet have two more properties, which `record_format` in `pipeline/sharding/plan_files.py`
+  decides.
+- Add an example to `EXAMPLES` in `tests/sources/examples.py`, and a row to the table of sources in the README.
+- A file in this folder that is not a kind must be in `OTHER_FILES_OF_SOURCES` in `pipeline/config.py`.
 """
 
 import os
@@ -33,17 +43,15 @@ from typing import NamedTuple
 
 from pipeline.allowed import require_source
 from pipeline.errors import SourceError
-from pipeline.os_errors import cause_of, retried
 from pipeline.storage import ObjectStat, Place
+from pipeline.system.os_errors import cause_of, retried
 
-LIST_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
-"""Suffixes of lists of images, in lower case."""
 MISSING = -1
-"""The size of an image that is listed and not there; it is rejected by name."""
+"""The size of an image that is listed but does not exist. It is rejected by its key."""
 
 
 class Box(NamedTuple):
-    """A bounding box in pixels of the upright image, from the upper left corner; `label` may be empty."""
+    """A bounding box in pixels of the upright image, from its upper left corner. `label` may be empty."""
 
     xmin: float
     ymin: float
@@ -53,11 +61,11 @@ class Box(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """An image that the source holds: `key` is its path with slashes; `split` and `group` may be empty.
+    """An image of the source. `key` is its path relative to the source, with slashes. `split` and `group` may be empty.
 
-    `generation` tells one content of the file from the next: for a file the time of its last change in nanoseconds.
-    `crc32c` and `md5` are what a bucket knows of its objects; a file must be read for them. Images of one `group` stay
-    on one side of the split.
+    `generation` changes with the content: for a file, it is the time of its last change in nanoseconds. `size` is in
+    bytes. A bucket knows `crc32c` and `md5` of its objects; a file must be read for them. Images of one `group` stay on
+    one side of the split.
     """
 
     key: str
@@ -72,14 +80,14 @@ class Listed(NamedTuple):
 
 
 class Skipped(NamedTuple):
-    """Something that is no image of a class, and why; it is counted, not rejected."""
+    """A file that is not an image of a class, and the reason. It is counted, not rejected."""
 
     key: str
     reason: str
 
 
 class Classes(NamedTuple):
-    """What a source may say first: its labels in the order of their ids, and the words for people of some of them."""
+    """Labels in the order of their ids, and texts for people for some of them. A source may yield this item first."""
 
     names: tuple[str, ...]
     texts: Mapping[str, str]
@@ -89,7 +97,7 @@ Found = Listed | Skipped | Classes
 
 
 class Measured(NamedTuple):
-    """What is known of an image without reading it, as the fields of Listed of these names."""
+    """What is known of an image without reading it: the fields of Listed with the same names."""
 
     size: int
     generation: int
@@ -97,13 +105,13 @@ class Measured(NamedTuple):
     md5: str = ""
 
 
-def measured(status: ObjectStat) -> Measured:
-    """What a bucket says of an object."""
+def measure_object(status: ObjectStat) -> Measured:
+    """Return what a bucket knows of an object."""
     return Measured(status.st_size, status.generation, status.crc32c, status.md5)
 
 
 def is_source_file(place: Place) -> bool:
-    """Whether a file beside the images is there. Raises SourceError where it is a link to what is not allowed."""
+    """Whether a file beside the images exists. Raises SourceError if it links to a place that is not allowed."""
     require_source(place)
     return place.is_file()
 
@@ -113,7 +121,7 @@ def _status(place: Place) -> os.stat_result | ObjectStat:
 
 
 def measure(place: Place) -> Measured:
-    """What is known of a file or object; its size is MISSING where there is none, or no regular one.
+    """Return what is known of a file or object. Its size is MISSING if it does not exist or is not a regular file.
 
     Raises SourceError if the administrator or the file system does not allow reading it. Raises FileSystemError if the
     file system fails repeatedly, because that does not mean that the file does not exist.
@@ -121,7 +129,7 @@ def measure(place: Place) -> Measured:
     try:
         require_source(place)
         status = retried(partial(_status, place), place)
-    except ValueError:  # a list may hold a path with a zero byte
+    except ValueError:  # A list may contain a path with a zero byte.
         return Measured(MISSING, 0)
     except OSError as error:
         if cause_of(error) == "absent":
@@ -130,8 +138,8 @@ def measure(place: Place) -> Measured:
             f"{place} cannot be read ({error.strerror}): give the user that runs the task permission to read it"
         ) from error
     if isinstance(status, ObjectStat):
-        return measured(status)
-    if not stat.S_ISREG(status.st_mode):  # opening a FIFO would wait for ever for a writer
+        return measure_object(status)
+    if not stat.S_ISREG(status.st_mode):  # Opening a FIFO would wait forever for a writer.
         return Measured(MISSING, 0)
-    # Not the time of modification: copying with times kept, or setting them, would hide another content.
+    # Not the time of modification: a copy that preserves it, or setting it, would hide that the content changed.
     return Measured(status.st_size, status.st_ctime_ns)

@@ -1,7 +1,6 @@
 """A folder with one sub-folder a class, with or without train/, validation/ and test/ above the classes.
 
-Entries are visited so that keys come out in the order of their bytes, as a bucket lists them, with one folder in
-memory at a time.
+Files are listed in the order of the bytes of their keys, as in a bucket, with only one folder in memory at a time.
 """
 
 import os
@@ -14,10 +13,10 @@ from pipeline import storage
 from pipeline.allowed import SOURCES, may_read
 from pipeline.config import Settings
 from pipeline.errors import FileSystemError, SourceError, TenfoldError
-from pipeline.os_errors import cause_of, retried
-from pipeline.quality.rejection import READ_SUFFIXES, UNREAD_SUFFIXES, suffix_of
-from pipeline.sources import Found, Listed, Skipped, measured
+from pipeline.sources import Found, Listed, Skipped, measure_object
+from pipeline.sources.suffixes import READ_SUFFIXES, UNREAD_SUFFIXES, suffix_of
 from pipeline.storage import ObjectStat, Place
+from pipeline.system.os_errors import cause_of, retried
 
 HIDDEN = "hidden"
 NOT_BY_NAME = "not an image by its name"
@@ -41,12 +40,12 @@ LEADS_OUTSIDE = f"link to outside of what {SOURCES} allows"
 
 
 def recognises(place: Place) -> bool:
-    """Whether `place` is a folder: any may be one of classes."""
+    """Whether `place` is a folder. Any folder may contain classes."""
     return place.is_dir()
 
 
 def list_images(place: Place, settings: Settings) -> Iterator[Found]:
-    """Every file below `place`, ordered by the bytes of its path. No setting changes what is found.
+    """Yield every file below `place`, ordered by the bytes of its path. No setting changes the result.
 
     Raises SourceError if `place` or a folder in it cannot be read, FileSystemError if one disappears meanwhile.
     """
@@ -56,12 +55,12 @@ def list_images(place: Place, settings: Settings) -> Iterator[Found]:
         if cause_of(error) == "absent":
             raise SourceError(f"source_uri {place} cannot be read: {error.strerror}") from error
         raise _unlisted(error, error.filename or place) from error
-    for found in walk(place):
-        yield _classify(found, has_splits) if isinstance(found, Listed) else found
+    for item in walk(place):
+        yield _classify(item, has_splits) if isinstance(item, Listed) else item
 
 
 def walk(folder: Place, prefix: str = "") -> Iterator[Listed | Skipped]:
-    """Every file below `folder`, without labels, ordered by the bytes of its key: `prefix` and the path below."""
+    """Yield every file below `folder` without labels, ordered by the bytes of its key: `prefix` and its path."""
     if isinstance(folder, Path):
         return _walk(folder, prefix, frozenset()) if may_read(folder) else iter([_outside(prefix.rstrip("/"))])
     return (_object(prefix + key, status) for key, status in storage.objects(folder))
@@ -76,7 +75,7 @@ def _object(key: str, status: ObjectStat) -> Listed | Skipped:
         return Skipped(key, "a name with an empty part, such as consoles give to folders")
     if not suffix_of(key) and not why_no_image(key):  # Opening each file would take a request.
         return Skipped(key, NOT_BY_NAME)
-    return Listed(key, (), "", *measured(status))
+    return Listed(key, (), "", *measure_object(status))
 
 
 def why_no_image(key: str) -> str:
@@ -90,27 +89,27 @@ def why_no_image(key: str) -> str:
     return "" if not suffix or suffix in READ_SUFFIXES or suffix in UNREAD_SUFFIXES else NOT_BY_NAME
 
 
-def _classify(found: Listed, has_splits: bool) -> Listed | Skipped:
-    if reason := why_no_image(found.key):
-        return Skipped(found.key, reason)
-    parts = found.key.split("/")
+def _classify(image: Listed, has_splits: bool) -> Listed | Skipped:
+    if reason := why_no_image(image.key):
+        return Skipped(image.key, reason)
+    parts = image.key.split("/")
     if has_splits and parts[0].lower() not in SPLITS:
-        return Skipped(found.key, "outside train/, validation/ and test/")
+        return Skipped(image.key, "outside train/, validation/ and test/")
     split = SPLITS[parts.pop(0).lower()] if has_splits else ""
     if len(parts) < 2:
-        return Skipped(found.key, "not in a class folder")
-    return found._replace(labels=(parts[0],), split=split)
+        return Skipped(image.key, "not in a class folder")
+    return image._replace(labels=(parts[0],), split=split)
 
 
 def _has_splits(root: Place) -> bool:
-    """Whether the folders in `root` are splits above classes, and not classes, of which one may be called "train"."""
+    """Whether the folders in `root` are splits that contain classes. A class may also be called "train"."""
     folders = [folder for folder in storage.folders(root) if why_no_image(folder.name) != HIDDEN and may_read(folder)]
     splits = {SPLITS[folder.name.lower()] for folder in folders if folder.name.lower() in SPLITS}
     above_classes = [
         folder for folder in folders if SPLITS.get(folder.name.lower()) == "train" and _has_folders(folder)
     ]
     if not above_classes and splits and all(map(_is_split_of_classes, folders)):
-        # They would become classes called "val" and "test", and nobody would be told.
+        # Without this error, they would silently become classes called "val" and "test".
         raise SourceError(
             f"source_uri '{root}' holds {' and '.join(sorted(folder.name for folder in folders))} with folders in "
             "them, and no train/: bring it, or name one of them train/"
@@ -135,7 +134,7 @@ def _has_folders(folder: Place) -> bool:
 
 
 def _walk(folder: Path, prefix: str, above: frozenset[tuple[int, int]]) -> Iterator[Listed | Skipped]:
-    """Files below `folder`; `above` holds the identities of the folders on the way, to end a loop of links."""
+    """Yield the files below `folder`. `above` has the identities of its parent folders, to end a loop of links."""
     try:
         status = retried(folder.stat, folder)
         entries = retried(partial(_entries, folder), folder)
@@ -154,7 +153,7 @@ def _walk(folder: Path, prefix: str, above: frozenset[tuple[int, int]]) -> Itera
 
 
 def _visit(entry: os.DirEntry[str], key: str, above: frozenset[tuple[int, int]]) -> Iterator[Listed | Skipped]:
-    if entry.is_symlink() and not may_read(Path(entry.path)):  # before a look at what is there
+    if entry.is_symlink() and not may_read(Path(entry.path)):  # Never follow a link that is not allowed.
         yield _outside(key)
         return
     try:
@@ -169,7 +168,7 @@ def _visit(entry: os.DirEntry[str], key: str, above: frozenset[tuple[int, int]])
         return
     if stat.S_ISDIR(status.st_mode):
         yield from _walk(Path(entry.path), key + "/", above)
-    elif not is_regular:  # opening a FIFO would wait for ever for a writer
+    elif not is_regular:  # Opening a FIFO would wait forever for a writer.
         yield Skipped(key, "not a regular file")
     elif may_be_image:
         yield Listed(key, (), "", status.st_size, status.st_ctime_ns)
@@ -205,12 +204,9 @@ def _first_bytes(path: str) -> bytes:
 
 
 def _bucket_order(entry: os.DirEntry[str]) -> bytes:
-    """A folder sorts as its name and a slash, so that a depth-first walk yields paths in the order of their bytes."""
-    return os.fsencode(entry.name + "/" if _is_folder(entry) else entry.name)
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
+    """Return a sort key. A folder sorts with a slash after its name, so that a walk yields keys in their order."""
     try:
-        return retried(entry.is_dir, entry.path)
-    except OSError:  # `_visit` raises it
-        return False
+        is_folder = retried(entry.is_dir, entry.path)
+    except OSError:  # `_visit` raises it.
+        is_folder = False
+    return os.fsencode(entry.name + "/" if is_folder else entry.name)

@@ -1,7 +1,7 @@
 """ImageNet (ILSVRC2012): train/ with a folder a synset (n01440764), val/ likewise or flat beside a list of its labels.
 
-The same below ILSVRC/Data/CLS-LOC/, as Kaggle has it. Ids follow the sorted synsets, as in the Model Garden's
-imagenet_to_gcs.py; where train/ holds some of the synsets only, images of the others are left out.
+The same layout in ILSVRC/Data/CLS-LOC/, as from Kaggle, is also recognized. Ids follow the sorted synsets, as in
+imagenet_to_gcs.py of the Model Garden. If train/ has only some of the synsets, images of the others are left out.
 """
 
 import re
@@ -13,20 +13,23 @@ from typing import NamedTuple
 from pipeline.allowed import may_read
 from pipeline.config import Settings
 from pipeline.errors import SourceError
-from pipeline.os_errors import retried
 from pipeline.sources import Box, Classes, Found, Listed, Skipped, is_source_file
 from pipeline.sources.folder import SPLITS, walk, why_no_image
 from pipeline.storage import Place, folders
+from pipeline.system.os_errors import retried
 
 FOLDERS = ("test", "train", "val", "validation")
-"""What lies beside train/, in the order of the bytes."""
+"""train/ and the folders beside it, in the order of their bytes."""
 KAGGLE = "ILSVRC/Data/CLS-LOC/"
 LABEL_LISTS = ("imagenet_2012_validation_synset_labels.txt", "synset_labels.txt", "val.txt", "val_annotations.txt")
-"""One synset a line (line 1 is ILSVRC2012_val_00000001), or a file's name and its synset."""
+"""Files with one synset per line (line 1 is ILSVRC2012_val_00000001), or a file name and its synset."""
 SOLUTIONS = ("LOC_train_solution.csv", "LOC_val_solution.csv")
-"""A line an image: `ILSVRC2012_val_00048981,n03995372 85 1 499 272` with a synset and a box, or several of them."""
+"""Files with one image per line, with one or more pairs of a synset and a box.
+
+For example: `ILSVRC2012_val_00048981,n03995372 85 1 499 272`.
+"""
 HUMAN_NAMES = ("imagenet_metadata.txt", "LOC_synset_mapping.txt", "words.txt")
-"""A synset and its words a line: `n01440764 tench, Tinca tinca`."""
+"""Files with a synset and its words per line: `n01440764 tench, Tinca tinca`."""
 NO_LABEL = {
     "train": "not in a synset folder",
     "validation": f"has no label: it must be in {', '.join(LABEL_LISTS)} or LOC_val_solution.csv, beside train/",
@@ -38,7 +41,7 @@ _SYNSET = re.compile(r"n\d{8}")
 
 
 class Lists(NamedTuple):
-    """What the files beside the images say; those two of images by a file's name without its ending."""
+    """The content of the files beside the images. `synsets` and `solutions` are by file name without suffix."""
 
     classes: frozenset[str]
     synsets: Mapping[str, str]
@@ -46,7 +49,7 @@ class Lists(NamedTuple):
 
 
 def recognises(place: Place) -> bool:
-    """Whether train/ holds folders, and each is called as a synset."""
+    """Whether train/ has folders, and each has the name of a synset."""
     train = place / _prefix(place) / "train"
     if not (may_read(train) and train.is_dir()):
         return False
@@ -55,7 +58,7 @@ def recognises(place: Place) -> bool:
 
 
 def list_images(place: Place, settings: Settings) -> Iterator[Found]:
-    """The synsets of train/, sorted, with their words where a file has them, then every image.
+    """Yield the sorted synsets of train/, with their words if a file has them, then every image.
 
     `list_encoding` is the encoding of the words. No other setting is used. Raises SourceError if a list beside the
     images cannot be parsed.
@@ -66,24 +69,24 @@ def list_images(place: Place, settings: Settings) -> Iterator[Found]:
     yield Classes(tuple(sorted(lists.classes)), {name: texts[name] for name in lists.classes & texts.keys()})
     for name in FOLDERS:
         if (place / prefix / name).is_dir():
-            for found in walk(place / prefix / name, f"{prefix}{name}/"):
-                yield _classify(found, prefix, lists) if isinstance(found, Listed) else found
+            for item in walk(place / prefix / name, f"{prefix}{name}/"):
+                yield _classify(item, prefix, lists) if isinstance(item, Listed) else item
 
 
-def _classify(found: Listed, prefix: str, lists: Lists) -> Listed | Skipped:
-    if reason := why_no_image(found.key.removeprefix(prefix)):
-        return Skipped(found.key, reason)
-    folder, *between, name = found.key.removeprefix(prefix).split("/")
+def _classify(image: Listed, prefix: str, lists: Lists) -> Listed | Skipped:
+    if reason := why_no_image(image.key.removeprefix(prefix)):
+        return Skipped(image.key, reason)
+    folder, *between, name = image.key.removeprefix(prefix).split("/")
     split, stem = SPLITS[folder], PurePosixPath(name).stem
     solution = lists.solutions.get(stem, "")
     synset = between[0] if between and _SYNSET.fullmatch(between[0]) else ""
     if not synset:
         synset = lists.synsets.get(stem) or solution.partition(" ")[0]
     if not synset:
-        return Skipped(found.key, NO_LABEL[split])
+        return Skipped(image.key, NO_LABEL[split])
     if synset not in lists.classes:
-        return Skipped(found.key, "of a synset that train/ has not")
-    return found._replace(labels=(synset,), split=split, boxes=_boxes(solution, stem))
+        return Skipped(image.key, "of a synset that train/ has not")
+    return image._replace(labels=(synset,), split=split, boxes=_boxes(solution, stem))
 
 
 def _prefix(place: Place) -> str:
@@ -106,7 +109,7 @@ def _first_file(place: Place, prefix: str, names: Sequence[str]) -> Place | None
 
 
 def _read_synsets(path: Place) -> dict[str, str]:
-    """The synset of each validation image: of a line, or of the image of its number."""
+    """Return the synset of each validation image, by its name or by the number of its line."""
     synsets = {}
     for number, line in enumerate(_lines(path), 1):
         if not line:
@@ -125,7 +128,7 @@ def _read_synsets(path: Place) -> dict[str, str]:
 def _read_solutions(path: Place) -> Iterator[tuple[str, str]]:
     for line in _lines(path):
         image, _, solution = line.partition(",")
-        if image != "ImageId":  # the header
+        if image != "ImageId":  # That is the header.
             yield image, solution
 
 

@@ -1,26 +1,28 @@
 """A list of images: CSV or TSV with a header line, JSON lines or Parquet (.csv, .tsv, .jsonl, .ndjson, .parquet).
 
-A row is an image: a path, a label or several, and if wanted split, group and boxes. Rows stay in Arrow's columns, ten
-million of them in about a gigabyte; Python's objects exist for one batch at a time.
+A row is an image: a path, one or more labels, and optionally split, group and boxes. Rows stay in the columns of Arrow,
+ten million in about a gigabyte. Python objects exist only for one batch at a time.
 """
 
 import math
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
 from pipeline import storage
 from pipeline.config import Settings
-from pipeline.csv_quotes import require_quotes
+from pipeline.dataset_name import LIST_SUFFIXES
 from pipeline.errors import FileSystemError, SourceError
-from pipeline.os_errors import cause_of, retried
-from pipeline.parallel import ordered_map
-from pipeline.sources import LIST_SUFFIXES, Box, Found, Listed, Skipped, measure
+from pipeline.sources import Box, Found, Listed, Skipped, measure
+from pipeline.sources.csv_quotes import require_quotes
 from pipeline.sources.folder import SPLITS
 from pipeline.storage import SCHEME, BucketPath, Place, is_bucket, place_of
+from pipeline.system.os_errors import cause_of, retried
+from pipeline.system.parallel import ordered_map
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,19 +33,19 @@ NAMES = {
     "split": ("split",),
     "group": ("group",),
 }
-"""What a column is usually called, by its role. A setting (`path_column` and so on) names another."""
+"""The usual names of a column, by its role. A setting (`path_column` and so on) can name another column."""
 CORNERS = ("xmin", "ymin", "xmax", "ymax")
 
 Choose = Callable[[Sequence[str]], dict[str, str]]
-"""From the names of all columns to the one of each role."""
+"""Returns the name of the column of each role, from the names of all columns."""
 
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _PARQUET = ".parquet"
-_BLOCK = 4 << 20  # bytes that are parsed at once: a row must fit in
-_BATCH = 16_384  # rows that are Python's objects at once
-_ASKERS = 32  # requests under way
+_BLOCK = 4 << 20  # Bytes that are parsed at once. A row must fit into a block.
+_BATCH = 16_384  # Rows that are Python objects at the same time.
+_ASKERS = 32  # Requests at the same time.
 _GS = SCHEME.encode()
-_LONGEST_SHOWN = 200  # characters of a value in a sentence
+_MAX_SHOWN = 200  # Characters of a value in an error message.
 _SCHEME = re.compile(rb"([A-Za-z][A-Za-z0-9+.-]*)://")
 _ADVICE = {
     "labels": "put several labels of an image into one cell, separated by |",
@@ -51,46 +53,41 @@ _ADVICE = {
     "group": "an image belongs to one group",
     "boxes": "put all boxes of an image into one row, in a column `boxes` of JSON lines or Parquet",
 }
-"""What to do where two rows of one path disagree, by the field of Listed."""
+"""Advice if two rows of one path disagree, by the field of Listed."""
 
 
 def recognises(place: Place) -> bool:
-    """Whether `place` is a file with the ending of a list."""
+    """Whether `place` is a file with the suffix of a list."""
     return place.suffix.lower() in LIST_SUFFIXES and place.is_file()
 
 
 def list_images(place: Place, settings: Settings) -> Iterator[Found]:
-    """Every row of the list, ordered by the bytes of its key.
+    """Yield every row of the list, ordered by the bytes of its key.
 
-    Raises SourceError where the list cannot be read, lacks a column, or says something about an image that cannot be.
+    Raises SourceError if the list cannot be read, lacks a column, or has an invalid value.
     """
-    table = _with_keys(_read(place, settings), place)
-    rows = _rows_by_path(table, place)
-    if _any_in_bucket(table, place):  # each is asked for by a request
-        found = ordered_map(lambda row: _found(row, place, settings.user_project), rows, _ASKERS)
-    else:
-        found = (_found(row, place, "") for row in rows)
-    yield from _without_repeats(found, place)
-
-
-def _any_in_bucket(table: "pa.Table", place: Place) -> bool:
     from pyarrow import compute
 
-    return isinstance(place, BucketPath) or bool(compute.any(compute.starts_with(table["path"], _GS)).as_py())
+    table = _with_keys(_read(place, settings), place)
+    rows = _rows_by_path(table, place)
+    if isinstance(place, BucketPath) or compute.any(compute.starts_with(table["path"], _GS)).as_py():
+        # Each image takes a request.
+        items = ordered_map(lambda row: _to_listed(row, place, settings.user_project), rows, _ASKERS)
+    else:
+        items = (_to_listed(row, place, "") for row in rows)
+    yield from _without_repeats(items, place)
 
 
 def _read(place: Place, settings: Settings) -> "pa.Table":
-    """The columns that are needed, each named by its role."""
+    """Read the columns of the roles, and name each by its role."""
     import pyarrow as pa
 
     try:
         with storage.local_copy(place) as file:
-            return retried(
-                lambda: _reader(file)(
-                    file, lambda names: _choose_columns(names, place, settings), settings.list_encoding
-                ),
-                place,
-            )
+            suffix = file.suffix.lower()
+            read = _read_csv if suffix in _DELIMITERS else _read_parquet if suffix == _PARQUET else _read_json_lines
+            choose = partial(_choose_columns, place=place, settings=settings)
+            return retried(partial(read, file, choose, settings.list_encoding), place)
     except MemoryError:  # Also raised by Arrow. The list itself may be valid.
         raise
     except (pa.ArrowException, OSError, ValueError) as error:  # ValueError: text that is not UTF-8
@@ -100,23 +97,18 @@ def _read(place: Place, settings: Settings) -> "pa.Table":
         raise SourceError(f"{place} cannot be read as a {place.suffix} list of images: {reason}") from error
 
 
-def _reader(place: Path) -> Callable[[Path, Choose, str], "pa.Table"]:
-    suffix = place.suffix.lower()
-    return _read_csv if suffix in _DELIMITERS else _read_parquet if suffix == _PARQUET else _read_json_lines
-
-
 def _read_csv(place: Path, choose: Choose, encoding: str) -> "pa.Table":
     import pyarrow as pa
     from pyarrow import csv
 
     delimiter = _DELIMITERS[place.suffix.lower()]
     require_quotes(place, delimiter, encoding)
-    # Only with "utf8" does Arrow keep the bytes unchanged. Paths may hold any bytes.
+    # Only with "utf8" does Arrow keep the bytes unchanged. Paths may contain any bytes.
     block = csv.ReadOptions(block_size=_BLOCK, encoding="utf8" if encoding == "utf-8" else encoding)
     parse = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     with csv.open_csv(place, block, parse) as reader:
         columns = choose(reader.schema.names)
-    # As bytes: a path need not be UTF-8, and nothing is guessed ("007" and "NA" are labels, too).
+    # As bytes: a path may not be UTF-8, and Arrow must not guess types ("007" and "NA" are labels, too).
     types = dict.fromkeys(columns.values(), pa.dictionary(pa.int32(), pa.binary()))
     types[columns["path"]] = pa.large_binary()
     convert = csv.ConvertOptions(include_columns=list(types), column_types=types)
@@ -136,7 +128,7 @@ def _read_json_lines(place: Path, choose: Choose, _encoding: str) -> "pa.Table":
 
 
 def _dates_as_text(schema: "pa.Schema") -> "pa.Schema":
-    """Arrow takes text that looks like a date for one; a label or group must stay as it was written."""
+    """Replace dates by text. Arrow takes text that looks like a date for one, but labels must stay as they are."""
     import pyarrow as pa
 
     def as_text(kind: pa.DataType) -> pa.DataType:
@@ -160,7 +152,7 @@ def _by_role(table: "pa.Table", columns: dict[str, str]) -> "pa.Table":
 
 
 def _choose_columns(names: Sequence[str], place: Place, settings: Settings) -> dict[str, str]:
-    """The column of each role that is there."""
+    """Return the name of the column of each role that the list has."""
     chosen = {role: _choose_column(role, names, place, getattr(settings, f"{role}_column")) for role in NAMES}
     chosen.update({name: name for name in _box_columns(names)})
     columns = {role: name for role, name in chosen.items() if name}
@@ -171,12 +163,12 @@ def _choose_columns(names: Sequence[str], place: Place, settings: Settings) -> d
 
 def _choose_column(role: str, names: Sequence[str], place: Place, wanted: str) -> str:
     usual = [wanted] if wanted else NAMES[role]
-    found = next((name for name in usual if name in names), "")
-    if not found and (wanted or role in ("path", "label")):
+    chosen = next((name for name in usual if name in names), "")
+    if not chosen and (wanted or role in ("path", "label")):
         raise SourceError(
             f"{place} has no column {' or '.join(usual)}, but {', '.join(map(repr, names))}: {_advice_on(names, role)}"
         )
-    return found
+    return chosen
 
 
 def _advice_on(names: Sequence[str], role: str) -> str:
@@ -192,7 +184,7 @@ def _box_columns(names: Sequence[str]) -> Sequence[str]:
 
 
 def _with_keys(table: "pa.Table", place: Place) -> "pa.Table":
-    """`table` with the key of each path in its column `path`, as bytes."""
+    """Replace the paths of a table by keys, as bytes."""
     import pyarrow as pa
 
     try:
@@ -201,27 +193,27 @@ def _with_keys(table: "pa.Table", place: Place) -> "pa.Table":
         raise SourceError(
             f"{place} holds {table['path'].type} in the column of paths, not text: name another in path_column"
         ) from error
-    keys = [_keys(paths.slice(start, _BATCH), place) for start in range(0, len(paths), _BATCH)]
+    folder = _folder(place)
+    keys = []
+    for start in range(0, len(paths), _BATCH):
+        batch = paths.slice(start, _BATCH).to_pylist()
+        keys.append(pa.array([_key(path or b"", folder, place) for path in batch], pa.large_binary()))
     return table.set_column(table.column_names.index("path"), "path", pa.chunked_array(keys, pa.large_binary()))
 
 
-def _keys(paths: "pa.ChunkedArray", place: Place) -> "pa.Array":
-    import pyarrow as pa
-
-    folder = _folder(place)
-    return pa.array([_key(path or b"", folder, place) for path in paths.to_pylist()], pa.large_binary())
-
-
 def _folder(place: Place) -> bytes:
-    """The place of the list, with a slash at its end."""
+    """Return the folder of the list, with a slash at its end."""
     folder = place.parent
     return os.fsencode(os.path.join(os.path.abspath(folder) if isinstance(folder, Path) else str(folder), ""))  # noqa: PTH100, PTH118
 
 
 def _key(path: bytes, folder: bytes, place: Place) -> bytes:
-    """The path below `folder` (which ends in a slash), as it would be without detours; outside of it, as given."""
+    """Return the key of a path: the normalized path relative to `folder`, which ends in a slash.
+
+    A path outside of the folder is only normalized.
+    """
     if path.startswith(_GS):
-        return path.removeprefix(folder)  # a name in a bucket has no detours: it is what it is
+        return path.removeprefix(folder)  # Names in a bucket are not normalized: `..` is a normal part.
     if scheme := _SCHEME.match(path):
         path = _path_of_uri(path, scheme, place)
     if not path:
@@ -242,7 +234,7 @@ def _path_of_uri(uri: bytes, scheme: re.Match[bytes], place: Place) -> bytes:
 
 
 def _rows_by_path(table: "pa.Table", place: Place) -> Iterator[dict[str, Any]]:
-    """Rows in the order of the bytes of their paths; equal paths as they stand in the list."""
+    """Yield the rows in the order of the bytes of their keys. Rows of equal keys keep their order."""
     from pyarrow import compute
 
     order = compute.sort_indices(table, [("path", "ascending")])
@@ -250,12 +242,12 @@ def _rows_by_path(table: "pa.Table", place: Place) -> Iterator[dict[str, Any]]:
         batch = table.take(order.slice(start, _BATCH))
         try:
             rows = batch.to_pylist()
-        except UnicodeDecodeError as error:  # Arrow reads JSON without looking at the encoding of its texts
+        except UnicodeDecodeError as error:  # Arrow reads JSON without checking the encoding.
             raise SourceError(f"{place} holds {error.object[:40]!r}, which is not UTF-8: save it as UTF-8") from error
         yield from rows
 
 
-def _found(row: dict[str, Any], place: Place, user_project: str) -> Listed | Skipped:
+def _to_listed(row: dict[str, Any], place: Place, user_project: str) -> Listed | Skipped:
     key = _text(row["path"])
     if not key:
         return Skipped(key, "no path")
@@ -266,7 +258,10 @@ def _found(row: dict[str, Any], place: Place, user_project: str) -> Listed | Ski
     labels = _labels(row["label"])
     if not labels:
         return Skipped(key, "no label")
-    split = _split(_text(row.get("split")), key, place)
+    split = _text(row.get("split")).strip()
+    if split and split.lower() not in SPLITS:
+        raise SourceError(f"{place} lists {key!r} with split {split!r}: it must be train, validation or test")
+    split = SPLITS.get(split.lower(), "")
     group, boxes = _text(row.get("group")), _boxes(row, key, place)
     return Listed(key, labels, split, *measure(_image(key, place, user_project)), group=group, boxes=boxes)
 
@@ -294,13 +289,13 @@ def _image(key: str, place: Place, user_project: str) -> Place:
 
 
 def _labels(cell: Any) -> tuple[str, ...]:
-    """The labels of a cell, a list or a text with | between them: each once, in their order."""
+    """Return the distinct labels of a cell in their order. A cell is a list, or a text with | between labels."""
     texts = map(_text, cell) if isinstance(cell, list) else _text(cell).split("|")
     return tuple(dict.fromkeys(label for text in texts if (label := text.strip())))
 
 
 def _text(cell: Any) -> str:
-    """A cell as text; empty where there is nothing. 3.0 is "3": pandas turns integers beside a gap into floats."""
+    """Return a cell as text, empty if the cell is empty. 3.0 becomes "3": pandas makes floats of integers with gaps."""
     if cell is None or cell != cell:  # NaN
         return ""
     if isinstance(cell, bytes):
@@ -308,17 +303,13 @@ def _text(cell: Any) -> str:
     return str(int(cell) if isinstance(cell, float) and cell.is_integer() else cell)
 
 
-def _split(word: str, key: str, place: Place) -> str:
-    if not (word := word.strip()):
-        return ""
-    if word.lower() not in SPLITS:
-        raise SourceError(f"{place} lists {key!r} with split {word!r}: it must be train, validation or test")
-    return SPLITS[word.lower()]
-
-
 def _boxes(row: dict[str, Any], key: str, place: Place) -> tuple[Box, ...]:
-    """The boxes of a row: a list of them, or the four columns of one."""
-    cells = row["boxes"] if "boxes" in row else _only_box(row)
+    """Return the boxes of a row, from a column of lists or from four columns with one box."""
+    if "boxes" in row:
+        cells = row["boxes"]
+    else:
+        corners = [row[name] for name in CORNERS if name in row]
+        cells = [corners] if any(map(_text, corners)) else []
     labels = row.get("box_labels") or [""] * len(cells or ())
     try:
         return tuple(_box(cell, label) for cell, label in zip(cells or (), labels, strict=True))
@@ -329,11 +320,6 @@ def _boxes(row: dict[str, Any], key: str, place: Place) -> tuple[Box, ...]:
         ) from error
 
 
-def _only_box(row: dict[str, Any]) -> list[list[Any]]:
-    corners = [row[name] for name in CORNERS if name in row]
-    return [corners] if any(map(_text, corners)) else []
-
-
 def _box(cell: Any, label: Any) -> Box:
     numbers = [cell[name] for name in CORNERS] if isinstance(cell, dict) else cell
     xmin, ymin, xmax, ymax = map(float, numbers)
@@ -342,10 +328,10 @@ def _box(cell: Any, label: Any) -> Box:
     return Box(xmin, ymin, xmax, ymax, _text(cell.get("label") if isinstance(cell, dict) else label))
 
 
-def _without_repeats(found: Iterable[Listed | Skipped], place: Place) -> Iterator[Found]:
-    """Each image once. A row that says the same again is skipped; one that says something else stops the run."""
+def _without_repeats(items: Iterable[Listed | Skipped], place: Place) -> Iterator[Found]:
+    """Yield each image once. An equal row of the same key is skipped. A different one raises SourceError."""
     last = None
-    for item in found:
+    for item in items:
         if isinstance(item, Listed) and last is not None and item.key == last.key:
             _require_agreement(last, item, place)
             yield Skipped(item.key, "listed twice")
@@ -357,14 +343,14 @@ def _without_repeats(found: Iterable[Listed | Skipped], place: Place) -> Iterato
 
 def _require_agreement(one: Listed, other: Listed, place: Place) -> None:
     for field, advice in _ADVICE.items():
-        given, differing = getattr(one, field), getattr(other, field)
-        if given != differing:
+        value, other_value = getattr(one, field), getattr(other, field)
+        if value != other_value:
             raise SourceError(
-                f"{place} lists {one.key!r} with {field} {_shown(given)} and again with {_shown(differing)}: {advice}"
+                f"{place} lists {one.key!r} with {field} {_shown(value)} and again with {_shown(other_value)}: {advice}"
             )
 
 
 def _shown(value: object) -> str:
-    """A value for a sentence: a cell may hold megabytes."""
+    """Return a value for an error message, shortened, because a cell may have megabytes."""
     text = repr(value)
-    return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "..."
+    return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "..."

@@ -1,7 +1,7 @@
-"""Stanford Cars: cars_train/ beside cars_train_annos.mat and cars_meta.mat, which may lie in devkit/.
+"""Stanford Cars: cars_train/ beside cars_train_annos.mat and cars_meta.mat, which may be in devkit/.
 
-Labels of the test images are in cars_test_annos_withlabels.mat only, which comes apart from the rest. With it the
-test images are for validation, as is customary with this data set; without it they can be predicted, no more.
+The labels of the test images are only in cars_test_annos_withlabels.mat, a separate download. If this file is present,
+the test images become the validation split, as usual for this dataset. Otherwise, they are only for prediction.
 Source of the layout: the README.txt of the devkit.
 """
 
@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 from pipeline.config import Settings
 from pipeline.errors import SourceError, TenfoldError
-from pipeline.os_errors import retried
 from pipeline.sources import Box, Classes, Found, Listed, Skipped, is_source_file, measure
 from pipeline.sources.folder import walk, why_no_image
 from pipeline.storage import Place
+from pipeline.system.os_errors import retried
 
 META = "cars_meta.mat"
 TRAIN_LABELS = "cars_train_annos.mat"
@@ -23,24 +23,24 @@ _DEVKITS = ("devkit", "car_devkit/devkit", "")
 
 
 class Annotation(NamedTuple):
-    """What is said of one image: its class and the box of the car."""
+    """The annotation of one image: its class and the box of the car."""
 
     label: str
     box: Box
 
 
 def recognises(place: Place) -> bool:
-    """Whether the training images are there, and the two files that say what they are."""
+    """Whether the training images and the two files with their classes exist."""
     return (place / "cars_train").is_dir() and all(_annotations_file(place, name) for name in (META, TRAIN_LABELS))
 
 
 def list_images(place: Place, settings: Settings) -> Iterator[Found]:
-    """The classes in the order of cars_meta.mat (class 1 of the annotations has id 0), then every image.
+    """Yield the classes in the order of cars_meta.mat (class 1 of the annotations has id 0), then every image.
 
-    Training images have no split where the test images have no labels, so that a share of them is held back. No
-    setting changes what is found. Raises SourceError where a .mat file cannot be read as described in the devkit.
+    If the test images have no labels, training images have no split, so that a share of them is held back. No setting
+    changes the result. Raises SourceError if a .mat file is not as described in the devkit.
     """
-    names = _class_names(_require(place, META))
+    names = tuple(str(name) for name in _variable(_require(place, META), "class_names"))
     yield Classes(names, {})
     test_labels = _annotations_file(place, TEST_LABELS) if (place / "cars_test").is_dir() else None
     if test_labels:
@@ -52,20 +52,21 @@ def list_images(place: Place, settings: Settings) -> Iterator[Found]:
 
 
 def _split(place: Place, name: str, annotations: Mapping[str, Annotation], split: str) -> Iterator[Found]:
-    """The images of a folder and of its annotations, of which either may lack some."""
+    """Yield the images of a folder and of its annotations. Either may lack some of the others."""
     prefix = _prefix(place, name)
-    found = {item.key: item for item in walk(place / prefix, prefix)}
-    for key in sorted(found.keys() | {prefix + file for file in annotations}, key=_bytes_of):
-        yield _labelled(place, key, found.get(key), annotations.get(key.removeprefix(prefix)), split)
+    items = {item.key: item for item in walk(place / prefix, prefix)}
+    for key in sorted(items.keys() | {prefix + file for file in annotations}, key=_bytes_of):
+        annotation = annotations.get(key.removeprefix(prefix))
+        yield _annotated(place, key, item=items.get(key), annotation=annotation, split=split)
 
 
-def _labelled(place: Place, key: str, found: Found | None, annotation: Annotation | None, split: str) -> Found:
-    if isinstance(found, Skipped):
-        return found
+def _annotated(place: Place, key: str, *, item: Found | None, annotation: Annotation | None, split: str) -> Found:
+    if isinstance(item, Skipped):
+        return item
     if annotation is None:
         return Skipped(key, why_no_image(key) or "not in the annotations")
-    # What was found is measured already: in a bucket, each would take a request.
-    image = found if isinstance(found, Listed) else Listed(key, (), "", *measure(place / key))
+    # A listed image is measured already. In a bucket, measuring it again would take a request.
+    image = item if isinstance(item, Listed) else Listed(key, (), "", *measure(place / key))
     return image._replace(labels=(annotation.label,), split=split, boxes=(annotation.box,))
 
 
@@ -77,16 +78,12 @@ def _without_labels(place: Place, name: str) -> Iterator[Found]:
 
 
 def _prefix(place: Place, name: str) -> str:
-    """The folder of the images, with its slash: some copies have it within itself."""
+    """Return the folder of the images, with a slash at its end. In some copies, it is in a folder of the same name."""
     return f"{name}/{name}/" if (place / name / name).is_dir() else f"{name}/"
 
 
-def _class_names(path: Place) -> tuple[str, ...]:
-    return tuple(str(name) for name in _variable(path, "class_names"))
-
-
 def _annotations(path: Place, names: tuple[str, ...]) -> dict[str, Annotation]:
-    """What is said of each image, by its file's name."""
+    """Return the annotation of each image, by file name."""
     try:
         rows = [(str(row["fname"]), _annotation(row, names)) for row in _variable(path, "annotations")]
     except (IndexError, TypeError, ValueError) as error:
@@ -103,7 +100,7 @@ def _annotations(path: Place, names: tuple[str, ...]) -> dict[str, Annotation]:
 
 def _annotation(row: Any, names: tuple[str, ...]) -> Annotation:
     number = int(row["class"])
-    if not 1 <= number <= len(names):  # 0 would silently be the last one
+    if not 1 <= number <= len(names):  # 0 would silently become the last class.
         raise IndexError(f"class {number}")
     label = names[number - 1]
     # MATLAB counts pixels from 1, and both ends belong to the box.
@@ -112,7 +109,7 @@ def _annotation(row: Any, names: tuple[str, ...]) -> Annotation:
 
 
 def _variable(path: Place, name: str) -> Any:
-    """A variable of a .mat file, of one dimension."""
+    """Return a variable of a .mat file as an array of one dimension."""
     import numpy as np
     from scipy.io import loadmat
 
@@ -121,7 +118,7 @@ def _variable(path: Place, name: str) -> Any:
         return np.atleast_1d(loadmat(io.BytesIO(content), squeeze_me=True)[name])
     except TenfoldError:
         raise
-    except Exception as error:  # SciPy's reader raises anything at foreign bytes, and exceptions of its own
+    except Exception as error:  # For foreign bytes, the reader of SciPy may raise anything.
         reason = f"it has no {name}" if isinstance(error, KeyError) else str(error)
         raise SourceError(f"{path} cannot be read ({reason}): fetch it again") from error
 

@@ -12,10 +12,12 @@ from typing import IO, Any, NamedTuple
 
 from pipeline.errors import AccessError
 from pipeline.storage import local
-from pipeline.storage.bucket_path import SCHEME, BucketPath, ObjectStat
+from pipeline.storage.bucket_client import bucket_client
+from pipeline.storage.bucket_path import SCHEME, BucketPath, ObjectStat, use_client
 from pipeline.storage.local import CHUNK_BYTES, nearest, temporary_beside
 
 Place = Path | BucketPath
+use_client(bucket_client)
 
 __all__ = [
     "CHUNK_BYTES",
@@ -85,8 +87,8 @@ def crc32c_of(place: Place) -> int:
 
 def objects(place: BucketPath) -> Iterator[Object]:
     """All objects below a place, in the order of their names' bytes, a page of a thousand in memory."""
-    for found, stat in _gcs().objects(place):
-        yield Object(found.key[len(place.key) + 1 if place.key else 0 :], stat)
+    for path, stat in bucket_client().objects(place):
+        yield Object(path.key[len(place.key) + 1 if place.key else 0 :], stat)
 
 
 def file_of(folder: Path, key: str) -> Path:
@@ -102,7 +104,7 @@ def file_of(folder: Path, key: str) -> Path:
 def folders(place: Place) -> Iterator[Place]:
     """The folders in a place; of a bucket in one listing, where asking each would take a request."""
     if isinstance(place, BucketPath):
-        yield from _gcs().folders(place)
+        yield from bucket_client().folders(place)
     else:
         yield from (path for path in place.iterdir() if path.is_dir())
 
@@ -113,9 +115,9 @@ def local_copy(place: Place) -> Iterator[Path]:
     if isinstance(place, Path):
         yield place
         return
-    with local.temporary_of_no_place(place.name) as copy:
+    with local.temporary_for_upload(place.name) as copy:
         with open(copy, "w+b") as file:
-            _gcs().fetch(place, file)
+            bucket_client().fetch(place, file)
         yield copy
 
 
@@ -125,7 +127,7 @@ def write_whole(place: Place, synced: bool = False) -> AbstractContextManager[IO
     If `synced`, no power loss leaves the name without the content. It costs milliseconds on a disk, and nothing in a
     bucket. What can be told from its content to be torn, and made again, needs none.
     """
-    return local.write_whole(place, synced) if isinstance(place, Path) else _gcs().write_whole(place)
+    return local.write_whole(place, synced) if isinstance(place, Path) else bucket_client().write_whole(place)
 
 
 def write_new(place: Place, synced: bool = False) -> AbstractContextManager[IO[bytes]]:
@@ -133,7 +135,7 @@ def write_new(place: Place, synced: bool = False) -> AbstractContextManager[IO[b
 
     Raises ConflictError, naming the file, where it has not.
     """
-    return local.write_new(place, synced) if isinstance(place, Path) else _gcs().write_new(place)
+    return local.write_new(place, synced) if isinstance(place, Path) else bucket_client().write_new(place)
 
 
 def swap(place: Place, before: bytes | None, after: bytes) -> None:
@@ -144,7 +146,7 @@ def swap(place: Place, before: bytes | None, after: bytes) -> None:
     if isinstance(place, Path):
         local.swap(place, before, after)
     else:
-        _gcs().swap(place, before, after)
+        bucket_client().swap(place, before, after)
 
 
 def copy_new(source: Place, target: Place) -> None:
@@ -153,19 +155,19 @@ def copy_new(source: Place, target: Place) -> None:
     Raises ConflictError where the target stands with other content.
     """
     if isinstance(source, BucketPath) and isinstance(target, BucketPath):
-        _gcs().copy_new(source, target)
+        bucket_client().copy_new(source, target)
         return
     with source.open("rb") as reader:
         if isinstance(target, BucketPath):
-            _gcs().create(target, reader)  # as it lies: a copy of it first would cost a third of the time
+            bucket_client().create(target, reader)  # as it lies: a copy of it first would cost a third of the time
             return
-        with write_new(target, synced=True) as writer, local.room_named(writer, source.stat().st_size):
+        with write_new(target, synced=True) as writer, local.full_disk_explained(writer, source.stat().st_size):
             local.copy_bytes(reader, writer)
 
 
 def temporary_for(place: Place) -> AbstractContextManager[Path]:
     """A local name for what is to be moved to `place`, or beside it where its name follows from its content."""
-    return temporary_beside(place) if isinstance(place, Path) else local.temporary_of_no_place(place.name)
+    return temporary_beside(place) if isinstance(place, Path) else local.temporary_for_upload(place.name)
 
 
 def move_whole(temporary: Path, place: Place) -> None:
@@ -175,7 +177,7 @@ def move_whole(temporary: Path, place: Place) -> None:
         temporary.replace(place)
         return
     with open(temporary, "rb") as file:
-        _gcs().replace(place, file)
+        bucket_client().replace(place, file)
 
 
 def sync_folder(folder: Place) -> None:
@@ -187,9 +189,3 @@ def sync_folder(folder: Place) -> None:
 def sweep(folder: Place) -> int:
     """Remove the temporary files of dead processes below `folder`; return how many. A bucket never has any."""
     return local.sweep(folder) if isinstance(folder, Path) else 0
-
-
-def _gcs() -> Any:
-    from pipeline.storage.gcs import client  # here: nothing of Google's is loaded for local paths
-
-    return client()

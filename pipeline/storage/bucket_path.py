@@ -1,18 +1,16 @@
-"""A place in a bucket, which is looked at and read as a `pathlib.Path` is.
+"""A place in a bucket, with the methods of `pathlib.Path` that look at a file, read it or remove it.
 
-So that what reads a data set or lists a source is written once. Writing goes through `pipeline.storage`: an object is
-created or replaced under a precondition, never opened for writing. The client of Google Cloud Storage is loaded with
-the first request.
+Code that reads a dataset or lists a source is therefore written once. Writing goes through `pipeline.storage`: an
+object is created or replaced under a precondition, never opened for writing.
+
+This module sends no request itself and knows no client. `pipeline.storage` says where the client comes from.
 """
 
 import fnmatch
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    from pipeline.storage.gcs import Gcs
+from typing import IO, NamedTuple, Protocol
 
 SCHEME = "gs://"
 
@@ -28,6 +26,46 @@ class ObjectStat(NamedTuple):
     generation: int
     crc32c: int
     md5: str
+
+
+class BucketClient(Protocol):
+    """The requests that a `BucketPath` sends. `pipeline.storage.gcs.Gcs` documents them."""
+
+    def stat(self, path: "BucketPath", generation: int | None = None) -> ObjectStat:
+        """Return what the bucket says about an object."""
+
+    def objects(self, path: "BucketPath", limit: int | None = None) -> Iterator[tuple["BucketPath", ObjectStat]]:
+        """List the objects below a place, or the first `limit` of them."""
+
+    def children(self, path: "BucketPath") -> Iterator["BucketPath"]:
+        """List what a folder of this name would hold."""
+
+    def read(self, path: "BucketPath", generation: int | None = None) -> bytes:
+        """Return the content of an object."""
+
+    def open(self, path: "BucketPath") -> IO[bytes]:
+        """Return a copy of an object in a file without a name."""
+
+    def delete(self, path: "BucketPath", missing_ok: bool) -> None:
+        """Delete an object."""
+
+    def require_bucket(self, path: "BucketPath") -> None:
+        """Send one request for the bucket."""
+
+    def require_writable(self, path: "BucketPath") -> None:
+        """Create and remove one object below a place."""
+
+
+_get_client: Callable[[], BucketClient]
+
+
+def use_client(get_client: Callable[[], BucketClient]) -> None:
+    """Set where each `BucketPath` gets its client, when it sends a request.
+
+    `pipeline.storage` calls this while it is imported, which is before anything can use a module of this package.
+    """
+    global _get_client
+    _get_client = get_client
 
 
 @dataclass(frozen=True, order=True)
@@ -62,25 +100,31 @@ class BucketPath:
 
     @property
     def name(self) -> str:
+        """The last part of the key."""
         return self.key.rpartition("/")[2]
 
     @property
     def suffix(self) -> str:
+        """The ending of the name with its dot; empty if it has none."""
         stem, dot, ending = self.name.rpartition(".")
         return dot + ending if stem else ""
 
     @property
     def stem(self) -> str:
+        """The name without its suffix."""
         return self.name.removesuffix(self.suffix) if self.suffix else self.name
 
     @property
     def parent(self) -> "BucketPath":
+        """The place that holds this one; the bucket itself is its own parent."""
         return self._at(self.key.rpartition("/")[0])
 
     def with_name(self, name: str) -> "BucketPath":
+        """Return the place of another name in the same parent."""
         return self.parent / name
 
     def with_suffix(self, suffix: str) -> "BucketPath":
+        """Return the place whose name has another suffix."""
         return self.with_name(self.stem + suffix)
 
     def is_relative_to(self, other: object) -> bool:
@@ -91,9 +135,10 @@ class BucketPath:
 
     def stat(self, generation: int | None = None) -> ObjectStat:
         """Size, checksums and generation of the object, the newest or of a `generation`. Raises FileNotFoundError."""
-        return self._gcs.stat(self, generation)
+        return _get_client().stat(self, generation)
 
     def exists(self) -> bool:
+        """Return whether there is an object of this name, or one below it."""
         return self.is_file() or self.is_dir()
 
     def is_file(self) -> bool:
@@ -106,28 +151,28 @@ class BucketPath:
 
     def require_bucket(self) -> None:
         """Ask for the bucket once, within seconds. Raises AccessError or StorageError with one sentence."""
-        self._gcs.require_bucket(self)
+        _get_client().require_bucket(self)
 
     def require_writable(self) -> None:
         """Write below this place once, and remove it. Raises AccessError or StorageError with one sentence."""
-        self._gcs.require_writable(self)
+        _get_client().require_writable(self)
 
     def is_dir(self) -> bool:
         """Whether there are objects below this place: a bucket has no folders of its own."""
-        return next(self._gcs.objects(self, most=1), None) is not None
+        return next(_get_client().objects(self, limit=1), None) is not None
 
     def iterdir(self) -> Iterator["BucketPath"]:
         """What lies in this place, as in a folder."""
-        return self._gcs.children(self)
+        return _get_client().children(self)
 
     def glob(self, pattern: str) -> Iterator["BucketPath"]:
         """Places below this one whose names match; `pattern` has a part for each level, and no `**`."""
         first, _, rest = pattern.partition("/")
         if not re.search(r"[*?\[]", first):
-            found: Iterator[BucketPath] = iter([self / first])
+            children: Iterator[BucketPath] = iter([self / first])
         else:
-            found = (child for child in self.iterdir() if fnmatch.fnmatchcase(child.name, first))
-        for child in found:
+            children = (child for child in self.iterdir() if fnmatch.fnmatchcase(child.name, first))
+        for child in children:
             if rest:
                 yield from child.glob(rest)
             elif child.exists():
@@ -135,26 +180,21 @@ class BucketPath:
 
     def read_bytes(self, generation: int | None = None) -> bytes:
         """The whole object, checked; the newest or a `generation`. Raises FileNotFoundError."""
-        return self._gcs.read(self, generation)
+        return _get_client().read(self, generation)
 
     def read_text(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """Return the content of the object as text. Raises FileNotFoundError."""
         return self.read_bytes().decode(encoding, errors)
 
     def open(self, mode: str = "rb") -> IO[bytes]:
         """A checked copy of the object, as an open temporary file without a name: it is gone when it is closed."""
         if mode != "rb":
             raise ValueError(f"{self} is opened for reading bytes only, got mode {mode!r}")
-        return self._gcs.open(self)
+        return _get_client().open(self)
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Delete the object."""
-        self._gcs.delete(self, missing_ok)
-
-    @property
-    def _gcs(self) -> "Gcs":
-        from pipeline.storage.gcs import client  # here: nothing of Google's is loaded for local paths
-
-        return client()
+        _get_client().delete(self, missing_ok)
 
     def _at(self, key: str) -> "BucketPath":
         return BucketPath(self.bucket, key, self.user_project)

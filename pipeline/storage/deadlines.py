@@ -3,13 +3,9 @@
 The timeouts of `requests` hold for each wait for bytes: a server that sends one every two seconds holds a read forever.
 One thread watches all requests under way, and shuts down the connection of one that is over its deadline. The client
 then fails as if the server had hung up.
-
-This reaches into urllib3 2.8 in two ways, which tests/storage/test_deadlines.py would notice: pools make connections of
-their attribute `ConnectionCls`, and a connection keeps its socket in `sock`.
 """
 
 import logging
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -18,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from requests.adapters import HTTPAdapter
-from urllib3.connection import HTTPConnection, HTTPSConnection
-from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
-from urllib3.poolmanager import PoolManager
+from urllib3.connection import HTTPConnection
+
+from pipeline.storage.urllib3_internals import ReportingAdapter, shut_down
 
 TICK_S = 1.0
 """How often the requests under way are looked at."""
@@ -34,7 +30,7 @@ class TooSlow(TimeoutError):
 
 
 @dataclass(eq=False)
-class _Watched:
+class _Work:
     """The work of one thread until a deadline, by the monotonic clock in seconds."""
 
     deadline: float
@@ -43,54 +39,54 @@ class _Watched:
     """What the thread sent its last request on."""
 
 
-class Watch:
+class RequestWatch:
     """Watches the requests of any number of threads."""
 
     def __init__(self) -> None:
         self._of_thread = threading.local()
         self._changed = threading.Condition()
-        self._under_way: set[_Watched] = set()
+        self._under_way: set[_Work] = set()
         self._thread: threading.Thread | None = None
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
-        """Give the requests that this thread sends in the block so long together. Raises TooSlow if that is over."""
-        watched, before = _Watched(time.monotonic() + seconds), self._watched()
-        self._add(watched)
-        self._of_thread.watched = watched
+        """Give all requests that this thread sends in the block a deadline, in seconds. Raises TooSlow after it."""
+        work, before = _Work(time.monotonic() + seconds), self._current_work()
+        self._add(work)
+        self._of_thread.work = work
         try:
             yield
         except Exception as error:
-            if watched.is_over:
+            if work.is_over:
                 raise TooSlow(f"not done within {seconds:.1f} s") from error
             raise
         finally:
             with self._changed:
-                self._under_way.discard(watched)
-            self._of_thread.watched = before
+                self._under_way.discard(work)
+            self._of_thread.work = before
 
     def is_over(self) -> bool:
         """Whether the deadline of this thread's requests has passed: then it is of no use to send one again."""
-        watched = self._watched()
-        return watched is not None and watched.is_over
+        work = self._current_work()
+        return work is not None and work.is_over
 
     def adapter(self, **options: Any) -> HTTPAdapter:
         """Return an adapter of `requests` whose connections are watched; `options` are those of HTTPAdapter."""
-        return _Adapter(self, **options)
+        return ReportingAdapter(self.set_connection, **options)
 
-    def sends_on(self, connection: HTTPConnection) -> None:
-        """Say which connection this thread uses from now on."""
-        watched = self._watched()
-        connection.used_by = watched  # type: ignore[attr-defined]
-        if watched:
-            watched.connection = connection
+    def set_connection(self, connection: HTTPConnection) -> None:
+        """Set the connection that this thread uses from now on."""
+        work = self._current_work()
+        connection.user = work  # type: ignore[attr-defined]
+        if work:
+            work.connection = connection
 
-    def _watched(self) -> _Watched | None:
-        return getattr(self._of_thread, "watched", None)
+    def _current_work(self) -> _Work | None:
+        return getattr(self._of_thread, "work", None)
 
-    def _add(self, watched: _Watched) -> None:
+    def _add(self, work: _Work) -> None:
         with self._changed:
-            self._under_way.add(watched)
+            self._under_way.add(work)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="deadlines", daemon=True)
                 self._thread.start()
@@ -105,60 +101,21 @@ class Watch:
                 now = time.monotonic()
                 # Under the lock: a request that is done is not in the set. A late one stays there, because the client
                 # may go on with a request on another connection.
-                for watched in self._under_way:
-                    if watched.deadline <= now:
-                        _hang_up(watched)
+                for work in self._under_way:
+                    if work.deadline <= now:
+                        _hang_up(work)
             time.sleep(TICK_S)
 
 
-def _hang_up(watched: _Watched) -> None:
-    watched.is_over = True
-    connection = watched.connection
+def _hang_up(work: _Work) -> None:
+    work.is_over = True
+    connection = work.connection
     # A connection goes back to its pool after an answer, and another thread may use it since then.
-    sock = getattr(connection, "sock", None) if getattr(connection, "used_by", None) is watched else None
+    if connection is None or getattr(connection, "user", None) is not work:
+        return
     try:
-        # TLS to a proxy wraps the socket of TLS to the server in an object that is no socket.
-        while sock is not None and not isinstance(sock, socket.socket):
-            sock = getattr(sock, "socket", None)
-        if sock is not None:
-            # Not the method of a TLS socket: it would take the encryption away below whoever reads.
-            socket.socket.shutdown(sock, socket.SHUT_RDWR)
+        shut_down(connection)
     except OSError:
         pass  # The server was quicker.
     except Exception:  # noqa: BLE001 - an error here would end the thread that watches all requests
         _log.exception("a request over its deadline cannot be stopped")
-
-
-class _Adapter(HTTPAdapter):
-    def __init__(self, watch: Watch, **options: Any) -> None:
-        self._pools = _watched_pools(watch)
-        super().__init__(**options)
-
-    def init_poolmanager(self, *arguments: Any, **options: Any) -> None:
-        super().init_poolmanager(*arguments, **options)
-        self.poolmanager.pool_classes_by_scheme = self._pools
-
-    def proxy_manager_for(self, proxy: Any, **options: Any) -> PoolManager:
-        manager: PoolManager = super().proxy_manager_for(proxy, **options)
-        manager.pool_classes_by_scheme = self._pools
-        return manager
-
-
-def _watched_pools(watch: Watch) -> dict[str, type[HTTPConnectionPool]]:
-    class Connection(HTTPConnection):
-        def request(self, *arguments: Any, **options: Any) -> None:
-            watch.sends_on(self)
-            super().request(*arguments, **options)
-
-    class SecureConnection(HTTPSConnection):
-        def request(self, *arguments: Any, **options: Any) -> None:
-            watch.sends_on(self)
-            super().request(*arguments, **options)
-
-    class Pool(HTTPConnectionPool):
-        ConnectionCls = Connection
-
-    class SecurePool(HTTPSConnectionPool):
-        ConnectionCls = SecureConnection
-
-    return {"http": Pool, "https": SecurePool}

@@ -10,12 +10,11 @@ import logging
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import IO, Any
 
-import google.auth
 import google_crc32c
 import requests
 from google.api_core.exceptions import GoogleAPICallError, PreconditionFailed, RetryError
@@ -23,24 +22,24 @@ from google.api_core.retry import Retry
 from google.auth.credentials import AnonymousCredentials, Credentials
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, TransportError
 from google.auth.transport.requests import AuthorizedSession
-from google.cloud.storage import Blob, Client
+from google.cloud.storage import Blob
 from google.cloud.storage.exceptions import DataCorruption, InvalidResponse
-from google.cloud.storage.retry import DEFAULT_RETRY
 
-from pipeline import crc32c
 from pipeline.errors import AccessError, ConflictError, StorageError
-from pipeline.parallel import ordered_map, within
-from pipeline.proxies import require_proxies
+from pipeline.storage import crc32c
 from pipeline.storage.bucket_path import BucketPath, ObjectStat
-from pipeline.storage.deadlines import TooSlow, Watch
-from pipeline.storage.local import FULL, changed_meanwhile, room_named
+from pipeline.storage.deadlines import RequestWatch, TooSlow
+from pipeline.storage.gcs_internals import client_of, default_credentials, emulator_url, is_transient
+from pipeline.storage.local import FULL, changed_meanwhile, full_disk_explained
+from pipeline.system.parallel import ordered_map, within
+from pipeline.system.proxies import require_proxies
 
 DEADLINE_S = 120.0
 """How long a request is sent again before a task fails."""
 FIRST_WAIT_S = 0.5
 """The longest wait before a request is sent again for the first time; it doubles each time."""
-WHOLE_S = 600.0
-"""How long one request may take with all of its tries, and longer by its bytes at the slowest rate."""
+MAX_REQUEST_S = 600.0
+"""Maximum seconds of a request with all of its retries, plus the time that its bytes take at the slowest rate."""
 SLOWEST_BYTES_PER_S = 100_000
 FIRST_ANSWER_S = 6.0
 """How long a bucket has to answer at all before anything is begun; looking for credentials may take 3 s more."""
@@ -58,7 +57,8 @@ SESSION_TRIES = 3
 _FIELDS = "items(name,size,crc32c,md5Hash,generation,updated),prefixes,nextPageToken"
 _DENIED = (401, 403)
 _UNAUTHORIZED, _NOT_FOUND = 401, 404
-_LONGEST_WORDS = 300  # of a server, in a sentence
+_MAX_MESSAGE_LETTERS = 300
+"""The rest of a message of a server is left out of an error."""
 _ADDRESS = re.compile(r"https?://\S+")
 _OF_CLIENT = (
     *(GoogleAPICallError, InvalidResponse, GoogleAuthError, DataCorruption),
@@ -72,7 +72,7 @@ _log = logging.getLogger(__name__)
 
 def client() -> "Gcs":
     """The one client of this process: it holds the connections."""
-    return _client(os.environ.get("STORAGE_EMULATOR_HOST", ""), os.getpid())
+    return _client(emulator_url(), os.getpid())
 
 
 @lru_cache(1)
@@ -91,15 +91,13 @@ class Gcs:
     """Google Cloud Storage as one principal sees it; any number of threads may use it."""
 
     def __init__(self, credentials: Credentials) -> None:
-        # Else the client asks for the bucket in a thread of its own, which takes a right that readers need not have.
-        os.environ.setdefault("DISABLE_GCS_PYTHON_CLIENT_OTEL_BUCKET_METADATA", "true")
         session = AuthorizedSession(credentials)  # type: ignore[no-untyped-call]
-        self._watch = Watch()
+        self._watch = RequestWatch()
         for scheme in ("https://", "http://"):
             # Ten connections are kept by default: the eleventh thread would make a new one for each request.
             session.mount(scheme, self._watch.adapter(pool_connections=4, pool_maxsize=CONNECTIONS))
-        self._client = Client(project="none", credentials=credentials, _http=session)
-        _fix_environment(session, self._client._connection.API_BASE_URL)
+        self._client = client_of(session, credentials)
+        _fix_environment(session, self._client.api_endpoint)
         self.principal = _principal(credentials)
         self._buckets: set[str] = set()
         """Buckets that are known to exist."""
@@ -113,10 +111,10 @@ class Gcs:
             blob.reload(timeout=TIMEOUT_S, retry=self._retry(path))
         return _stat(blob)
 
-    def objects(self, path: BucketPath, most: int | None = None) -> Iterator[tuple[BucketPath, ObjectStat]]:
+    def objects(self, path: BucketPath, limit: int | None = None) -> Iterator[tuple[BucketPath, ObjectStat]]:
         """The objects below a place, in the order of their names' bytes."""
         with self._explained(path):
-            for blob in self._each(self._list(path, None, most, self._retry(path))):
+            for blob in self._each(self._list(path, None, limit, self._retry(path))):
                 yield BucketPath(path.bucket, blob.name, path.user_project), _stat(blob)
 
     def children(self, path: BucketPath) -> Iterator[BucketPath]:
@@ -189,7 +187,7 @@ class Gcs:
 
     def _fetch_generation(self, path: BucketPath, file: IO[bytes], stat: ObjectStat) -> ObjectStat:
         for _ in range(2):
-            if self._fetched(path, file, stat) == stat.crc32c:
+            if self._fetch_parts(path, file, stat) == stat.crc32c:
                 file.seek(0)
                 return stat
             _log.warning("%s arrived damaged", path)
@@ -199,7 +197,7 @@ class Gcs:
     def write_new(self, path: BucketPath) -> Iterator[IO[bytes]]:
         """A file that becomes the object when the block ends well, unless an equal one stands there."""
         with _room_for(path), tempfile.TemporaryFile(prefix="tenfold-") as file:
-            with room_named(file):
+            with full_disk_explained(file):
                 yield file
             self.create(path, file)
 
@@ -207,7 +205,7 @@ class Gcs:
     def write_whole(self, path: BucketPath) -> Iterator[IO[bytes]]:
         """A file that becomes the object, or replaces it, when the block ends well."""
         with _room_for(path), tempfile.TemporaryFile(prefix="tenfold-") as file:
-            with room_named(file):
+            with full_disk_explained(file):
                 yield file
             self.replace(path, file)
 
@@ -238,10 +236,10 @@ class Gcs:
                 self._rewrite(self._blob(source, stat.generation), self._blob(target))
         except PreconditionFailed as error:
             try:
-                found = self.stat(target)
+                existing = self.stat(target)
             except FileNotFoundError:
                 raise StorageError(f"{source} was replaced by somebody else while it was copied: run again") from error
-            if (found.st_size, found.crc32c) != (stat.st_size, stat.crc32c):
+            if (existing.st_size, existing.crc32c) != (stat.st_size, stat.crc32c):
                 raise _conflict(target) from error
 
     def delete(self, path: BucketPath, missing_ok: bool) -> None:
@@ -281,18 +279,18 @@ class Gcs:
         """All objects of a listing. Each page has a deadline: the whole may take hours."""
         pages = listing.pages
         while True:
-            with self._watch.within(WHOLE_S):
+            with self._watch.within(MAX_REQUEST_S):
                 page = next(pages, None)
             if page is None:
                 return
             yield from page
 
-    def _list(self, path: BucketPath, delimiter: str | None, most: int | None, retry: Retry | None) -> Any:
+    def _list(self, path: BucketPath, delimiter: str | None, limit: int | None, retry: Retry | None) -> Any:
         return self._client.list_blobs(
             self._bucket(path),
             prefix=path.key + "/" if path.key else None,
             delimiter=delimiter,
-            max_results=most,
+            max_results=limit,
             fields=_FIELDS,
             timeout=TIMEOUT_S,
             retry=retry,
@@ -312,8 +310,8 @@ class Gcs:
             raise DataCorruption(None)
         return content
 
-    def _fetched(self, path: BucketPath, file: IO[bytes], stat: ObjectStat) -> int:
-        """Fetch in parts, some at a time, each written where it belongs; the CRC32C of them all."""
+    def _fetch_parts(self, path: BucketPath, file: IO[bytes], stat: ObjectStat) -> int:
+        """Write an object into a file, several parts at once. Return the CRC32C of the whole."""
         file.truncate(stat.st_size)  # its room, from the start
         descriptor = file.fileno()
 
@@ -323,7 +321,7 @@ class Gcs:
             return google_crc32c.value(part), len(part)
 
         whole = 0
-        with room_named(file, stat.st_size):
+        with full_disk_explained(file, stat.st_size):
             for crc, length in ordered_map(fetch_part, range(0, stat.st_size, PART_BYTES), PART_READERS, PART_READERS):
                 whole, _ = crc32c.combine(whole, 0, crc, length)
         return whole
@@ -407,14 +405,12 @@ class Gcs:
         def is_worth_it(error: BaseException) -> bool:
             return not self._watch.is_over() and (_may_pass(error) or _status_of(error) == _UNAUTHORIZED)
 
-        retry = _LoggedRetry(predicate=is_worth_it, initial=FIRST_WAIT_S, maximum=15.0, timeout=DEADLINE_S)
-        retry.what = str(what)
-        return retry
+        return _retry_policy(what, is_worth_it, longest_wait_s=15.0, seconds=DEADLINE_S)
 
     @contextmanager
     def _request(self, path: BucketPath, size: int = 0) -> Iterator[None]:
         """Around a request that moves `size` bytes at most: it is explained, and has a deadline as a whole."""
-        with self._explained(path), self._watch.within(WHOLE_S + size / SLOWEST_BYTES_PER_S):
+        with self._explained(path), self._watch.within(MAX_REQUEST_S + size / SLOWEST_BYTES_PER_S):
             yield
 
     @contextmanager
@@ -469,7 +465,7 @@ class Gcs:
         if status in _DENIED:
             return AccessError(
                 f"gs://{path.bucket}: {self.principal} is not allowed to do this with {path} ({status}): "
-                f"give it the role Storage Object User on the bucket, or use other credentials{_words_of_server(error)}"
+                f"give it the role Storage Object User on the bucket, or use other credentials{_server_message(error)}"
             )
         if status in (404, 410):
             if not self._has_bucket(path):
@@ -483,7 +479,7 @@ class Gcs:
                 "for reading images; a workspace or data set must lie in a bucket that pays for itself"
             )
         return StorageError(
-            f"{path}: the bucket answered {status} ({_reason(error)}): run again{_words_of_server(error)}"
+            f"{path}: the bucket answered {status} ({_reason(error)}): run again{_server_message(error)}"
         )
 
     def _has_bucket(self, path: BucketPath) -> bool:
@@ -500,23 +496,23 @@ class Gcs:
         return True
 
 
-class _LoggedRetry(Retry):
-    """Says each time why it tries again: a slow task with silent retries looks like one that hangs."""
-
-    what = ""
-
-    def __call__(self, func: Any, on_error: Any = None) -> Any:
-        return super().__call__(func, on_error or self._say)
-
-    def _say(self, error: Exception) -> None:
-        _log.warning("%s: trying again after %s", self.what, _reason(error))
-
-
 def _first_retry(what: object) -> Retry:
     """Return how the first request of all is sent again."""
-    retry = _LoggedRetry(predicate=_may_pass, initial=FIRST_WAIT_S, maximum=1.0, timeout=FIRST_TRIES_S)
-    retry.what = str(what)
-    return retry
+    return _retry_policy(what, _may_pass, longest_wait_s=1.0, seconds=FIRST_TRIES_S)
+
+
+def _retry_policy(
+    what: object, predicate: Callable[[BaseException], bool], longest_wait_s: float, seconds: float
+) -> Retry:
+    """Return how a request is sent again after the errors that `predicate` is true for.
+
+    It logs each time why it tries again: a slow task with silent retries looks like one that hangs.
+    """
+
+    def warn(error: Exception) -> None:
+        _log.warning("%s: trying again after %s", what, _reason(error))
+
+    return Retry(predicate=predicate, initial=FIRST_WAIT_S, maximum=longest_wait_s, timeout=seconds, on_error=warn)
 
 
 def _may_pass(error: BaseException) -> bool:
@@ -524,20 +520,20 @@ def _may_pass(error: BaseException) -> bool:
     if isinstance(error, GoogleAuthError):
         return _is_passing_login(error)
     # JSON that does not parse: an answer that was cut. The client's own list lacks it.
-    return isinstance(error, requests.JSONDecodeError) or bool(DEFAULT_RETRY._predicate(error))
+    return isinstance(error, requests.JSONDecodeError) or is_transient(error)
 
 
-def _words_of_server(error: BaseException) -> str:
+def _server_message(error: BaseException) -> str:
     """Return what a server says of its refusal: a retention policy, billing that is off, a perimeter; or nothing.
 
     Without addresses: that of an upload lets whoever has it write there.
     """
     response = getattr(error, "response", None)
     try:
-        words = response.json()["error"]["message"] if response is not None else ""
+        message = response.json()["error"]["message"] if response is not None else ""
     except (ValueError, KeyError, TypeError):  # no JSON, as of a proxy
-        words = response.text if response is not None else ""
-    plain = " ".join(_ADDRESS.sub("", str(words)).split())[:_LONGEST_WORDS]
+        message = response.text if response is not None else ""
+    plain = " ".join(_ADDRESS.sub("", str(message)).split())[:_MAX_MESSAGE_LETTERS]
     return f"; the server says {plain!r}" if plain else ""
 
 
@@ -566,24 +562,21 @@ def _is_passing_login(error: GoogleAuthError) -> bool:
 def _fix_environment(session: requests.Session, url: str) -> None:
     """Look for proxies and certificates in the environment once, where each request would look again."""
     require_proxies()
-    found = session.merge_environment_settings(url, {}, None, None, None)
-    session.proxies, session.verify, session.cert = found["proxies"], found["verify"], found["cert"]
+    environment = session.merge_environment_settings(url, {}, None, None, None)
+    session.proxies, session.verify, session.cert = (environment[name] for name in ("proxies", "verify", "cert"))
     session.trust_env = False
 
 
 def _credentials() -> Credentials:
     """Application default credentials; none at all reads what is public."""
-    if os.environ.get("STORAGE_EMULATOR_HOST"):
+    if emulator_url():
         return AnonymousCredentials()  # type: ignore[no-untyped-call]
-    # Looking for a metadata server three times would take longer than a first error may.
-    os.environ.setdefault("GCE_METADATA_DETECT_RETRIES", "1")
     try:
-        credentials, _ = google.auth.default(scopes=Client.SCOPE)
+        return default_credentials()
     except DefaultCredentialsError as error:
         if file := os.environ.get("GOOGLE_APPLICATION_CREDENTIALS"):
             raise AccessError(f"GOOGLE_APPLICATION_CREDENTIALS names {file}, which cannot be used: {error}") from error
         return AnonymousCredentials()  # type: ignore[no-untyped-call]
-    return credentials
 
 
 def _principal(credentials: Credentials) -> str:

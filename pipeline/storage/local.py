@@ -58,7 +58,7 @@ def temporary_beside(path: Path, ending: str = ".tmp") -> Iterator[Path]:
     try:
         yield temporary
     except OSError as error:
-        name_room(error, temporary)
+        explain_full_disk(error, temporary)
         if error.filename is None:  # a write to a full disk does not say which file it was
             error.filename = str(path)
         raise
@@ -67,7 +67,7 @@ def temporary_beside(path: Path, ending: str = ".tmp") -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
-def name_room(error: OSError, file: Path | int, needed: int | None = None) -> None:
+def explain_full_disk(error: OSError, file: Path | int, needed: int | None = None) -> None:
     """Add to the error of a full disk how many bytes are needed, and how many are free without `file`.
 
     Args:
@@ -86,13 +86,13 @@ def name_room(error: OSError, file: Path | int, needed: int | None = None) -> No
 
 
 @contextmanager
-def room_named(file: IO[bytes], needed: int | None = None) -> Iterator[None]:
-    """Call `name_room` for an error of this block, which writes a file. The file is flushed at the end of the block."""
+def full_disk_explained(file: IO[bytes], needed: int | None = None) -> Iterator[None]:
+    """Call `explain_full_disk` for an error of this block, which writes `file`. The file is flushed at the end."""
     try:
         yield
         file.flush()
     except OSError as error:
-        name_room(error, file.fileno(), needed)
+        explain_full_disk(error, file.fileno(), needed)
         raise
 
 
@@ -166,7 +166,7 @@ def copy_bytes(reader: IO[bytes], writer: IO[bytes]) -> None:
 
 
 @contextmanager
-def temporary_of_no_place(name: str) -> Iterator[Path]:
+def temporary_for_upload(name: str) -> Iterator[Path]:
     """A temporary file that is to be uploaded: in the system's folder for them, gone at the end.
 
     What a killed process left there goes with the next one.
@@ -275,8 +275,10 @@ def _is_orphan(path: Path) -> bool:
 
 
 def _is_alive(pid: int, written: float) -> bool:
-    """Whether a process of this id lives that can have written at that time: ids are given again, and a killed process
-    keeps its own until its parent has asked for its end."""
+    """Return whether a process of this id is alive that may have written at that time.
+
+    The system reuses ids, and a killed process keeps its id until its parent has asked for its end.
+    """
     import psutil  # a task that finds nothing to sweep need not load it
 
     try:

@@ -1,1 +1,1 @@
-"""TensorFlow: the training process. `python -m pipeline.training JOB` is started by `pipeline.train`."""
+"""TensorFlow: the training process. `python -m pipeline.training JOB` is started by `pipeline.runs.launch`."""

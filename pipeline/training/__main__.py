@@ -20,17 +20,17 @@ from typing import NoReturn
 
 from pipeline import storage
 from pipeline.errors import FileSystemError, Preempted, TenfoldError, TrainingError
-from pipeline.experiment import log_results
-from pipeline.mirror import mirrored
-from pipeline.monitor.comet import say_archives
-from pipeline.process import end_with_parent
-from pipeline.progress import log_words
-from pipeline.rendezvous import Gang, joined
-from pipeline.runs import EXIT_PREEMPTED, Run, exclusive, load_run, result_of, save_failure
-from pipeline.servers import CLUSTER
+from pipeline.monitor.comet import log_upload_command
+from pipeline.rendezvous import Cluster, join_cluster
+from pipeline.rendezvous.servers import CLUSTER
+from pipeline.runs.mirror import mirrored
+from pipeline.runs.run import EXIT_PREEMPTED, exclusive, load_run, result_of, save_failure
 from pipeline.storage.local import FULL
+from pipeline.system.process import end_with_parent
+from pipeline.system.progress import log_to_stderr
+from pipeline.training.experiment import log_results
 from pipeline.training.full_disk import full_disk_in_words
-from pipeline.training.quiet import stderr_held_back
+from pipeline.training.tensorflow_start import stderr_held_back
 from pipeline.training.watchdog import watched
 
 FAIL_S = 300.0
@@ -48,14 +48,14 @@ def end(folder: Path, parent: int, attempt: str = "") -> NoReturn:
 
 def main(folder: Path, parent: int, attempt: str = "") -> int:
     """Train the run of `folder`; return the exit code."""
-    log_words()
+    log_to_stderr()
     stop = _stop_of(signal.SIGTERM)
     end_with_parent(parent, signal.SIGTERM)
     try:
         with full_disk_in_words():
             return _ended(folder, stop, attempt)
     finally:
-        say_archives(folder / "comet")
+        log_upload_command(folder / "comet")
 
 
 def _ended(folder: Path, stop: threading.Event, attempt: str = "") -> int:
@@ -101,9 +101,9 @@ def _save_failure(folder: Path, error: TenfoldError, attempt: str) -> None:
 
 
 def _stop_of(number: signal.Signals) -> threading.Event:
-    """What is set when the signal comes, even while the main thread waits for data in TensorFlow.
+    """Return an event that is set when the signal comes, even while the main thread waits for data in TensorFlow.
 
-    Python runs no handler there, but writes the number to the file that it is told of.
+    Python runs no handler there, but it writes the number of the signal to the wakeup file.
     """
     stop = threading.Event()
     signal.signal(number, lambda *_: stop.set())
@@ -122,22 +122,27 @@ def _stop_of(number: signal.Signals) -> threading.Event:
 
 def _train(folder: Path, stop: threading.Event, leave: Callable[[TenfoldError], None]) -> None:
     run = load_run(folder)
-    if result_of(run):  # a twin that held the lock has done it
+    if result_of(run):  # Another process that held the lock has trained it.
         return
     storage.sweep(folder)
-    with _joined(run, stop, leave) as gang:
+    # The servers meet before TensorFlow is loaded: a server that waits for the others holds no GPU.
+    meeting: AbstractContextManager[Cluster | None] = nullcontext()
+    if run.server.count > 1:
+        wait_s = 60 * run.settings.server_wait_minutes
+        meeting = join_cluster(run.training / CLUSTER, run.server, wait_s, should_stop=stop.is_set, leave=leave)
+    with meeting as cluster:
         _log.info("loading TensorFlow")
-        with stderr_held_back():  # the import takes seconds: SIGTERM must be heeded before it
+        with stderr_held_back():  # The import takes seconds. SIGTERM must have its handler before.
             from pipeline.training.job import run_job
 
         stall_s = 60 * run.settings.stall_minutes
         with mirrored(run.folder, run.place):
-            with _failing_in_time(leave), watched(run.folder, stall_s, leave) as heard:
-                run_job(run, stop.is_set, gang, heard)
+            with _failing_in_time(leave), watched(run.folder, stall_s, leave) as heartbeat:
+                run_job(run, stop.is_set, cluster, heartbeat)
             if run.server.is_chief:
                 log_results(run)
-        if gang and not run.server.is_chief:
-            gang.wait_for_chief(stop.is_set)
+        if cluster and not run.server.is_chief:
+            cluster.wait_for_chief(stop.is_set)
 
 
 @contextmanager
@@ -157,18 +162,8 @@ def _failing_in_time(leave: Callable[[TenfoldError], None]) -> Iterator[None]:
         raise
 
 
-def _joined(
-    run: Run, stop: threading.Event, leave: Callable[[TenfoldError], None]
-) -> AbstractContextManager[Gang | None]:
-    """The other servers, before TensorFlow is loaded: while one waits for them, it holds no GPU."""
-    if run.server.count == 1:
-        return nullcontext()
-    wait_s = 60 * run.settings.server_wait_minutes
-    return joined(run.training / CLUSTER, run.server, wait_s, stop.is_set, leave)
-
-
 def _leave(folder: Path, attempt: str, error: TenfoldError) -> None:
-    """End this process while its main thread is stuck within TensorFlow, or waits there for a server that is gone."""
+    """End this process, although its main thread is stuck within TensorFlow or waits there for a lost server."""
     _save_failure(folder, error, attempt)
     _log.error("%s", error)
     logging.shutdown()

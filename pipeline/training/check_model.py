@@ -1,6 +1,6 @@
 """Check that a user's own model can be built: `python -m pipeline.training.check_model CLASSES ANSWER < SETTINGS`.
 
-SETTINGS are JSON. The file ANSWER gets JSON, too: {}, or the error as `words_of` if the model cannot be built. The
+SETTINGS are JSON. The file ANSWER gets JSON, too: {}, or the error as `error_to_json` if the model cannot be built. The
 user's code may print to stdout at any time, so stdout is not used.
 """
 
@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from pipeline.config import settings_from
-from pipeline.errors import SettingsError, words_of
+from pipeline.errors import SettingsError, error_to_json
 from pipeline.training.models import build_model
 
 
@@ -20,7 +20,7 @@ def main(classes: int, answer: Path) -> None:
     try:
         build_model(settings, classes)
     except SettingsError as error:
-        words = words_of(error)
+        words = error_to_json(error)
     answer.write_text(json.dumps(words))
 
 

@@ -1,4 +1,4 @@
-"""Checkpoints: weights, optimizer, and how far the training is. A rerun goes on from the last one that is whole.
+"""Checkpoints: weights, optimizer, and the position of the training. A rerun goes on from the last whole one.
 
 A checkpoint is one file, written by a thread of its own from copies: a training of 25 million weights waits 0.1 s for
 the copies instead of 0.4 to 1.2 s for the disk. TensorFlow's own background writing fails with Keras 3's variables.
@@ -8,10 +8,11 @@ import io
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, astuple, dataclass, field
 from pathlib import Path
+from typing import Any
 from zipfile import BadZipFile
 
 import keras
@@ -22,49 +23,53 @@ from pipeline.errors import StorageError, TrainingError
 from pipeline.storage import sync_folder, write_whole
 from pipeline.training.loop import Sums
 
-KEPT = 3
+MAX_KEPT = 3
 _VARIABLES = "variables"  # How many there are. A damaged list of a file's arrays may end early.
+_KEYS = {"correct": "right"}
+"""Keys of a checkpoint's sums that are not the name of the field. They are part of the file format."""
 _TORN = (BadZipFile, EOFError, KeyError, ValueError, RuntimeError)
-"""What content raises that was cut, or of which bytes are others: each array has its checksum."""
+"""Errors of a file that was cut or has other bytes: each array has its checksum."""
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class Position:
-    """How far a training is."""
+    """The position of a training."""
 
     epochs_done: int = 0
     step: int = 0
     """Training steps done since the first epoch: with the seed and the batch size, the place in the input."""
     sums: Sums = field(default_factory=Sums)
-    """Those of the epoch under way, of whose examples it has seen `sums.examples`."""
+    """Sums of the current epoch, `sums.examples` of whose examples are done."""
     keeps: bool | None = None
     """Whether decoded images are kept; None before the first checkpoint."""
 
     @property
     def row(self) -> list[float]:
-        """The same as numbers, for the other servers."""
+        """The position as numbers, for the other servers."""
         keeps = -1 if self.keeps is None else int(self.keeps)
         return [self.epochs_done, self.step, keeps, *astuple(self.sums)]
 
     @classmethod
     def of_row(cls, row: Sequence[float]) -> "Position":
-        """That of a `row`."""
+        """Return the position of a `row`."""
         epochs_done, step, keeps, examples, *sums = row
         return cls(int(epochs_done), int(step), Sums(int(examples), *sums), None if keeps < 0 else bool(keeps))
 
 
 class Checkpoints:
-    """The checkpoints of one training, in one folder, of which the last `kept` stay. `with` it, the last is written.
+    """The checkpoints of one training in a folder, which keeps the last `kept` ones.
 
-    Nothing of it takes other servers or replicas: one of them may save when it likes.
+    A `with` block waits at its end until the last checkpoint is written. No other server or replica takes part, so that
+    one of them may save at any time.
     """
 
-    def __init__(self, folder: Path, model: keras.Model, optimizer: keras.Optimizer, kept: int = KEPT) -> None:
+    def __init__(self, folder: Path, model: keras.Model, optimizer: keras.Optimizer, kept: int = MAX_KEPT) -> None:
         self._folder, self._kept = folder, kept
-        optimizer.build(model.trainable_variables)  # its variables must exist before they can be restored
-        # By their order: the names that Keras gives depend on what else the process has made.
-        self.variables = [*model.variables, *optimizer.variables]  # of a model, the counts of dropout among them
+        optimizer.build(model.trainable_variables)  # Its variables must exist before they can be restored.
+        # They are stored by their order: the names that Keras gives depend on what else the process has made. Those of
+        # the model include the counts of dropout.
+        self.variables = [*model.variables, *optimizer.variables]
         self._writer = ThreadPoolExecutor(1, "checkpoint")
         self._writing: Future[None] | None = None
 
@@ -73,27 +78,28 @@ class Checkpoints:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._writer.shutdown()
-        if kind is None:  # else it is that what is to be told
+        if kind is None:  # The error of the block is more important than that of a checkpoint.
             self.wait()
 
     def restore(self) -> Position:
-        """Go back to the last checkpoint that is whole and say where it stood; damaged ones are removed, in words.
+        """Restore the last whole checkpoint, and return its position. Remove damaged ones, with a warning.
 
-        Raises TrainingError where it holds other variables than these.
+        Raises:
+            TrainingError: If it holds other variables than these.
         """
-        found = self._files()
-        for path in reversed(found):
-            content = path.read_bytes()  # apart: what may not be read now is not damaged for that
+        paths = self._files()
+        for path in reversed(paths):
+            content = path.read_bytes()  # Outside the try: a file that cannot be read now is not damaged.
             try:
                 position, values = _parsed(content)
             except _TORN as error:
                 _log.warning("the checkpoint %s is damaged (%.200s): going back to the one before", path, error)
-                path.unlink()  # it would count as one of those that are kept
+                path.unlink()  # It would count as one of the last `kept` ones.
                 continue
             self._assign(values, path)
             _log.info("going on after epoch %d, step %d", position.epochs_done, position.step)
             return position
-        if found:
+        if paths:
             _log.warning("none of the checkpoints in %s could be read: the training begins anew", self._folder)
         return Position()
 
@@ -103,15 +109,19 @@ class Checkpoints:
         return self._writing is not None and not self._writing.done()
 
     def save(self, position: Position, before_it_appears: Callable[[], None] = lambda: None) -> None:
-        """Write what the variables hold now, in the background, once the checkpoint before it is written.
+        """Write the current values of the variables, in the background, after the checkpoint before is written.
 
-        :param before_it_appears: waits for what must not be behind the checkpoint on the disk; called by the thread
+        Args:
+            position: The position of the training.
+            before_it_appears: Called by the thread of the writer. It waits for what must be on the disk before the
+                checkpoint is.
 
-        Raises what `wait` does.
+        Raises:
+            StorageError, TrainingError: As `wait` does.
         """
         self.wait()
         values = [variable.numpy() for variable in self.variables]
-        about = json.dumps({**asdict(position), _VARIABLES: len(values)})
+        about = json.dumps({**_as_json(position), _VARIABLES: len(values)})
         # Both numbers: the end of an epoch has the step of its last training step, before the validation.
         path = self._folder / f"checkpoint-{position.epochs_done:06d}-{position.step:010d}.npz"
         self._writing = self._writer.submit(self._write, path, about, values, before_it_appears)
@@ -119,8 +129,10 @@ class Checkpoints:
     def wait(self) -> None:
         """Wait until the last checkpoint is written.
 
-        Raises StorageError where it could not be, and TrainingError if a weight was not a number, as after an overflow
-        of the gradients: no training could go on from there.
+        Raises:
+            StorageError: If it could not be written.
+            TrainingError: If a weight is not a finite number, as after an overflow of the gradients. No training could
+                go on from there.
         """
         writing, self._writing = self._writing, None
         if writing:
@@ -129,7 +141,11 @@ class Checkpoints:
     def _write(
         self, path: Path, about: str, values: list[NDArray[np.generic]], before_it_appears: Callable[[], None]
     ) -> None:
-        _require_finite(values, path)
+        if not all(np.isfinite(value).all() for value in values if np.issubdtype(value.dtype, np.inexact)):
+            raise TrainingError(
+                f"some weights are not finite numbers, so that {path} is not written: lower learning_rate, or set "
+                "clip_norm; the next try goes on from the checkpoint before"
+            )
         try:
             with write_whole(path, synced=True) as file:
                 np.savez(file, np.array(about), *values)
@@ -144,7 +160,7 @@ class Checkpoints:
             ) from error
 
     def _files(self) -> list[Path]:
-        """The oldest first."""
+        """Return the files of the checkpoints, the oldest first."""
         return sorted(self._folder.glob("checkpoint-*.npz"))
 
     def _assign(self, values: list[NDArray[np.generic]], path: Path) -> None:
@@ -157,41 +173,45 @@ class Checkpoints:
             variable.assign(value)
 
 
-def _require_finite(values: list[NDArray[np.generic]], path: Path) -> None:
-    if not all(np.isfinite(value).all() for value in values if np.issubdtype(value.dtype, np.inexact)):
-        raise TrainingError(
-            f"some weights are not finite numbers, so that {path} is not written: lower learning_rate, or set "
-            "clip_norm; the next try goes on from the checkpoint before"
-        )
-
-
 def _parsed(content: bytes) -> tuple[Position, list[NDArray[np.generic]]]:
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        first, *values = (arrays[f"arr_{number}"] for number in range(len(arrays.files)))  # as `savez` names them
+        first, *values = (arrays[f"arr_{number}"] for number in range(len(arrays.files)))  # `savez` gives these names.
     about = json.loads(str(first))
     if (promised := about.pop(_VARIABLES, len(values))) != len(values):  # Earlier releases did not store the number.
         raise ValueError(f"it holds {len(values)} of {promised} variables")
-    return Position(**{**about, "sums": Sums(**about["sums"])}), values
+    return _from_json(about), values
+
+
+def _as_json(position: Position) -> dict[str, Any]:
+    content = asdict(position)
+    content["sums"] = {_KEYS.get(name, name): value for name, value in content["sums"].items()}
+    return content
+
+
+def _from_json(content: Mapping[str, Any]) -> Position:
+    names = {key: name for name, key in _KEYS.items()}
+    sums = Sums(**{names.get(key, key): value for key, value in content["sums"].items()})
+    return Position(**{**content, "sums": sums})
 
 
 @dataclass
 class Interval:
-    """When the next checkpoint is due: so many minutes or steps after the last one, whichever comes first; 0: never."""
+    """Tells when the next checkpoint is due: `minutes` or `steps` after the last one, whichever is first; 0: never."""
 
     minutes: float
     steps: int
     step: int
-    """Of the last one, or where this process began."""
+    """Step of the last checkpoint, or the step at which this process began."""
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
         self.begin(self.step)
 
     def begin(self, step: int) -> None:
-        """A checkpoint is made at `step`."""
+        """Begin the next interval: a checkpoint was made at `step`."""
         self.step, self._time = step, self.clock()
 
     def is_over(self, step: int) -> bool:
-        """Whether one is due at `step`."""
-        of_steps = 0 < self.steps <= step - self.step
-        return of_steps or 0 < self.minutes * 60 <= self.clock() - self._time
+        """Return whether a checkpoint is due at `step`."""
+        has_enough_steps = 0 < self.steps <= step - self.step
+        return has_enough_steps or 0 < self.minutes * 60 <= self.clock() - self._time

@@ -1,4 +1,4 @@
-"""What is known of an epoch that is over: values for the record, and words for a person."""
+"""The values of an epoch, for the record and for the log."""
 
 from collections.abc import Mapping
 
@@ -6,7 +6,7 @@ from pipeline.training.loop import Sums
 
 
 def values_of(trained: Sums, validated: Sums) -> dict[str, float]:
-    """Losses, accuracies (0 to 1), times in seconds and examples a second, by the names that the record has."""
+    """Return losses, accuracies (0 to 1), times in seconds and examples per second, by their names in the record."""
     return {
         "loss": trained.mean_loss,
         "accuracy": trained.accuracy,
@@ -20,7 +20,7 @@ def values_of(trained: Sums, validated: Sums) -> dict[str, float]:
 
 
 def in_words(values: Mapping[str, float]) -> str:
-    """The same in one line."""
+    """Return the values of an epoch in one line."""
     return (
         f"loss {values['loss']:.4f}, accuracy {values['accuracy']:.1%}; "
         f"validation loss {values['val_loss']:.4f}, accuracy {values['val_accuracy']:.1%}; "

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Iterator
 import keras
 import tensorflow as tf
 
-from pipeline import evaluation
-from pipeline.dataset import Dataset
+from pipeline.dataset.manifest import Dataset
 from pipeline.errors import Preempted
-from pipeline.evaluation import Answers, joined, kept_of
+from pipeline.evaluation import metrics as evaluation
+from pipeline.evaluation.metrics import Answers, joined, predictions_class
 from pipeline.input import one_ahead
-from pipeline.progress import progress
-from pipeline.runs import Run, best_model
+from pipeline.runs.run import Run, best_model
+from pipeline.system.progress import progress
 from pipeline.training.loop import Batch
+from pipeline.training.microbatches import concatenated
 from pipeline.training.models import with_probabilities
-from pipeline.training.parts import joined as in_parts
 from pipeline.training.task import task_of
 
 _log = logging.getLogger(__name__)
@@ -27,28 +27,43 @@ def evaluate(
     strategy: tf.distribute.Strategy,
     model: keras.Model,
     batches: Iterable[Batch],
-    stopping: Callable[[], bool],
-    parts: int = 1,
+    should_stop: Callable[[], bool],
+    micro_batches: int = 1,
 ) -> None:
-    """Evaluate the best model of a run and write what came of it into its folder.
+    """Evaluate the best model of a run, and write the predictions and the evaluation into its folder.
 
-    Its weights are read into `model`, which gives logits: a second model would want a second one's memory, and a file
-    that is loaded as a whole the user's own classes registered. `batches` are those of `validation_batches`, as
-    `strategy` distributes them; each device takes them in so many `parts`. Raises Preempted where `stopping` says so.
+    Args:
+        run: The run, all epochs of which are done.
+        dataset: Its dataset.
+        strategy: Strategy of the training.
+        model: A model of the same layers that gives logits. It gets the best weights: a second model would need memory
+            of its own, and to load a whole file, the classes of the user's own model would have to be registered.
+        batches: The batches of `validation_batches`, as `strategy` distributes them.
+        should_stop: Returns whether a stop is requested.
+        micro_batches: Equal parts in which each device takes its batch.
+
+    Raises:
+        Preempted: If a stop is requested.
     """
     best = with_probabilities(model, task_of(dataset.records))
     best.load_weights(best_model(run))
     with progress("evaluation", dataset.splits["validation"].examples) as advance:
-        found = []
-        for answers in predicted(strategy, best, batches, kept_of(dataset.records), parts):
-            if stopping():
+        answers_of_batches = []
+        for answers in predicted(
+            strategy, best, batches, predictions_class(dataset.records), micro_batches=micro_batches
+        ):
+            if should_stop():
                 raise Preempted("asked to stop in the evaluation of the best model")
             advance(len(answers.label))
-            found.append(answers)
-    predictions = joined(found)
+            answers_of_batches.append(answers)
+    predictions = joined(answers_of_batches)
     judged = evaluation.evaluation_of(predictions, dataset.names, run.settings.seed)
     evaluation.save(run.folder, predictions, judged)
-    _say(judged["figures"])
+    figures = (
+        f"{name.replace('_', ' ')} {figure['value']:.1%} ({figure['low']:.1%} to {figure['high']:.1%})"
+        for name, figure in judged["figures"].items()
+    )
+    _log.info("best model: %s", ", ".join(figures))
 
 
 def predicted(
@@ -56,12 +71,12 @@ def predicted(
     model: keras.Model,
     batches: Iterable[Batch],
     kept: type[Answers],
-    parts: int = 1,
+    micro_batches: int = 1,
 ) -> Iterator[Answers]:
-    """What is kept of each batch, in order and without its padding; `model` gives probabilities."""
+    """Yield the answers to each batch, in order and without its padding; `model` gives probabilities."""
 
     def of_replica(images: tf.Tensor) -> tf.Tensor:
-        return in_parts(lambda part: model(part, training=False), images, parts)
+        return concatenated(lambda part: model(part, training=False), images, micro_batches)
 
     run = tf.function(lambda images: strategy.run(of_replica, args=(images,)), reduce_retracing=True)
     for images, labels, weights in one_ahead(batches):
@@ -70,11 +85,3 @@ def predicted(
             of_labels, probabilities, of_weights = (tensor.numpy() for tensor in part)
             real = of_weights > 0
             yield kept.of_batch(of_labels[real], probabilities[real])
-
-
-def _say(figures: dict[str, dict[str, float]]) -> None:
-    words = (
-        f"{name.replace('_', ' ')} {figure['value']:.1%} ({figure['low']:.1%} to {figure['high']:.1%})"
-        for name, figure in figures.items()
-    )
-    _log.info("best model: %s", ", ".join(words))

@@ -1,4 +1,4 @@
-"""The trained model for those who use it: a SavedModel that takes images as they are stored, and needs nothing of ours.
+"""The exported model: a SavedModel that takes image files, and runs without this project.
 
     import tensorflow as tf
 
@@ -6,8 +6,8 @@
     answer = model.serve(tf.constant([open("image.jpg", "rb").read()]))
     answer["label"], answer["probability"], answer["probabilities"]
 
-Where an image may have several labels, answer["labels"] has those of each. What it was made of lies
-beside it, in about.json.
+If an image may have several labels, answer["labels"] has those of each image. The file about.json beside the model
+describes it.
 """
 
 import json
@@ -19,30 +19,40 @@ import keras
 import tensorflow as tf
 
 from pipeline.config import Settings
-from pipeline.dataset import Dataset
+from pipeline.dataset.manifest import Dataset
 from pipeline.input.decode import evaluated_file
-from pipeline.runs import ABOUT
+from pipeline.runs.run import ABOUT
 from pipeline.storage import write_whole
 from pipeline.storage.local import sync_tree
 from pipeline.training.task import task_of
 
 ENDPOINT = "serve"
-"""TensorFlow Serving finds it as the default signature, too."""
+"""Name of the endpoint. TensorFlow Serving finds it as the default signature, too."""
 
 
 def export(model: keras.Model, settings: Settings, dataset: Dataset, folder: Path) -> None:
-    """Write `model`, which gives probabilities, to `folder`, in place of what is there.
+    """Write `model`, which gives probabilities, to `folder`, and replace what is there.
 
-    Its endpoint takes `images`, JPEG or PNG files (string, (n,)), and gives `label` (string, (n,)) with its
-    `probability` (float32, (n,)), or of several the `labels` over one half (string, (n, most of an image)), the
-    likeliest first and filled up with ""; and the `probabilities` of all labels (float32, (n, labels)) in the order of
-    about.json.
+    Its endpoint takes `images`, JPEG or PNG files (string, (n,)). It returns the `probabilities` of all labels
+    (float32, (n, labels)) in the order of about.json. For a dataset with one label for each image, it also returns
+    `label` (string, (n,)) and its `probability` (float32, (n,)). For several labels, it returns the `labels` over one
+    half (string, (n, the most of an image)), the likeliest first, filled up with "".
     """
-    shutil.rmtree(folder, ignore_errors=True)  # half of one, of a try that was killed
+    shutil.rmtree(folder, ignore_errors=True)  # An attempt that was killed may have left a part of it.
     _archive(model, settings, dataset).write_out(str(folder), verbose=False)
-    sync_tree(folder)  # `about.json` promises the rest
+    sync_tree(folder)  # Before `about.json`, which promises the rest.
+    about = {
+        "labels": dataset.names,
+        "multi_label": dataset.records.multi_label,
+        "dataset": dataset.name,
+        "dataset_version": dataset.version,
+        "model": settings.model,
+        "image_size": settings.image_size,
+        "crop": settings.crop,
+        "learned_with": {name: getattr(settings, name) for name in ("epochs", "batch_size", "learning_rate", "seed")},
+    }
     with write_whole(folder / ABOUT, synced=True) as file:
-        file.write(json.dumps(_about(settings, dataset), indent=1).encode())
+        file.write(json.dumps(about, indent=1).encode())
 
 
 def _archive(model: keras.Model, settings: Settings, dataset: Dataset) -> Any:
@@ -54,24 +64,11 @@ def _archive(model: keras.Model, settings: Settings, dataset: Dataset) -> Any:
 
     def serve(images: tf.Tensor) -> dict[str, tf.Tensor]:
         shape = (settings.image_size, settings.image_size, 3)
-        seen = tf.map_fn(image, images, fn_output_signature=tf.TensorSpec(shape, tf.uint8))
-        probabilities = model(seen, training=False)
+        decoded = tf.map_fn(image, images, fn_output_signature=tf.TensorSpec(shape, tf.uint8))
+        probabilities = model(decoded, training=False)
         return {**task.served(probabilities, names), "probabilities": probabilities}
 
     archive = keras.export.ExportArchive()
     archive.track(model)
     archive.add_endpoint(ENDPOINT, serve, [tf.TensorSpec([None], tf.string, "images")])
     return archive
-
-
-def _about(settings: Settings, dataset: Dataset) -> dict[str, Any]:
-    return {
-        "labels": dataset.names,
-        "multi_label": dataset.records.multi_label,
-        "dataset": dataset.name,
-        "dataset_version": dataset.version,
-        "model": settings.model,
-        "image_size": settings.image_size,
-        "crop": settings.crop,
-        "learned_with": {name: getattr(settings, name) for name in ("epochs", "batch_size", "learning_rate", "seed")},
-    }

@@ -1,7 +1,7 @@
-"""What an exported model says of a data set: `python -m pipeline.training.exported EXPORT DATASET FOLDER PARENT`.
+"""Predictions of an exported model: `python -m pipeline.training.exported EXPORT DATASET FOLDER PARENT`.
 
-Writes predictions.npz into FOLDER, or failure.json where it exits with 1. The model sees each image at its own size and
-cut by its own rule, whatever the data set was trained on with since.
+Writes predictions.npz into FOLDER. If it fails, it writes failure.json and exits with 1. The model gets images of the
+size and the crop that it was trained with, whatever later trainings on the dataset use.
 """
 
 import signal
@@ -16,18 +16,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline import dataset as datasets
-from pipeline.dataset import Dataset
+from pipeline.dataset import manifest as datasets
+from pipeline.dataset.manifest import Dataset
 from pipeline.errors import DatasetError, TenfoldError
-from pipeline.evaluation import Answers, joined, kept_of, save_predictions
-from pipeline.mirror import fetch
-from pipeline.process import end_with_parent
-from pipeline.progress import log_words, progress
-from pipeline.records import Recorded, as_file, read_image
-from pipeline.runs import save_failure
+from pipeline.evaluation.metrics import Answers, joined, predictions_class, save_predictions
+from pipeline.records.format import RecordedImage, as_file, read_image
+from pipeline.records.tfrecord import read_records
+from pipeline.runs.mirror import fetch
+from pipeline.runs.run import save_failure
 from pipeline.storage import Place, place_of
-from pipeline.tfrecord import read_records
-from pipeline.training.quiet import stderr_held_back
+from pipeline.system.process import end_with_parent
+from pipeline.system.progress import log_to_stderr, progress
+from pipeline.training.tensorflow_start import stderr_held_back
 
 BATCH = 64
 SPLIT = "validation"
@@ -35,7 +35,7 @@ SPLIT = "validation"
 
 def main(export: Place, dataset: Place, folder: Path, parent: int) -> int:
     """Evaluate, and return the exit code."""
-    log_words()
+    log_to_stderr()
     end_with_parent(parent, signal.SIGKILL)
     try:
         save_predictions(folder, evaluate_exported(export, dataset))
@@ -46,31 +46,38 @@ def main(export: Place, dataset: Place, folder: Path, parent: int) -> int:
 
 
 def evaluate_exported(export: Place, folder: Place) -> Answers:
-    """What an exported model says of the validation examples of the data set in `folder`, in the order of the shards.
+    """Return the answers of an exported model to the validation examples of a dataset, in the order of the shards.
 
-    A label that the model does not know is one that it gives a probability of 0. Raises DatasetError where the data set
-    is missing or damaged, StorageError where a bucket does not answer.
+    A label that the model does not know has a probability of 0.
+
+    Args:
+        export: Folder of the exported model.
+        folder: Folder of the dataset.
+
+    Raises:
+        DatasetError: If the dataset is missing or damaged.
+        StorageError: If a bucket does not answer.
     """
     dataset = datasets.load(folder)
     datasets.require_shards(folder, dataset)
     with loaded(export) as model, progress("champion", dataset.splits[SPLIT].examples) as advance:
-        parts = []
+        answers_of_batches = []
         for images in _batches(folder, dataset):
-            parts.append(_answers(model, images, dataset))
+            answers_of_batches.append(_answers(model, images, dataset))
             advance(len(images))
-    found = joined(parts)
-    if len(found.label) != dataset.splits[SPLIT].examples:
-        raise DatasetError(f"{folder} holds {len(found.label)} validation examples, not those that were committed")
-    return found
+    answers = joined(answers_of_batches)
+    if len(answers.label) != dataset.splits[SPLIT].examples:
+        raise DatasetError(f"{folder} holds {len(answers.label)} validation examples, not those that were committed")
+    return answers
 
 
 @contextmanager
 def loaded(export: Place) -> Iterator[Any]:
-    """The SavedModel, from a copy where it lies in a bucket: TensorFlow would look for credentials of its own."""
+    """Load a SavedModel, from a copy if it is in a bucket: TensorFlow would look for credentials of its own."""
     with stderr_held_back():
         import tensorflow as tf
 
-        for gpu in tf.config.list_physical_devices("GPU"):  # else it takes all memory of every GPU
+        for gpu in tf.config.list_physical_devices("GPU"):  # By default, it takes all memory of every GPU.
             tf.config.experimental.set_memory_growth(gpu, True)
     if isinstance(export, Path):
         yield tf.saved_model.load(str(export))
@@ -80,7 +87,7 @@ def loaded(export: Place) -> Iterator[Any]:
         yield tf.saved_model.load(name)
 
 
-def _batches(folder: Place, dataset: Dataset) -> Iterator[list[Recorded]]:
+def _batches(folder: Place, dataset: Dataset) -> Iterator[list[RecordedImage]]:
     images = (
         read_image(record, dataset.records)
         for shard in dataset.splits[SPLIT].shards
@@ -90,17 +97,17 @@ def _batches(folder: Place, dataset: Dataset) -> Iterator[list[Recorded]]:
         yield batch
 
 
-def _answers(model: Any, images: list[Recorded], dataset: Dataset) -> Answers:
+def _answers(model: Any, images: list[RecordedImage], dataset: Dataset) -> Answers:
     import tensorflow as tf
 
     answer = model.serve(tf.constant([as_file(image) for image in images]))
     probabilities = with_all_classes(answer["probabilities"].numpy(), len(dataset.labels))
-    kept = kept_of(dataset.records)
-    return kept.of_batch(kept.of_ids([image.labels for image in images], len(dataset.labels)), probabilities)
+    answers = predictions_class(dataset.records)
+    return answers.of_batch(answers.of_ids([image.labels for image in images], len(dataset.labels)), probabilities)
 
 
 def with_all_classes(probabilities: NDArray[Any], classes: int) -> NDArray[Any]:
-    """The same, (n, at least `classes`), with 0 for the labels that came after the model: ids never move."""
+    """Return the probabilities, (n, at least `classes`), with 0 for labels newer than the model: ids never change."""
     return np.pad(probabilities, ((0, 0), (0, max(classes - probabilities.shape[1], 0))))
 
 

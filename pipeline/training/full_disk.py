@@ -1,4 +1,4 @@
-"""A full disk, in words, if a thread or a destructor of another library meets it."""
+"""One warning for a full disk, if a thread or a destructor of another library meets it."""
 
 import logging
 import sys
@@ -30,7 +30,7 @@ def full_disk_in_words() -> Iterator[None]:
 
 
 def _say(otherwise: Callable[[Any], object], failed: Any) -> None:
-    """`failed` is what Python passes to both hooks."""
+    """Log a full disk as a warning, and call the hook `otherwise` for other errors. Python gives both `failed`."""
     error = failed.exc_value
     if isinstance(error, OSError) and error.errno in FULL:
         _log.warning("a library could not write all of its files, which the training does not need: %s", error)

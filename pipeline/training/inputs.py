@@ -1,4 +1,4 @@
-"""What a training reads: batches of the published shards, from files or from local copies of what lies in a bucket."""
+"""The batches of a training, from the published shards or, if those are in a bucket, from local copies of them."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
@@ -11,30 +11,30 @@ from typing import NamedTuple
 import tensorflow as tf
 
 from pipeline.config import Settings
-from pipeline.dataset import Dataset
+from pipeline.dataset.manifest import Dataset
+from pipeline.dataset.shard_cache import GIGABYTE, READ_AT_ONCE, ShardCache, divided_room, needed_room, remote_shards
+from pipeline.dataset.shard_reader import ShardReader
 from pipeline.errors import TenfoldError
 from pipeline.input import BatchOptions, numbered_batches, validation_batches
 from pipeline.input.batch_counter import BatchCounter
 from pipeline.input.cache import open_cache
 from pipeline.input.options import batch_options
 from pipeline.input.shares import order_of_need, share_of
-from pipeline.servers import Server
-from pipeline.shard_cache import GIGABYTE, READ_AT_ONCE, ShardCache, divided_room, needed_room, remote_shards
-from pipeline.shard_reader import ShardReader
+from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place
 
 _log = logging.getLogger(__name__)
 
 
 class Readers(NamedTuple):
-    """What hands out copies of the shards; None where TensorFlow opens them where they are."""
+    """What hands out local copies of the shards, for each split; None if TensorFlow opens the shards themselves."""
 
     train: ShardReader | None = None
     validation: ShardReader | None = None
 
     @property
     def failure(self) -> TenfoldError | None:
-        """Why one of them handed out no more."""
+        """Why one of them cannot hand out more copies; None if all can."""
         return next((reader.failure for reader in self if reader and reader.failure), None)
 
     @property
@@ -44,15 +44,17 @@ class Readers(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """All batches that are left, with the numbers of their examples, those of a validation, and what reads them."""
+    """The batches of one server, and what reads them."""
 
     training: tf.data.Dataset
+    """All batches that are left, with the numbers of their examples."""
     validation: tf.data.Dataset
+    """The batches of one validation."""
     readers: Readers
     keeps: bool
     """Whether decoded images are kept, which the order of later epochs depends on."""
     counter: BatchCounter
-    """Of the training batches."""
+    """Counts the training batches."""
 
 
 @contextmanager
@@ -62,13 +64,20 @@ def open_inputs(
     dataset: Dataset,
     server: Server,
     start: int,
-    stopping: Callable[[], bool],
+    should_stop: Callable[[], bool],
     kept_before: bool | None = None,
 ) -> Iterator[Inputs]:
-    """The batches of a server from step `start` (from 0) on; `stopping` is asked while they wait for a bucket.
+    """Open the batches of a server.
 
-    :param kept_before: whether the tries before this one kept decoded images, where there were some, or all servers
-        agreed to: what is free now must not change the order in mid-training
+    Args:
+        settings: Settings of the training.
+        folder: Folder of the dataset.
+        dataset: The dataset.
+        server: The server, which gets its own share.
+        start: The first step to take, from 0.
+        should_stop: Returns whether a stop is requested. Readers call it while they wait for a bucket.
+        kept_before: Whether earlier attempts kept decoded images, or all servers agreed to do so; None if that is not
+            decided. The memory that is free now must not change the order in the middle of a training.
     """
     share = share_of(dataset.splits["train"].shards, _options_of(settings, server).batch_size, server)
     left = range(start // max(share.steps, 1) + 1, settings.epochs + 1)
@@ -78,9 +87,9 @@ def open_inputs(
         epochs = range(1, 2) if keeps else left
         orders = {
             "train": order_of_need(share, settings.seed, epochs),
-            "validation": _validated(dataset, options.batch_size, server, keeps),
+            "validation": _validation_order(dataset, options.batch_size, server, keeps),
         }
-        with _open_readers(settings, folder, dataset, orders, stopping) as readers:
+        with _open_readers(settings, folder, dataset, orders, should_stop) as readers:
             counter = BatchCounter(options.prefetch_batches + 1)  # `one_ahead` has one more.
             training = numbered_batches(
                 folder,
@@ -97,17 +106,17 @@ def open_inputs(
 
 @contextmanager
 def open_validation(
-    settings: Settings, folder: Place, dataset: Dataset, server: Server, stopping: Callable[[], bool]
+    settings: Settings, folder: Place, dataset: Dataset, server: Server, should_stop: Callable[[], bool]
 ) -> Iterator[tuple[tf.data.Dataset, Readers]]:
-    """All validation batches for `server` alone, as large as those of its share."""
+    """Open the validation batches of all servers for `server` alone, in batches as large as those of its share."""
     options = _options_of(settings, server)
-    orders = {"validation": _validated(dataset, options.batch_size, Server(), once=True)}
-    with _open_readers(settings, folder, dataset, orders, stopping) as readers:
+    orders = {"validation": _validation_order(dataset, options.batch_size, Server(), once=True)}
+    with _open_readers(settings, folder, dataset, orders, should_stop) as readers:
         yield validation_batches(folder, options, reader=readers.validation), readers
 
 
 def would_keep(settings: Settings, dataset: Dataset, server: Server) -> bool:
-    """Whether a server would keep decoded images, if it had nobody to ask."""
+    """Return whether a server alone would keep decoded images."""
     with _options(settings, dataset, server, None) as options:
         return options.cache != "off"
 
@@ -127,10 +136,10 @@ def _options(
     return open_cache(settings.cache, folder, dataset, options, server, settings.epochs)
 
 
-def _validated(dataset: Dataset, batch_size: int, server: Server, once: bool) -> Iterator[str]:
-    """The shards of a server's validation, in order, as often as it may come.
+def _validation_order(dataset: Dataset, batch_size: int, server: Server, once: bool) -> Iterator[str]:
+    """Yield the shards that a server validates on, in order, once or without end.
 
-    Each epoch, one that was stopped in its validation again, and the best model.
+    Each epoch is validated, the last one again after a stop in its validation, and then the best model.
     """
     share = share_of(dataset.splits["validation"].shards, batch_size, server)
     names = [piece.name for piece in share.pieces]
@@ -143,29 +152,25 @@ def _open_readers(
     folder: Place,
     dataset: Dataset,
     orders: Mapping[str, Iterator[str]],
-    stopping: Callable[[], bool],
+    should_stop: Callable[[], bool],
 ) -> Iterator[Readers]:
-    """Readers for splits in these orders: one a split, as training reads on into the next epoch in the validation."""
+    """Open a reader for each split: while one validates, the other reads on into the next epoch of the training."""
     if isinstance(folder, Path) or settings.read_shards == "direct":
         yield Readers()
         return
     cache = ShardCache(Path(settings.local_folder) / "shards", int(settings.cache_gigabytes * GIGABYTE))
     shards, room = remote_shards(folder, dataset), divided_room(dataset, cache.limit_bytes)
-    _say_needed(dataset, cache.limit_bytes)
+    _log.info(
+        "shard cache: the shards read at once take %.3g GB, all shards %.3g GB; cache_gigabytes is %.3g",
+        sum(needed_room(dataset).values()) / GIGABYTE,
+        sum(split.bytes for split in dataset.splits.values()) / GIGABYTE,
+        cache.limit_bytes / GIGABYTE,
+    )
     with ExitStack() as stack:
         stack.callback(cache.trim)
 
         def opened(split: str, order: Iterator[str]) -> ShardReader:
-            reader = ShardReader(cache, shards, order, READ_AT_ONCE[split], room[split], stopping)
+            reader = ShardReader(cache, shards, order, READ_AT_ONCE[split], room[split], should_stop)
             return stack.enter_context(reader)
 
         yield Readers(**{split: opened(split, order) for split, order in orders.items()})
-
-
-def _say_needed(dataset: Dataset, limit_bytes: int) -> None:
-    needed = sum(needed_room(dataset).values())
-    sizes = (needed, sum(split.bytes for split in dataset.splits.values()), limit_bytes)
-    _log.info(
-        "shard cache: the shards read at once take %.3g GB, all shards %.3g GB; cache_gigabytes is %.3g",
-        *(size / GIGABYTE for size in sizes),
-    )

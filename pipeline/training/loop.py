@@ -15,12 +15,12 @@ import tensorflow as tf
 from pipeline.errors import Preempted, TrainingError
 from pipeline.input import one_ahead
 from pipeline.monitor import Monitor, StepClock
-from pipeline.progress import Advance
+from pipeline.system.progress import Advance
 
 Batch = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 """Images, labels and weights."""
 NumberedBatch = tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]
-"""The same, which images the step is to mirror, and the numbers of the examples."""
+"""Images, labels, weights, which images the step mirrors, and the numbers of the examples."""
 
 
 @dataclass
@@ -29,85 +29,111 @@ class Sums:
 
     examples: int = 0
     loss: float = 0.0
-    right: float = 0.0
+    correct: float = 0.0
+    """How many predictions are correct."""
     wait_s: float = 0.0
+    """Seconds that the training waited for data."""
     time_s: float = 0.0
 
-    def add(self, examples: int, loss: float, right: float, wait_s: float = 0.0) -> None:
-        """What came of one step."""
+    def add(self, examples: int, loss: float, correct: float, wait_s: float = 0.0) -> None:
+        """Add the result of one training step."""
         self.examples += examples
         self.loss += loss
-        self.right += right
+        self.correct += correct
         self.wait_s += wait_s
 
     @property
     def mean_loss(self) -> float:
-        """Loss of an example on average."""
+        """Mean loss of an example."""
         return self.loss / max(self.examples, 1)
 
     @property
     def accuracy(self) -> float:
-        """Share of the examples that were right, 0 to 1."""
-        return self.right / max(self.examples, 1)
+        """Share of the examples whose prediction is correct, 0 to 1."""
+        return self.correct / max(self.examples, 1)
 
     @property
     def wait_fraction(self) -> float:
-        """Share of the time that was spent waiting for data, 0 to 1."""
+        """Share of the time that the training waited for data, 0 to 1."""
         return self.wait_s / self.time_s if self.time_s else 0.0
 
 
 class TakesSteps(Protocol):
-    """`Steps`, or what is like it."""
+    """The interface of `Steps`, which says what both methods take and return."""
 
     def train(
-        self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, asked: tf.Tensor, /
-    ) -> tf.Tensor: ...
+        self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, should_stop: tf.Tensor, /
+    ) -> tf.Tensor:
+        """Take one training step."""
 
-    def evaluate(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, asked: tf.Tensor, /) -> tf.Tensor: ...
+    def evaluate(
+        self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, should_stop: tf.Tensor, /
+    ) -> tf.Tensor:
+        """Take one step of the validation."""
+
+
+@dataclass
+class Activity:
+    """What the training does now. The training sets the text, and the thread of the monitor reads it."""
+
+    text: str = "waiting for the first batch"
 
 
 @dataclass
 class EpochLoop:
-    """Runs epochs over batches, reporting each step to the monitor.
+    """Runs epochs over batches, and reports each step to the monitor.
 
-    `stopping` is asked before each step, and what it says goes through the step: all servers leave after the same one.
+    It calls `should_stop` before each step, and the answer goes through the step: all servers leave after the same one.
     """
 
     steps: TakesSteps
     monitor: Monitor
-    stopping: Callable[[], bool]
+    should_stop: Callable[[], bool]
     step: int = 0
-    """Training steps done since the first epoch, over all tries."""
+    """Training steps since the first epoch, over all attempts."""
     sums: Sums = field(default_factory=Sums)
-    """Those of the epoch under way, over all tries."""
+    """Sums of the current epoch, over all attempts."""
     clock: Callable[[], float] = time.perf_counter
     """Seconds that never go back."""
-    aside: Callable[[], float] = lambda: 0.0
-    """Seconds for which `clock` stood still: what the host did that is no part of an epoch's time."""
-    after_step: Callable[[int], None] = lambda epochs_done: None
-    """Called after each training step with the number of epochs that are done."""
+    host_s: Callable[[], float] = lambda: 0.0
+    """Seconds for which `clock` stood still: work of the host that is no part of an epoch's time."""
     describe: Callable[[NumberedBatch, Sequence[float]], str] = lambda batch, spoiled: "one batch"
     """Describes the part of a batch that spoiled a step, for an error message. `Steps` says which replicas did."""
 
     ready_pct: Callable[[int], float | None] = lambda taken: None
     """How many batches are ready, in percent, after that many were taken."""
     python_calls: Callable[[], int] = lambda: 0
-    """How many operations of a step call Python code; asked after each step."""
+    """How many operations of a step call Python code. It is called after each step."""
     is_simulated: bool = False
     """Whether the steps only wait, instead of using an accelerator."""
-    doing: str = "waiting for the first batch"
-    """What it does now, in words for a person who waits for the next step."""
+    activity: Activity = field(default_factory=Activity)
+    """Kept up to date, for a person who waits for the next step."""
 
     def __post_init__(self) -> None:
         self._has_compiled = False
         self._taken = 0
-        self._times = StepClock(self.clock, self.aside)
+        self._times = StepClock(self.clock, self.host_s)
 
-    def train(self, epoch: int, batches: Iterator[NumberedBatch], last_step: int, advance: Advance) -> Sums:
-        """Take batches up to the end of an epoch (from 1), which is `last_step`; `advance` is told of every example.
+    def train(
+        self,
+        epoch: int,
+        batches: Iterator[NumberedBatch],
+        last_step: int,
+        advance: Advance,
+        after_step: Callable[[int], None] = lambda epochs_done: None,
+    ) -> Sums:
+        """Take the training steps that are left of an epoch, and return its sums.
 
-        Raises Preempted if a stop is requested, and TrainingError if the loss or the gradients of a step are not
-        finite. The message names the batch of that step.
+        Args:
+            epoch: Number of the epoch, from 1.
+            batches: The batches that are left, of later epochs too.
+            last_step: Last step of the epoch, counted from the first epoch.
+            advance: Called with the number of examples that were done.
+            after_step: Called after each step with the number of epochs that are done.
+
+        Raises:
+            Preempted: If a stop is requested.
+            TrainingError: If the loss or the gradients of a step are not finite. It names the batch of that step.
         """
         start = self.clock() - self.sums.time_s
         advance(self.sums.examples)
@@ -115,38 +141,40 @@ class EpochLoop:
         while self.step < last_step:
             before = self.sums.examples
             ready_pct = self.ready_pct(self._taken)
-            asked = self._train_step(epoch, self._timed_next(batches), ready_pct)
+            should_stop = self._train_step(epoch, self._timed_next(batches), ready_pct)
             self.sums.time_s = self.clock() - start
             advance(self.sums.examples - before)
-            self.after_step(epoch - 1)
-            if asked:
+            after_step(epoch - 1)
+            if should_stop:
                 raise Preempted(f"asked to stop after step {self.step}")
         self._times.pause()
-        self.doing = "between two epochs, in the validation, callbacks or a checkpoint"
+        self.activity.text = "between two epochs, in the validation, callbacks or a checkpoint"
         sums, self.sums = self.sums, Sums()
         return sums
 
     @contextmanager
     def standing_still(self) -> Iterator[None]:
-        """Around a checkpoint: the time is that of the checkpoint, and told with the next step."""
-        self._times.hosted()
+        """Wrap the writing of a checkpoint: report its time as that of the checkpoint, with the next step."""
+        self._times.add_host()
         yield
-        self._times.stood_still()
+        self._times.add_checkpoint()
 
     def _timed_next(self, batches: Iterator[NumberedBatch]) -> NumberedBatch:
-        self._times.hosted()
-        self.doing = "waiting for a batch" if self._has_compiled else "waiting for the first batch"
+        self._times.add_host()
+        self.activity.text = "waiting for a batch" if self._has_compiled else "waiting for the first batch"
         batch = next(batches)
         self._taken += 1
-        self._times.waited()
-        self.doing = "computing a step" if self._has_compiled else "compiling the first step"
+        self._times.add_wait()
+        self.activity.text = "computing a step" if self._has_compiled else "compiling the first step"
         return batch
 
     def _train_step(self, epoch: int, batch: NumberedBatch, ready_pct: float | None) -> bool:
-        """Take one step; whether some server is asked to stop."""
+        """Take one step, and return whether some server should stop."""
+        images, labels, weights, mirrored, _ = batch
+        result = self.steps.train(images, labels, weights, mirrored, self._should_stop())
         # `numpy` waits for the device, which would otherwise still be at work.
-        loss, right, examples, asked, *spoiled = self.steps.train(*batch[:4], self._asked()).numpy().tolist()
-        self._times.computed()
+        loss, correct, examples, should_stop, *spoiled = result.numpy().tolist()
+        self._times.add_compute()
         self._has_compiled = True
         self.step += 1
 
@@ -169,22 +197,29 @@ class EpochLoop:
             python_calls=self.python_calls(),
             is_simulated=self.is_simulated,
         )
-        self.sums.add(int(examples), loss, right, times.wait_s)
-        return bool(asked)
+        self.sums.add(int(examples), loss, correct, times.wait_s)
+        return bool(should_stop)
 
-    def _asked(self) -> tf.Tensor:
-        return tf.constant(float(self.stopping()))
+    def _should_stop(self) -> tf.Tensor:
+        return tf.constant(float(self.should_stop()))
 
     def evaluate(self, batches: Iterable[Batch]) -> Sums:
-        """Loss and accuracy over all of `batches`, exact whatever their padding."""
+        """Return the sums over all of `batches`, without their padding.
+
+        Raises:
+            Preempted: If a stop is requested.
+            TrainingError: If the loss is not finite.
+        """
         sums = Sums()
         start = self.clock()
         for batch in one_ahead(batches):
-            loss, right, examples, asked = self.steps.evaluate(*batch, self._asked()).numpy().tolist()
-            if asked:
+            images, labels, weights = batch
+            result = self.steps.evaluate(images, labels, weights, self._should_stop())
+            loss, correct, examples, should_stop = result.numpy().tolist()
+            if should_stop:
                 raise Preempted(f"asked to stop in the validation after step {self.step}")
             _require_number(loss, lambda: f"in the validation after step {self.step}")
-            sums.add(int(examples), loss, right)
+            sums.add(int(examples), loss, correct)
         sums.time_s = self.clock() - start
         return sums
 

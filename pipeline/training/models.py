@@ -7,8 +7,8 @@ import keras
 
 from pipeline.config import Settings
 from pipeline.errors import OwnCodeError, SettingsError
-from pipeline.training.own import explained, own_function, require_arguments
 from pipeline.training.task import ONE_LABEL, Task
+from pipeline.training.user_functions import explained, own_function, require_arguments
 
 # How the input of each model of keras.applications was scaled when its published weights were trained.
 _SCALED_TO_ONE = ("MobileNetV2", "InceptionResNetV2")
@@ -18,20 +18,29 @@ _IMAGENET_MEAN_BGR = (103.939, 116.779, 123.68)
 
 
 def build_model(settings: Settings, classes: int) -> keras.Model:
-    """The model that `settings.model` names, with the weights of a local file or random ones.
+    """Build the model that `settings.model` names, with the weights of a local file or random ones.
 
-    It computes in `settings.precision`; its weights and logits are float32 in any.
+    It computes in `settings.precision`. Its weights and logits are always float32.
 
-    Raises ValueError or OSError where the file of weights does not fit, SettingsError where a function of the user's
-    own cannot be used.
+    Raises:
+        ValueError, OSError: If the file of weights does not fit.
+        SettingsError: If a function of the user's own cannot be used.
     """
     with _dtype_policy(settings.precision):
-        return _built(settings, classes)
+        if ":" in settings.model:
+            return _own_model(settings, classes)
+        inputs = keras.Input((settings.image_size, settings.image_size, 3), name="image")
+        if settings.model == "small_cnn":
+            model = keras.Model(inputs, _small_cnn(inputs, classes), name="small_cnn")
+            if settings.weights:
+                model.load_weights(settings.weights)
+            return model
+        return keras.Model(inputs, _application(inputs, classes, settings), name=settings.model)
 
 
 @contextmanager
 def _dtype_policy(name: str) -> Iterator[None]:
-    """Let layers be made with a policy, and put the one before back: it is Keras's own for the whole process."""
+    """Make layers in the block with a policy. Keras has one policy for the whole process, so restore it afterwards."""
     before = keras.config.dtype_policy()
     keras.config.set_dtype_policy(name)
     try:
@@ -40,47 +49,35 @@ def _dtype_policy(name: str) -> Iterator[None]:
         keras.config.set_dtype_policy(before)
 
 
-def _built(settings: Settings, classes: int) -> keras.Model:
-    if ":" in settings.model:
-        return _own_model(settings, classes)
-    inputs = keras.Input((settings.image_size, settings.image_size, 3), name="image")
-    if settings.model == "small_cnn":
-        model = keras.Model(inputs, _small_cnn(inputs, classes), name="small_cnn")
-        if settings.weights:
-            model.load_weights(settings.weights)
-        return model
-    return keras.Model(inputs, _application(inputs, classes, settings), name=settings.model)
-
-
 def base_of(model: keras.Model) -> keras.Model:
-    """What keras.applications has of one of its models: all but scaling and head."""
+    """Return the part of a model that comes from keras.applications: all but scaling and head."""
     return next(layer for layer in model.layers if isinstance(layer, keras.Model))
 
 
 def with_probabilities(model: keras.Model, task: Task = ONE_LABEL) -> keras.Model:
-    """The same weights with a softmax or sigmoids behind: what is saved for those who use the model."""
+    """Return a model with the same weights that gives probabilities: the form in which models are saved."""
     return keras.Model(model.inputs, task.probabilities()(model.outputs[0]), name=model.name)
 
 
 def _own_model(settings: Settings, classes: int) -> keras.Model:
-    """The model that a function of the user's own makes, as it is: it is not theirs to guess what we put before it."""
+    """Build the model of a function of the user's own, and add nothing before it: users need not guess at a scaling."""
     what = f"model {settings.model!r}"
     function = own_function(what, settings.model)
     require_arguments(what, function, settings.image_size, classes)
     with explained(f"{what} failed, called with ({settings.image_size}, {classes})", OwnCodeError):
-        theirs = function(settings.image_size, classes)
-    if not isinstance(theirs, keras.Model):
-        raise SettingsError(f"{what} must return a keras.Model, got {type(theirs).__name__}")
+        own = function(settings.image_size, classes)
+    if not isinstance(own, keras.Model):
+        raise SettingsError(f"{what} must return a keras.Model, got {type(own).__name__}")
     inputs = keras.Input((settings.image_size, settings.image_size, 3), name="image")
     with explained(f"{what} must take images, {inputs.shape}"):
-        logits = theirs(inputs)
+        logits = own(inputs)
     shape = getattr(logits, "shape", type(logits).__name__)
     if shape != (None, classes):
         raise SettingsError(f"{what} must give a logit a class, {(None, classes)}, got {shape}")
     if settings.weights:
-        theirs.load_weights(settings.weights)
+        own.load_weights(settings.weights)
     model = keras.Model(inputs, keras.ops.cast(logits, "float32"), name=settings.model.partition(":")[2])
-    with explained(f"{what} must be one that Keras can save"):  # else it fails after the first epoch
+    with explained(f"{what} must be one that Keras can save"):  # Otherwise it fails after the first epoch.
         keras.saving.serialize_keras_object(model)
     return model
 
@@ -117,7 +114,7 @@ def _scaled(images: keras.KerasTensor, name: str) -> keras.KerasTensor:
 
 
 def _scaled_to_one(images: keras.KerasTensor) -> keras.KerasTensor:
-    # float32 whatever the policy: in bfloat16 neighbouring shades become one.
+    # float32 whatever the policy: in bfloat16 neighboring shades become one.
     return keras.layers.Rescaling(1 / 127.5, offset=-1, dtype="float32")(images)
 
 

@@ -8,60 +8,45 @@ import keras
 from keras import ops
 
 from pipeline.config import Settings
+from pipeline.training.keras_internals import AdamOfSums
 
 BATCH_OF_RATE = 256
-"""Batch size that a learning rate is meant for where it is scaled."""
+"""Batch size that a learning rate is meant for, if it is scaled."""
 _BETA_1, _BETA_2 = 0.9, 0.999
-"""How much of its two averages Adam keeps in each update."""
+"""Share of its two averages that Adam keeps in each update."""
 
 
 def build_optimizer(settings: Settings, model: keras.Model, steps_per_epoch: int) -> keras.Optimizer:
-    """Adam as the settings want it, for a model of which nothing is frozen yet. Its variables are not made here."""
+    """Return the Adam that the settings ask for. Its variables are not made yet, and nothing of the model is frozen."""
+    # If callbacks may set the rate, it is a number: that becomes a variable, which is in every checkpoint.
+    rate = scaled_rate(settings) if may_be_set(settings) else learning_rate(settings, steps_per_epoch)
     optimizer = AdamOfSums(
-        _rate(settings, steps_per_epoch),
+        rate,
         _BETA_1,
         _BETA_2,
-        # This makes it AdamW: Keras takes it from the weights themselves, not by way of the gradients.
+        # This makes it AdamW: Keras subtracts it from the weights themselves, and leaves the gradients alone.
         weight_decay=settings.weight_decay or None,
         global_clipnorm=settings.clip_norm or None,
     )
-    optimizer.exclude_from_weight_decay(_vectors(model))
+    # Biases, and the scales and offsets of normalization, whatever their names are.
+    vectors = [variable for variable in model.trainable_variables if len(variable.shape) < 2]
+    optimizer.exclude_from_weight_decay(vectors)
     return keras.optimizers.LossScaleOptimizer(optimizer) if settings.precision == "mixed_float16" else optimizer
 
 
 def may_be_set(settings: Settings) -> bool:
-    """Whether callbacks may set the learning rate: Keras refuses them where it follows a schedule."""
+    """Return whether callbacks may set the learning rate: Keras refuses that if it follows a schedule."""
     plain = settings.learning_rate_schedule == "constant" and not settings.warmup_epochs and not settings.freeze_epochs
     return bool(settings.callbacks) and plain
 
 
-def _rate(settings: Settings, steps_per_epoch: int) -> "LearningRate | float":
-    """A number becomes a variable of the optimizer, which is in every checkpoint."""
-    return scaled_rate(settings) if may_be_set(settings) else learning_rate(settings, steps_per_epoch)
-
-
 def rate_now(optimizer: keras.Optimizer) -> float:
-    """The learning rate of the next update; `float` knows no variable of several replicas."""
+    """Return the learning rate of the next update. `float` cannot convert a variable of several replicas."""
     return float(ops.convert_to_numpy(optimizer.learning_rate))
 
 
-class AdamOfSums(keras.optimizers.Adam):  # type: ignore[misc]  # Keras is not followed
-    """Adam for gradients that are the sum over all replicas already.
-
-    Keras sums them itself, but only after it has clipped those of each replica.
-    """
-
-    def _all_reduce_sum_gradients(self, grads_and_vars: list[tuple[Any, Any]]) -> list[tuple[Any, Any]]:
-        return grads_and_vars
-
-
-def _vectors(model: keras.Model) -> list[keras.Variable]:
-    """Biases, and what normalization multiplies and adds, whatever they are called."""
-    return [variable for variable in model.trainable_variables if len(variable.shape) < 2]
-
-
 def learning_rate(settings: Settings, steps_per_epoch: int) -> "LearningRate":
-    """The learning rate of a training with so many steps an epoch."""
+    """Return the schedule of the learning rate."""
     return LearningRate(
         highest=scaled_rate(settings),
         warmup=settings.warmup_epochs * steps_per_epoch,
@@ -72,54 +57,51 @@ def learning_rate(settings: Settings, steps_per_epoch: int) -> "LearningRate":
 
 
 def scaled_rate(settings: Settings) -> float:
-    """The highest learning rate, for the batch size of these settings (Goyal et al. 2017; Krizhevsky 2014)."""
+    """Return the highest learning rate, scaled for the batch size (Goyal et al. 2017; Krizhevsky 2014)."""
     power = {"none": 0.0, "linear": 1.0, "sqrt": 0.5}[settings.learning_rate_scaling]
     return float(settings.learning_rate * (settings.batch_size / BATCH_OF_RATE) ** power)
 
 
 @dataclass(frozen=True)
 class LearningRate(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc]  # Keras is not followed
-    """The learning rate by the number of updates before, which the optimizer counts: its count is in a checkpoint."""
+    """The learning rate by the number of earlier updates, which the optimizer counts and a checkpoint holds."""
 
     highest: float
     warmup: float = 0.0
-    """Updates in which it rises from 0 in a straight line."""
+    """Updates in which the rate rises from 0 in a straight line."""
     falls_until: int | None = None
-    """Updates after which it is 0, along half a cosine that begins after the warm-up; None: it does not fall."""
+    """Updates after which the rate is 0, along half a cosine that begins after the warm-up; None: it does not fall."""
     frozen: int = 0
-    """Updates after which the base of the model learns, too; 0: it does so from the start."""
+    """Updates after which the base of the model learns, too; 0: from the start."""
     finetune_rate: float = 1.0
-    """By how much the rate is multiplied from then on."""
+    """Factor of the rate from then on."""
 
     def __call__(self, step: Any) -> Any:
-        """Float32 scalar for `step`, an integer scalar from 0."""
+        """Return the rate (float32 scalar) for `step`, an integer scalar from 0."""
         step = ops.cast(step, "float32")
-        rate = self.highest * self._risen(step) * self._fallen(step)
+        risen = ops.minimum(step / self.warmup, 1.0) if self.warmup else 1.0
+        if self.falls_until is None:
+            fallen = ops.ones_like(step)
+        else:
+            done = ops.clip((step - self.warmup) / (self.falls_until - self.warmup), 0.0, 1.0)
+            fallen = 0.5 * (1.0 + ops.cos(math.pi * done))
+        rate = self.highest * risen * fallen
         return ops.where(step < self.frozen, rate, rate * self._finetuned(step)) if self.frozen else rate
 
-    def _risen(self, step: Any) -> Any:
-        return ops.minimum(step / self.warmup, 1.0) if self.warmup else 1.0
-
-    def _fallen(self, step: Any) -> Any:
-        if self.falls_until is None:
-            return ops.ones_like(step)
-        done = ops.clip((step - self.warmup) / (self.falls_until - self.warmup), 0.0, 1.0)
-        return 0.5 * (1.0 + ops.cos(math.pi * done))
-
     def _finetuned(self, step: Any) -> Any:
-        """What fine-tuning makes of the rate.
+        """Return the factor of the rate while the base is tuned.
 
         Adam's averages of the base begin at zero with it, but its correction for that follows the count of all
         updates. Uncorrected, the first updates of the base would be up to 6.5 times too long.
         """
-        since = ops.maximum(step - self.frozen, 0.0)  # else no number, before, in the branch that is not taken
+        since = ops.maximum(step - self.frozen, 0.0)  # Before, the branch that is not taken would be NaN.
         return self.finetune_rate * _correction(since + 1.0) / _correction(step + 1.0)
 
     def get_config(self) -> dict[str, Any]:
-        """Its fields: Keras makes another of them."""
+        """Return the fields, from which Keras makes a copy."""
         return asdict(self)
 
 
 def _correction(update: Any) -> Any:
-    """What Adam multiplies the rate by, since its averages began at zero so many updates ago."""
+    """Return Adam's factor of the rate for averages that began at zero so many updates ago."""
     return ops.sqrt(1.0 - _BETA_2**update) / (1.0 - _BETA_1**update)

@@ -1,4 +1,4 @@
-"""The steps of a training as its settings want them, those of a transfer learning in two phases."""
+"""The steps that the settings of a training ask for; those of transfer learning have two phases."""
 
 import logging
 
@@ -6,10 +6,10 @@ import keras
 import tensorflow as tf
 
 from pipeline.config import Settings
-from pipeline.dataset import Dataset
+from pipeline.dataset.manifest import Dataset
 from pipeline.training.models import base_of
 from pipeline.training.simulated import SimulatedSteps
-from pipeline.training.steps import Steps
+from pipeline.training.steps import StepOptions, Steps
 from pipeline.training.task import task_of
 
 _log = logging.getLogger(__name__)
@@ -29,21 +29,18 @@ class TwoPhases:
 
     @property
     def python_calls(self) -> int:
-        """That of `Steps`."""
+        """How many operations of the training step call Python code, once it is traced."""
         return self._steps.python_calls
 
     def train(
-        self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, asked: tf.Tensor
+        self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, should_stop: tf.Tensor
     ) -> tf.Tensor:
-        """A training step, as that of `Steps`."""
+        """Take a training step, as `Steps` does; before the first one of the second phase, unfreeze the base."""
         if not self._base.trainable and int(self._optimizer.iterations) >= self._frozen:
-            self._thaw()
-        return self._steps.train(images, labels, weights, mirrored, asked)
-
-    def _thaw(self) -> None:
-        _log.info("all of the model learns from here on")
-        self._base.trainable = True
-        self._steps.trace()
+            _log.info("all of the model learns from here on")
+            self._base.trainable = True
+            self._steps.trace()
+        return self._steps.train(images, labels, weights, mirrored, should_stop)
 
 
 def build_steps(
@@ -53,11 +50,18 @@ def build_steps(
     optimizer: keras.Optimizer,
     dataset: Dataset,
     steps_per_epoch: int,
-    parts: int = 1,
+    micro_batches: int = 1,
 ) -> Steps | TwoPhases | SimulatedSteps:
-    """The steps of a training of `dataset`, for an optimizer that is built and, after a stop, restored.
+    """Return the steps of a training of `dataset`.
 
-    Each replica takes its batch in so many `parts`.
+    Args:
+        settings: Settings of the training.
+        strategy: Strategy of the training.
+        model: The model, which gives logits.
+        optimizer: Its optimizer, which is built and, after a stop, restored.
+        dataset: The dataset.
+        steps_per_epoch: Steps that each server takes in an epoch.
+        micro_batches: Equal parts in which each replica takes its batch.
     """
     if settings.simulated_step_ms:
         _log.warning(
@@ -65,8 +69,15 @@ def build_steps(
         )
         return SimulatedSteps(strategy, settings.simulated_step_ms / 1000)
     task = task_of(dataset.records)
-    loss = task.training_loss(settings, dataset)
-    told = settings.color_jitter, settings.seed, loss, settings.xla, task, parts, settings.flip
-    steps = Steps(strategy, model, optimizer, *told)
+    options = StepOptions(
+        task=task,
+        loss=task.training_loss(settings, dataset),
+        flip=settings.flip,
+        color_jitter=settings.color_jitter,
+        seed=settings.seed,
+        micro_batches=micro_batches,
+        xla=settings.xla,
+    )
+    steps = Steps(strategy, model, optimizer, options)
     frozen = settings.freeze_epochs * steps_per_epoch
     return TwoPhases(steps, base_of(model), optimizer, frozen) if frozen else steps

@@ -1,60 +1,63 @@
-"""What a trained model says of images: `python -m pipeline predict`."""
+"""Predictions of a trained model for image files: `python -m pipeline predict`."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
-from pipeline.multilabel import THRESHOLD
-from pipeline.os_errors import retried
-from pipeline.quality.examine import Rules, examine
-from pipeline.quality.rejection import Rejection
-from pipeline.runs import ABOUT, exported_model
+from pipeline.evaluation.multilabel import THRESHOLD
+from pipeline.images.examine import Rules, examine
+from pipeline.images.rejection import Rejection
+from pipeline.runs.run import ABOUT, exported_model
 from pipeline.storage import Place, read_json
+from pipeline.system.os_errors import retried
 from pipeline.training.exported import loaded
 
 MOST_LIKELY = 3
-"""Labels that are named with their probability."""
+"""How many labels are listed with their probability."""
 
 Ranked = Sequence[tuple[float, str]]
-"""Probabilities of labels, the likeliest first."""
-Answer = Callable[[Ranked], dict[str, Any]]
+"""Labels with their probabilities, the likeliest first."""
 
 
 def predict(model: Place, files: Sequence[Path]) -> list[dict[str, Any]]:
-    """What the exported `model`, or that of a run, says of image files of any format that training takes.
+    """Predict the labels of image files of any format that training takes.
 
-    Returns for each {"file", "label", "probability", "likely"}, the most likely labels as a list of {"label",
-    "probability"}; of a model of several labels an image {"file", "labels", "likely"}, `labels` those over one half; or
-    {"file", "rejected"} with the reason. Raises SourceError where there is no model.
+    Args:
+        model: Folder of an exported model, or of its run.
+        files: The image files.
+
+    Returns:
+        For each file {"file", "label", "probability", "likely"}, where `likely` lists the most likely labels as
+        {"label", "probability"}. For a model of several labels {"file", "labels", "likely"}, where `labels` lists those
+        over one half. For a file that cannot be used {"file", "rejected"} with the reason.
+
+    Raises:
+        SourceError: If there is no model.
     """
     folder = exported_model(model)
     about = read_json(folder / ABOUT)
-    answer = _several if about.get("multi_label") else _one  # a model from before there was another kind has one
-    with loaded(folder) as exported:  # held on to: its endpoint alone would lose the weights
-        return [_predicted(exported, about["labels"], answer, file) for file in files]
+    multi_label = about.get("multi_label", False)  # An older model does not say, and gives one label.
+    with loaded(folder) as exported:  # The model must live: its endpoint alone would lose the weights.
+        return [_predicted(exported, file, names=about["labels"], multi_label=multi_label) for file in files]
 
 
-def _predicted(exported: Any, names: Sequence[str], answer: Answer, file: Path) -> dict[str, Any]:
-    # Turned upright and made RGB by what does so with the images of training: TensorFlow would show it a foreign view.
+def _predicted(exported: Any, file: Path, *, names: Sequence[str], multi_label: bool) -> dict[str, Any]:
+    # The code that prepares images for training turns them upright and converts them to RGB. TensorFlow would not.
     try:
         image = examine(retried(file.read_bytes, file), Rules())
-    except OSError as error:  # not there, a folder: the others are answered nevertheless
+    except OSError as error:  # Missing, or a folder. The other files still get an answer.
         image = Rejection(f"cannot be read: {error.strerror}")
     if isinstance(image, Rejection):
         return {"file": str(file), "rejected": image.reason}
     [probabilities] = exported.serve(tf.constant([image.encoded]))["probabilities"].numpy().tolist()
     ranked = sorted(zip(probabilities, names, strict=True), reverse=True)
-    return {"file": str(file), **answer(ranked), "likely": _named(ranked[:MOST_LIKELY])}
-
-
-def _one(ranked: Ranked) -> dict[str, Any]:
-    return _named(ranked[:1])[0]
-
-
-def _several(ranked: Ranked) -> dict[str, Any]:
-    return {"labels": _named([each for each in ranked if each[0] > THRESHOLD])}
+    if multi_label:
+        answer: dict[str, Any] = {"labels": _named([each for each in ranked if each[0] > THRESHOLD])}
+    else:
+        answer = _named(ranked[:1])[0]
+    return {"file": str(file), **answer, "likely": _named(ranked[:MOST_LIKELY])}
 
 
 def _named(ranked: Ranked) -> list[dict[str, Any]]:
@@ -62,7 +65,7 @@ def _named(ranked: Ranked) -> list[dict[str, Any]]:
 
 
 def in_words(result: Mapping[str, Any]) -> str:
-    """The predictions, a line each."""
+    """Return the predictions as text, one line for each file."""
     width = max(len(each["file"]) for each in result["predictions"])
     return "\n".join(f"{each['file']:<{width}}  {_words(each)}" for each in result["predictions"])
 

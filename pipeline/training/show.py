@@ -1,4 +1,4 @@
-"""A picture of what the model sees: a grid of images with their labels, made by the code that feeds the training."""
+"""A picture of the model's images: a grid with their labels, made by the code that feeds the training."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,40 +10,39 @@ from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-from numpy.typing import NDArray
 from PIL import Image, ImageDraw, ImageFont
 
-from pipeline import dataset as datasets
 from pipeline import storage
 from pipeline.config import Settings
-from pipeline.dataset import Dataset
+from pipeline.dataset import manifest as datasets
+from pipeline.dataset.manifest import Dataset
 from pipeline.input.color import jittered, seed_of_batch
 from pipeline.input.damage import damage_named
 from pipeline.input.flip import flipped
-from pipeline.servers import Server
+from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place
 from pipeline.training.inputs import open_inputs
-from pipeline.training.quiet import stderr_held_back
+from pipeline.training.tensorflow_start import stderr_held_back
 
 TILE = 160
-"""Smaller images are shown at the least whole multiple of their size that is not below it, in pixels."""
-LARGEST_TILE = 512
-"""Larger ones are shrunk to it."""
+"""Smaller images are enlarged to the least whole multiple of their size that is at least this, in pixels."""
+MAX_TILE = 512
+"""Larger images are shrunk to this, in pixels."""
 MARGIN = 12
 TITLE_HEIGHT = 66
 LABEL_HEIGHT = 26
-LEAST_NAME = 60
-"""Room for the id and a part of the name of one more label."""
-LEAST_WIDTH = 480
-"""Room for the title."""
+MIN_NAME = 60
+"""Width that one more label needs for its id and a part of its name."""
+MIN_WIDTH = 480
+"""Width that the title needs."""
 _PAPER, _INK, _FAINT = "white", "#1f2328", "#6e7781"
 FONTS = ("NotoSansCJK-Regular.ttc", "Arial Unicode.ttf", "DejaVuSans.ttf", "Arial.ttf")
-"""Taken where the system has them, the one with most scripts first. Pillow's own knows ASCII alone."""
+"""The first one that the system has is used; those with most scripts come first. Pillow's own has ASCII only."""
 
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
 
 
-class Seen(NamedTuple):
+class Shown(NamedTuple):
     """An image as the model sees it, and the ids of its labels."""
 
     image: Image.Image
@@ -51,38 +50,38 @@ class Seen(NamedTuple):
 
 
 def show(settings: Settings, folder: Place, path: Path | None, *, augmented: bool, count: int) -> Path:
-    """Write a PNG of up to `count` images of the data set in `folder`, and return its path.
+    """Write a PNG of up to `count` images of a dataset, and return its path.
 
-    :param path: where to; None is NAME-VERSION.png, or NAME-VERSION-augmented.png, in the current folder. A file that
-        stands there is replaced
-    :param augmented: the first training examples as training sees them, else the first validation examples as they
-        are evaluated
+    Args:
+        settings: Settings of a training on it.
+        folder: Folder of the dataset.
+        path: File to write or replace; None: NAME-VERSION.png or NAME-VERSION-augmented.png in the current folder.
+        augmented: Show the first training examples with their augmentation, instead of the first validation examples.
+        count: How many images there are at most.
 
-    Raises DatasetError where there is no data set, or its shards are damaged; StorageError
-    where a bucket does not answer.
+    Raises:
+        DatasetError: If there is no dataset, or its shards are damaged.
+        StorageError: If a bucket does not answer.
     """
     dataset = datasets.load(folder)
     datasets.require_shards(folder, dataset)
-    settings = _of_one_epoch(settings)
-    with stderr_held_back():  # TensorFlow complains of a missing GPU where it first looks for one
+    # One epoch, without a cache of decoded images: that of a training stays as it is.
+    settings = settings.model_copy(update={"cache": "off", "epochs": 1})
+    with stderr_held_back():  # TensorFlow complains of a missing GPU when it first looks for one.
         tf.config.list_physical_devices()
-    seen = _seen(settings, folder, dataset, augmented, count)
-    picture = draw_grid(seen, dataset.names, _title(dataset), _subtitle(settings, augmented))
+    images = _images(settings, folder, dataset, augmented=augmented, count=count)
+    title = f"{dataset.name} {dataset.version}"
+    picture = draw_grid(images, dataset.names, title, _subtitle(settings, augmented))
     path = path or Path(f"{dataset.name}-{dataset.version}{'-augmented' if augmented else ''}.png")
     with storage.write_whole(path) as file:
         picture.save(file, "PNG")
     return path
 
 
-# --- what is seen -----------------------------------------------------------------------------------------------------
+# --- the images -------------------------------------------------------------------------------------------------------
 
 
-def _of_one_epoch(settings: Settings) -> Settings:
-    """The settings with nothing kept: what training has on disk stays as it is."""
-    return settings.model_copy(update={"cache": "off", "epochs": 1})
-
-
-def _seen(settings: Settings, folder: Place, dataset: Dataset, augmented: bool, count: int) -> list[Seen]:
+def _images(settings: Settings, folder: Place, dataset: Dataset, *, augmented: bool, count: int) -> list[Shown]:
     with open_inputs(settings, folder, dataset, Server(), 0, lambda: False) as inputs:
         batches = _augmented(inputs.training, settings) if augmented else inputs.validation
         try:
@@ -95,34 +94,27 @@ def _seen(settings: Settings, folder: Place, dataset: Dataset, augmented: bool, 
 
 
 def _augmented(batches: tf.data.Dataset, settings: Settings) -> tf.data.Dataset:
-    """The batches mirrored and in the colours that the training steps give them."""
+    """Return the batches mirrored and in other colors, as the training steps change them."""
 
     def augmented(number: tf.Tensor, batch: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
         images, labels, weights, mirrored, _ = batch
-        seen = flipped(images, mirrored)
-        return jittered(seen, settings.color_jitter, seed_of_batch(settings.seed, number)), labels, weights
+        images = flipped(images, mirrored)
+        return jittered(images, settings.color_jitter, seed_of_batch(settings.seed, number)), labels, weights
 
     return batches.enumerate().map(augmented)
 
 
-def _examples(batches: Iterable[tuple[tf.Tensor, ...]]) -> Iterator[Seen]:
+def _examples(batches: Iterable[tuple[tf.Tensor, ...]]) -> Iterator[Shown]:
     for images, labels, weights in batches:
         pixels = tf.cast(tf.round(tf.cast(images, tf.float32)), tf.uint8).numpy()
         for image, label, weight in zip(pixels, labels.numpy(), weights.numpy(), strict=True):
-            if weight:  # else a copy that fills up the batch
-                yield Seen(Image.fromarray(image), _ids(label))
-
-
-def _ids(label: NDArray[np.generic]) -> list[int]:
-    """Those of an image, as a batch has them: one, or 0 or 1 for each class."""
-    return np.flatnonzero(label).tolist() if label.ndim else [int(label)]
+            if weight:  # An example of weight 0 is a copy that fills up the batch.
+                # In a batch, the labels of an image are one id, or 0 or 1 for each class.
+                ids = np.flatnonzero(label).tolist() if label.ndim else [int(label)]
+                yield Shown(Image.fromarray(image), ids)
 
 
 # --- words ------------------------------------------------------------------------------------------------------------
-
-
-def _title(dataset: Dataset) -> str:
-    return f"{dataset.name} {dataset.version}"
 
 
 def _subtitle(settings: Settings, augmented: bool) -> str:
@@ -130,7 +122,7 @@ def _subtitle(settings: Settings, augmented: bool) -> str:
         jitter = [f"color jitter {settings.color_jitter:g}"] if settings.color_jitter else []
         changes = [f"crop {settings.crop}", *(["flip"] if settings.flip else []), *jitter]
     else:
-        changes = ["crop whole" if settings.crop == "whole" else "crop centre"]
+        changes = ["crop whole" if settings.crop == "whole" else "crop center"]
     split = "training" if augmented else "validation"
     return f"{split}, {', '.join(changes)}, {settings.image_size} x {settings.image_size} pixels"
 
@@ -138,39 +130,35 @@ def _subtitle(settings: Settings, augmented: bool) -> str:
 # --- the picture ------------------------------------------------------------------------------------------------------
 
 
-def draw_grid(seen: Sequence[Seen], names: Sequence[str], title: str, subtitle: str) -> Image.Image:
-    """The images in rows, each above ids and names of its labels; as many columns as rows, or one more."""
-    side = shown_side(seen[0].image.width)
-    columns = isqrt(len(seen) - 1) + 1
-    width = max(columns * (side + MARGIN) + MARGIN, LEAST_WIDTH)
-    height = TITLE_HEIGHT + ceil(len(seen) / columns) * (side + LABEL_HEIGHT) + MARGIN
+def draw_grid(images: Sequence[Shown], names: Sequence[str], title: str, subtitle: str) -> Image.Image:
+    """Draw the images in rows, each above ids and names of its labels; as many columns as rows, or one more."""
+    side = shown_side(images[0].image.width)
+    columns = isqrt(len(images) - 1) + 1
+    width = max(columns * (side + MARGIN) + MARGIN, MIN_WIDTH)
+    height = TITLE_HEIGHT + ceil(len(images) / columns) * (side + LABEL_HEIGHT) + MARGIN
     picture = Image.new("RGB", (width, height), _PAPER)
     _write(picture, (MARGIN, MARGIN - 2), title, 20, _INK)
     _write(picture, (MARGIN, MARGIN + 23), subtitle, 14, _FAINT)
-    for number, (image, labels) in enumerate(seen):
+    for number, (image, labels) in enumerate(images):
         row, column = divmod(number, columns)
         left, top = MARGIN + column * (side + MARGIN), TITLE_HEIGHT + row * (side + LABEL_HEIGHT)
-        picture.paste(_scaled(image, side), (left, top))
+        # Without smoothing, an enlarged image shows its pixels.
+        resampling = Image.Resampling.NEAREST if side >= image.width else Image.Resampling.LANCZOS
+        picture.paste(image.resize((side, side), resampling), (left, top))
         _write_labels(picture, (left, top + side + 3), side, [(label, names[label]) for label in labels])
     return picture
 
 
 def shown_side(image_size: int) -> int:
-    """The side of an image in the picture, in pixels: whole pixels of the model's, unless it is very large."""
-    return min(ceil(TILE / image_size) * image_size, LARGEST_TILE)
-
-
-def _scaled(image: Image.Image, side: int) -> Image.Image:
-    """Enlarged without smoothing: the pixels that the model sees are to be seen."""
-    enlarged = side >= image.width
-    return image.resize((side, side), Image.Resampling.NEAREST if enlarged else Image.Resampling.LANCZOS)
+    """Return the side of an image in the picture, in pixels: a multiple of its own side, unless it is very large."""
+    return min(ceil(TILE / image_size) * image_size, MAX_TILE)
 
 
 def _write_labels(picture: Image.Image, corner: tuple[int, int], width: int, labels: Sequence[tuple[int, str]]) -> None:
-    """Each id, faint, then the name: a name in a script that the font does not know is still told from others."""
+    """Write each id, faint, then the name. The id helps if the font does not have the script of the name."""
     (left, top), right = corner, corner[0] + width
     for label, name in labels:
-        if right - left < LEAST_NAME:  # those before it have filled the line
+        if right - left < MIN_NAME:  # The line is full.
             return
         after = _write(picture, (left, top), str(label), 14, _FAINT) + 6
         left = _write(picture, (after, top), name, 14, _INK, right) + 12
@@ -188,9 +176,10 @@ def _write(
 
 
 def shortened(text: str, width: float, font: Font) -> str:
-    """The text as one line of at most `width` pixels: cut, with an ellipsis, where it is longer.
+    """Return the text as one line of at most `width` pixels, with an ellipsis if it is longer.
 
-    What cannot be printed becomes a question mark: a line break has no width, and half a surrogate pair no bytes.
+    Characters that cannot be printed become question marks: a line break has no width, and half a surrogate pair has no
+    bytes.
     """
     line = "".join(letter if letter.isprintable() else "?" for letter in text)
     if font.getlength(line) <= width:
@@ -201,6 +190,6 @@ def shortened(text: str, width: float, font: Font) -> str:
 
 def _font(size: int) -> Font:
     for name in FONTS:
-        with suppress(OSError):  # the system has it not
+        with suppress(OSError):  # The system does not have it.
             return ImageFont.truetype(name, size)
     return ImageFont.load_default(size)

@@ -24,18 +24,18 @@ class SimulatedSteps:
         self._sums = tf.function(self._of_batch, reduce_retracing=True)
 
     def train(
-        self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, asked: tf.Tensor
+        self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, should_stop: tf.Tensor
     ) -> tf.Tensor:
         """Take a training step, as `Steps` does."""
-        return self.evaluate(images, labels, weights, asked)
+        return self.evaluate(images, labels, weights, should_stop)
 
-    def evaluate(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, asked: tf.Tensor) -> tf.Tensor:
+    def evaluate(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, should_stop: tf.Tensor) -> tf.Tensor:
         """Take a step of the validation, as `Steps` does."""
         begin = time.perf_counter()
-        sums = self._sums(weights, asked)
+        sums = self._sums(weights, should_stop)
         time.sleep(max(0.0, self._step_s - (time.perf_counter() - begin)))
         return sums
 
-    def _of_batch(self, weights: tf.Tensor, asked: tf.Tensor) -> tf.Tensor:
-        sums = self._strategy.run(lambda w, a: tf.stack([0.0, 0.0, tf.reduce_sum(w), a]), args=(weights, asked))
+    def _of_batch(self, weights: tf.Tensor, should_stop: tf.Tensor) -> tf.Tensor:
+        sums = self._strategy.run(lambda w, a: tf.stack([0.0, 0.0, tf.reduce_sum(w), a]), args=(weights, should_stop))
         return self._strategy.reduce(tf.distribute.ReduceOp.SUM, sums, axis=None)

@@ -1,7 +1,6 @@
-"""What a training runs on: one device, all GPUs of a machine, or those of several machines."""
+"""The devices of a training: one, all GPUs of a machine, or those of several machines."""
 
 import logging
-import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -10,52 +9,53 @@ import keras
 import tensorflow as tf
 
 from pipeline.errors import BadInput, ServerLost
-from pipeline.rendezvous import Gang
-from pipeline.training.quiet import stderr_held_back
+from pipeline.input.tensorflow_internals import sigterm_handler_kept, take_batches_of_equal_number
+from pipeline.rendezvous import Cluster
+from pipeline.training.tensorflow_start import stderr_held_back
 
 EXPLAINED_S = 15.0
-"""How long it may take until the others have heard why a server is gone."""
+"""Seconds that it may take until the other servers know why a server is gone."""
 _UNREACHED = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.InternalError)
-"""What TensorFlow raises where another server is gone."""
+"""Errors that TensorFlow raises if another server is gone."""
 _log = logging.getLogger(__name__)
 
 
-def open_strategy(gang: Gang | None) -> tf.distribute.Strategy:
-    """The strategy for the devices of all servers. Must come before anything else that TensorFlow does.
+def open_strategy(cluster: Cluster | None) -> tf.distribute.Strategy:
+    """Return the strategy for the devices of all servers. Call it before anything else that TensorFlow does.
 
-    Raises BadInput where the servers of one machine are more than its GPUs.
+    Raises:
+        BadInput: If a machine has more servers than GPUs.
     """
-    gpus = _own_gpus(gang)
-    if gang:
-        return _of_servers(gang)
+    gpus = _own_gpus(cluster)
+    if cluster:
+        return _strategy_of_servers(cluster)
     # Several CPUs only where someone has split this one, as tests do.
     devices = [device.name for device in tf.config.list_logical_devices("GPU" if gpus else "CPU")]
     return tf.distribute.MirroredStrategy(devices) if len(devices) > 1 else tf.distribute.OneDeviceStrategy(devices[0])
 
 
 def on_devices(batches: tf.data.Dataset, batch_size: int, strategy: tf.distribute.Strategy) -> Iterable[Any]:
-    """The batches of this server, of `batch_size`, cut for its devices and sent there ahead of the step.
+    """Divide the batches of this server, of `batch_size`, among its devices, and send them there ahead of the step.
 
-    Raises BadInput where that leaves a remainder.
+    Raises:
+        BadInput: If that leaves a remainder.
     """
     share = share_of_device(batch_size, strategy)
-    if strategy.num_replicas_in_sync == 1:
-        # Not as the strategy distributes them, which costs 0.2 ms a batch: it has one device.
-        return _on_device(batches, strategy.extended.worker_devices[0])
-    cut = batches if share == batch_size else batches.rebatch(share, drop_remainder=True)
-    distributed: Iterable[Any] = strategy.distribute_datasets_from_function(lambda _: cut)
-    return distributed
-
-
-def _on_device(batches: tf.data.Dataset, device: str) -> Iterable[Any]:
     sent: Iterable[Any] = batches
-    if "CPU" not in device.upper():
+    if strategy.num_replicas_in_sync > 1:  # For one device, the strategy's own way would cost 0.2 ms a batch.
+        shares = batches if share == batch_size else batches.rebatch(share, drop_remainder=True)
+        sent = strategy.distribute_datasets_from_function(lambda _: shares)
+    elif "CPU" not in (device := strategy.extended.worker_devices[0]).upper():
         sent = batches.apply(tf.data.experimental.prefetch_to_device(device))
     return sent
 
 
 def share_of_device(batch_size: int, strategy: tf.distribute.Strategy) -> int:
-    """How many examples each device takes of a batch of this server. Raises BadInput where that leaves a remainder."""
+    """Return how many examples each device takes of a batch of this server.
+
+    Raises:
+        BadInput: If that leaves a remainder.
+    """
     devices = len(strategy.extended.worker_devices)
     if batch_size % devices:
         raise BadInput(
@@ -66,84 +66,82 @@ def share_of_device(batch_size: int, strategy: tf.distribute.Strategy) -> int:
 
 
 def take_from_first(variables: Sequence[keras.Variable], strategy: tf.distribute.Strategy) -> None:
-    """Have the variables hold what server 0 has in them; all servers have to do it together."""
+    """Set the variables to the values of server 0. All servers must call this together."""
     values = from_first([_wide(variable.value) for variable in variables], strategy)
     for variable, value in zip(variables, values, strict=True):
         variable.assign(tf.cast(value, variable.dtype))
 
 
 def from_first(values: list[tf.Tensor], strategy: tf.distribute.Strategy) -> list[tf.Tensor]:
-    """What server 0 has in place of these values; all servers have to ask together."""
+    """Return the values of server 0 in place of these. All servers must call this together."""
 
-    def of_replica(given: list[tf.Tensor]) -> list[tf.Tensor]:
+    def of_replica(own: list[tf.Tensor]) -> list[tf.Tensor]:
         is_first = tf.equal(tf.distribute.get_replica_context().replica_id_in_sync_group, 0)
-        return [tf.where(is_first, value, tf.zeros_like(value)) for value in given]
+        return [tf.where(is_first, value, tf.zeros_like(value)) for value in own]
 
     return _summed(values, strategy, of_replica)
 
 
-def agreed(wish: bool, strategy: tf.distribute.Strategy) -> bool:
-    """Whether all servers wish it."""
-    return float(_summed([tf.constant(float(not wish))], strategy)[0]) == 0
+def all_agree(answer: bool, strategy: tf.distribute.Strategy) -> bool:
+    """Return whether the answer of all servers is yes. All servers must call this together."""
+    return float(_summed([tf.constant(float(not answer))], strategy)[0]) == 0
 
 
 def _summed(
     values: list[tf.Tensor],
     strategy: tf.distribute.Strategy,
-    of_replica: Callable[[list[tf.Tensor]], list[tf.Tensor]] = lambda given: given,
+    of_replica: Callable[[list[tf.Tensor]], list[tf.Tensor]] = lambda own: own,
 ) -> list[tf.Tensor]:
-    """The sums over all replicas of what each makes of its server's values."""
+    """Return the sums over all replicas of what `of_replica` returns for the values of its server."""
 
-    def summed(given: list[tf.Tensor]) -> list[tf.Tensor]:
-        told = strategy.run(of_replica, args=(given,))
-        return [strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for value in told]
+    def summed(own: list[tf.Tensor]) -> list[tf.Tensor]:
+        results = strategy.run(of_replica, args=(own,))
+        return [strategy.reduce(tf.distribute.ReduceOp.SUM, value, axis=None) for value in results]
 
-    found: list[tf.Tensor] = tf.function(summed)(values)
-    return found
+    sums: list[tf.Tensor] = tf.function(summed)(values)
+    return sums
 
 
 @contextmanager
-def losses_named(gang: Gang | None) -> Iterator[None]:
-    """Around what waits for the other servers: say which one is gone, where TensorFlow only says that one is."""
+def lost_servers_named(cluster: Cluster | None) -> Iterator[None]:
+    """Wrap what waits for the other servers: name the server that is gone, if TensorFlow only says that one is."""
     try:
         yield
     except _UNREACHED as error:
-        if gang is None:
+        if cluster is None:
             raise
-        raise gang.loss(EXPLAINED_S) or ServerLost(
+        raise cluster.loss(EXPLAINED_S) or ServerLost(
             "another training server cannot be reached any more: run again, so that all go on together"
         ) from error
 
 
-def _own_gpus(gang: Gang | None) -> list[tf.config.PhysicalDevice]:
-    """Those of this process, said in one line."""
+def _own_gpus(cluster: Cluster | None) -> list[tf.config.PhysicalDevice]:
+    """Return the GPUs of this process, which sees no other from then on."""
     with stderr_held_back():
-        found = tf.config.list_physical_devices("GPU")
-    gpus = gang.own_part(found) if gang else found
-    if found and not gpus:
-        raise BadInput(f"num_training_servers: this machine has {len(found)} GPUs, and more training servers")
+        all_gpus = tf.config.list_physical_devices("GPU")
+    gpus = cluster.own_devices(all_gpus) if cluster else all_gpus
+    if all_gpus and not gpus:
+        raise BadInput(f"num_training_servers: this machine has {len(all_gpus)} GPUs, and more training servers")
     tf.config.set_visible_devices(gpus, "GPU")
-    for gpu in gpus:  # else TensorFlow takes all memory of every GPU it sees
+    for gpu in gpus:  # By default, TensorFlow takes all memory of every GPU that it sees.
         tf.config.experimental.set_memory_growth(gpu, True)
     _log.info("training on %s", ", ".join(gpu.name for gpu in gpus) or "the CPU: no GPU was found")
     return gpus
 
 
-def _of_servers(gang: Gang) -> tf.distribute.Strategy:
-    cluster = tf.train.ClusterSpec({"worker": gang.addresses})
+def _strategy_of_servers(cluster: Cluster) -> tf.distribute.Strategy:
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
-        cluster, task_type="worker", task_id=gang.server.index, rpc_layer="grpc"
+        tf.train.ClusterSpec({"worker": cluster.addresses}),
+        task_type="worker",
+        task_id=cluster.server.index,
+        rpc_layer="grpc",
     )
-    heeds = signal.getsignal(signal.SIGTERM)
-    with stderr_held_back():
+    with sigterm_handler_kept(), stderr_held_back():
         strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver)
-    # TensorFlow's servers take the signal for themselves, to tell each other of it, and nobody would hear it.
-    signal.signal(signal.SIGTERM, heeds)
-    # Else the servers ask each other before each batch whether all have one. Their shares are of equal length.
-    strategy.extended.experimental_enable_get_next_as_optional = False
+    take_batches_of_equal_number(strategy)
     return strategy
 
 
 def _wide(value: tf.Tensor) -> tf.Tensor:
-    """The same in a type that collectives take."""
+    """Return the value in a type that collectives take."""
     return tf.cast(value, tf.int64) if value.dtype.is_integer else tf.convert_to_tensor(value)

@@ -1,4 +1,4 @@
-"""What is asked of a model, as the data set decides: the one label of an image, or all labels that it has."""
+"""The task of a model, which the dataset decides: the one label of an image, or all labels that it has."""
 
 from collections.abc import Mapping
 from typing import Protocol
@@ -7,59 +7,59 @@ import keras
 import tensorflow as tf
 
 from pipeline.config import Settings
-from pipeline.dataset import Dataset
-from pipeline.multilabel import THRESHOLD
-from pipeline.records import RecordFormat
+from pipeline.dataset.manifest import Dataset
+from pipeline.evaluation.multilabel import THRESHOLD
+from pipeline.records.format import RecordFormat
 from pipeline.training.losses import Loss, cross_entropy, sigmoid_cross_entropy, smoothed_sigmoid, training_loss
 
 
 class Task(Protocol):
-    """What differs from one kind of question to the other. Labels are those of a batch, (n,) or (n, classes)."""
+    """What differs from one task to the other. Labels are those of a batch, (n,) or (n, classes)."""
 
     def training_loss(self, settings: Settings, dataset: Dataset) -> Loss:
-        """The loss that the settings want trained on."""
+        """Return the loss that the settings ask for."""
 
     def loss(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        """The plain one, by which a validation is told, (n,)."""
+        """Return the plain loss of each example, (n,), which a validation reports."""
 
-    def right(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        """Which examples were answered right, float32 of (n,), 0 or 1."""
+    def correct(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        """Return which predictions are correct, float32 of (n,), 0 or 1."""
 
     def probabilities(self) -> keras.Layer:
-        """From logits to probabilities."""
+        """Return a layer from logits to probabilities."""
 
     def is_better(self, values: Mapping[str, float], best: Mapping[str, float]) -> bool:
-        """Whether the model of one epoch is better than that of another."""
+        """Return whether an epoch with these values has a better model than the best one so far."""
 
     def served(self, probabilities: tf.Tensor, names: tf.Tensor) -> dict[str, tf.Tensor]:
-        """What the exported model says beside its probabilities, (n, classes); `names` are those of the classes."""
+        """Return what an exported model returns beside its probabilities, (n, classes); `names` are of the classes."""
 
 
 class OneLabel:
-    """Which of the classes an image is of: their probabilities are 1 in sum."""
+    """Each image has one label: the probabilities of all classes add up to 1."""
 
     def training_loss(self, settings: Settings, dataset: Dataset) -> Loss:
-        """The cross-entropy, smoothed and weighted."""
+        """Return the cross-entropy, smoothed and weighted."""
         return training_loss(settings, dataset)
 
     def loss(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        """The cross-entropy."""
+        """Return the cross-entropy."""
         return cross_entropy(labels, logits)
 
-    def right(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        """Whether the likeliest class is the true one."""
+    def correct(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        """Return whether the likeliest class is the true one."""
         return tf.cast(tf.equal(tf.argmax(logits, axis=-1, output_type=tf.int32), labels), tf.float32)
 
     def probabilities(self) -> keras.Layer:
-        """A softmax."""
+        """Return a softmax."""
         return keras.layers.Softmax(name="probabilities")
 
     def is_better(self, values: Mapping[str, float], best: Mapping[str, float]) -> bool:
-        """By the accuracy of the validation."""
+        """Compare by the accuracy of the validation."""
         return values["val_accuracy"] > best["val_accuracy"]
 
     def served(self, probabilities: tf.Tensor, names: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The likeliest `label` (string, (n,)) and its `probability` (float32, (n,))."""
+        """Return the likeliest `label` (string, (n,)) and its `probability` (float32, (n,))."""
         return {
             "label": tf.gather(names, tf.argmax(probabilities, axis=-1)),
             "probability": tf.reduce_max(probabilities, axis=-1),
@@ -67,30 +67,30 @@ class OneLabel:
 
 
 class SeveralLabels:
-    """Which labels an image has: each has a probability of its own."""
+    """An image may have several labels: each has a probability of its own."""
 
     def training_loss(self, settings: Settings, dataset: Dataset) -> Loss:
-        """The sigmoid cross-entropy, smoothed; classes have no weights here."""
+        """Return the sigmoid cross-entropy, smoothed. Classes have no weights here."""
         return smoothed_sigmoid(settings.label_smoothing) if settings.label_smoothing else sigmoid_cross_entropy
 
     def loss(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        """The sigmoid cross-entropy, the mean over all classes."""
+        """Return the sigmoid cross-entropy, the mean over all classes."""
         return sigmoid_cross_entropy(labels, logits)
 
-    def right(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        """Whether all labels of an example were predicted, and no other: the exact match."""
+    def correct(self, labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        """Return whether exactly the labels of an example were predicted."""
         return tf.cast(tf.reduce_all(tf.equal(labels > 0, logits > 0), axis=-1), tf.float32)
 
     def probabilities(self) -> keras.Layer:
-        """A sigmoid a class."""
+        """Return a sigmoid for each class."""
         return keras.layers.Activation("sigmoid", name="probabilities")
 
     def is_better(self, values: Mapping[str, float], best: Mapping[str, float]) -> bool:
-        """By the loss of the validation: few images are an exact match where there are many labels."""
+        """Compare by the loss of the validation: with many labels, few predictions are an exact match."""
         return values["val_loss"] < best["val_loss"]
 
     def served(self, probabilities: tf.Tensor, names: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The `labels` over one half (string, (n, most of an image)), the likeliest first, filled up with ""."""
+        """Return the `labels` over one half (string, (n, most of an image)), the likeliest first, filled up with ""."""
         values, ranked = tf.math.top_k(probabilities, k=tf.shape(probabilities)[1])
         predicted = values > THRESHOLD
         most = tf.reduce_max(tf.math.count_nonzero(predicted, axis=1, dtype=tf.int32))
@@ -101,5 +101,5 @@ ONE_LABEL = OneLabel()
 
 
 def task_of(form: RecordFormat) -> Task:
-    """What a model is asked of the images of a data set, by its records."""
+    """Return the task of a dataset, by the format of its records."""
     return SeveralLabels() if form.multi_label else ONE_LABEL

@@ -1,7 +1,7 @@
-"""TensorBoard as a sink: `tensorboard --logdir FOLDER`, wherever that is installed.
+"""A sink that writes for TensorBoard: `tensorboard --logdir FOLDER`, wherever that is installed.
 
-An event file holds TFRecords of `Event`: written as they are, they have the time at which a value was taken, no
-operation of TensorFlow runs beside the training, and no worker needs the package tensorboard.
+An event file holds TFRecords of `Event`. This module writes them itself. Each value thus has the time at which it was
+measured, no operation of TensorFlow runs beside the training, and no worker needs the package tensorboard.
 """
 
 import os
@@ -13,35 +13,43 @@ from pathlib import Path
 import tensorflow as tf
 
 from pipeline.monitor import Row
-from pipeline.monitor.window import Windows
-from pipeline.tfrecord import frame
+from pipeline.monitor.aggregation import Intervals
+from pipeline.records.tfrecord import frame
 
 _PREFIX = "events.out.tfevents"
 
 
 class TensorBoardSink:
-    """Writes each epoch into ``folder``, and windows of samples and batches into ``folder/windows``, a scalar a value.
+    """Writes each epoch into `folder`, and aggregates of samples and batches into `folder/windows`, as scalars.
 
-    The step of an epoch is its number (from 1), that of a window the training step. A training that goes on adds
-    another file of windows, but writes its epochs anew: those after its checkpoint are done again, and would stand
-    there twice. ``done`` are the rows of those before it. Raises OSError where the folder cannot be written.
+    The step of an epoch is its number (from 1), and that of an aggregate is the training step. A training that goes on
+    adds another file of aggregates, but writes its epochs again: those after its checkpoint are done again, and would
+    be there twice.
+
+    Args:
+        folder: Where the event files are.
+        done: The rows of the epochs before the checkpoint.
+
+    Raises:
+        OSError: If the folder cannot be written.
     """
 
     def __init__(self, folder: Path, done: Iterable[Row] = ()) -> None:
         for path in folder.glob(f"{_PREFIX}.*"):
             path.unlink()
         self._epochs, self._others = _EventFile(folder), _EventFile(folder / "windows")
-        self._windows = Windows()
+        self._intervals = Intervals()
         for row in done:
             self.write(row)
 
     def write(self, row: Row) -> None:
-        self._write(self._windows.add(row))
+        """Write an epoch, or the aggregates that a sample or batch completes."""
+        self._write(self._intervals.add(row))
 
     def close(self) -> None:
-        """Write the windows that are open. Raises OSError if the disk fails; everything is closed then, too."""
+        """Write the aggregates that are not complete. Raises OSError if the disk fails, after closing everything."""
         with closing(self._epochs), closing(self._others):
-            self._write(self._windows.take())
+            self._write(self._intervals.take())
 
     def _write(self, rows: Iterable[Row]) -> None:
         for row in rows:
@@ -51,7 +59,7 @@ class TensorBoardSink:
 class _EventFile:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        number = 1 + len(list(folder.glob(f"{_PREFIX}.*")))  # in the order of their names, as TensorBoard reads them
+        number = 1 + len(list(folder.glob(f"{_PREFIX}.*")))  # TensorBoard reads them in the order of their names.
         path = folder / f"{_PREFIX}.{number:010d}.{platform.node()}.{os.getpid()}"
         self._file = path.open("xb", buffering=0)
         self._append(tf.compat.v1.Event(file_version="brain.Event:2"))
@@ -65,12 +73,12 @@ class _EventFile:
 
     def _append(self, event: tf.compat.v1.Event) -> None:
         record = frame(event.SerializeToString())
-        while record:  # a disk that is nearly full takes a part; the next call says why
+        while record:  # A disk that is nearly full takes a part. The next call raises the reason.
             record = record[self._file.write(record) :]
 
 
 def _scalar(name: str, value: float) -> tf.compat.v1.Summary.Value:
-    """What `tf.summary.scalar` writes."""
+    """Return a value as `tf.summary.scalar` writes it."""
     metadata = tf.compat.v1.SummaryMetadata(plugin_data={"plugin_name": "scalars"})
     tensor = tf.make_tensor_proto(value, tf.float32)
     return tf.compat.v1.Summary.Value(tag=name, tensor=tensor, metadata=metadata)

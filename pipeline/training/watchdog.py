@@ -1,4 +1,4 @@
-"""Ends a training that is stuck: Airflow's heartbeats come from its supervisor, and go on beside it."""
+"""Ends a training that is stuck. Airflow does not notice: its heartbeats come from its supervisor, and go on."""
 
 import faulthandler
 import threading
@@ -11,61 +11,68 @@ from pipeline.errors import TenfoldError, TrainingError
 
 STACKS = "stacks.txt"
 GRACE_S = 60.0
-"""Seconds for saying so, after which the process ends all the same: where a disk hangs, so does who writes to it."""
+"""Seconds for writing the reason, after which the process ends in any case: a write to a hanging disk hangs, too."""
 
 
 class Watchdog:
-    """Tells whether nothing was heard of a training for longer than `limit_s`.
+    """Finds out whether a training has given no heartbeat for longer than `limit_s`.
 
-    :param clock: seconds that never go back
+    Time in which this process did not run, because the machine slept or a person halted it, hardly counts: between two
+    looks, at most twice `every_s` passes.
 
-    Time in which this process did not run, because the machine slept or somebody halted it, counts for little: two
-    looks are taken to be `every_s` apart, or twice that.
+    Args:
+        limit_s: Seconds without a heartbeat after which the training is stuck.
+        every_s: Seconds between two looks.
+        clock: Seconds that never go back.
     """
 
     def __init__(self, limit_s: float, every_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit_s, self._every_s, self._clock = limit_s, every_s, clock
-        self._heard = self._known = 0
-        self._silent_s, self._looked = 0.0, clock()
+        self._heartbeats = self._known_heartbeats = 0
+        self._silent_s, self._looked_at = 0.0, clock()
 
-    def heard(self) -> None:
-        """The training goes on. Called by its thread alone."""
-        self._heard += 1
+    def heartbeat(self) -> None:
+        """Note that the training goes on. Only the thread of the training calls it."""
+        self._heartbeats += 1
 
     def look(self) -> bool:
-        """Whether it is stuck. Called every `every_s`, by a thread of its own."""
-        now, heard = self._clock(), self._heard
-        passed_s = min(now - self._looked, 2 * self._every_s)
-        self._silent_s = self._silent_s + passed_s if heard == self._known else 0.0
-        self._looked, self._known = now, heard
+        """Return whether the training is stuck. A thread of the watchdog calls it every `every_s`."""
+        now, heartbeats = self._clock(), self._heartbeats
+        passed_s = min(now - self._looked_at, 2 * self._every_s)
+        self._silent_s = self._silent_s + passed_s if heartbeats == self._known_heartbeats else 0.0
+        self._looked_at, self._known_heartbeats = now, heartbeats
         return self._silent_s > self._limit_s
 
 
 @contextmanager
 def watched(folder: Path, limit_s: float, leave: Callable[[TenfoldError], None]) -> Iterator[Callable[[], None]]:
-    """Watch what runs in the block, which calls what it is given with each of its steps.
+    """Watch the block, which gets a function to call as a heartbeat with each of its steps.
 
-    Where none comes for so many seconds (0: however long), the stacks of all threads are written to stderr and into
-    `folder`, and a thread of the watchdog's calls `leave`, which is to end the process: the main thread may be stuck
-    within TensorFlow, and hear nothing else.
+    If no heartbeat comes for `limit_s`, a thread of the watchdog writes the stacks of all threads to stderr and into
+    `folder`, and calls `leave`. That must end the process, because the main thread may be stuck within TensorFlow.
+
+    Args:
+        folder: Folder of the run.
+        limit_s: Seconds without a heartbeat; 0: no limit.
+        leave: Called with the error, in a thread.
     """
     if not limit_s:
         yield lambda: None
         return
-    every_s, ended = min(limit_s / 10, 10.0), threading.Event()
+    every_s, has_ended = min(limit_s / 10, 10.0), threading.Event()
     watchdog = Watchdog(limit_s, every_s)
 
     def watch() -> None:
-        while not ended.wait(every_s):
+        while not has_ended.wait(every_s):
             if watchdog.look():
                 _end(folder, limit_s, leave)
                 return
 
     threading.Thread(target=watch, name="watchdog", daemon=True).start()
     try:
-        yield watchdog.heard
+        yield watchdog.heartbeat
     finally:
-        ended.set()
+        has_ended.set()
 
 
 def _end(folder: Path, limit_s: float, leave: Callable[[TenfoldError], None]) -> None:

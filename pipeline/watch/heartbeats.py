@@ -1,7 +1,5 @@
 """How long a training has been silent, whatever the clock of its machine says."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Hashable
@@ -10,13 +8,13 @@ from typing import NamedTuple
 MAX_SKEW_S = 900.0
 """Seconds that the clock of a training may differ from the clock here. Nobody lets clocks differ by more."""
 MAX_KEPT = 5000
-"""Trainings that are remembered. The one that was asked for least lately is forgotten first."""
+"""Maximum number of trainings in memory. The one that was requested least recently is forgotten first."""
 
 
 class _Change(NamedTuple):
     last_sample: float
     time: float
-    """When this sample was seen first, by the monotonic clock here in seconds."""
+    """Time of the first answer with this sample, by the monotonic clock here, in seconds."""
 
 
 class Heartbeats:
@@ -38,7 +36,7 @@ class Heartbeats:
         """Return the seconds since the newest sample of a training changed.
 
         Args:
-            training: What is asked for. Ask for it by the same source of samples each time.
+            training: Key of the training. Use the same key for the same source of samples each time.
             last_sample: The time of its newest sample (Unix s), by the clock of its own machine.
         """
         with self._lock:
@@ -51,7 +49,7 @@ class Heartbeats:
                 change = _Change(last_sample, now)
             else:
                 change = before
-            self._changes[training] = change  # behind all others
+            self._changes[training] = change  # The last one was requested most recently.
             while len(self._changes) > MAX_KEPT:
                 del self._changes[next(iter(self._changes))]
             return now - change.time

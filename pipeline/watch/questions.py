@@ -1,7 +1,5 @@
 """Questions to buckets, each in its own thread, so that no page waits long for a bucket that does not answer."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Hashable
@@ -10,15 +8,15 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pipeline.errors import StorageError
-from pipeline.parallel import begun
+from pipeline.system.parallel import begun
 from pipeline.watch.summary import PATIENCE_S
 
-OF_A_BUCKET = 4
-"""Most questions to one bucket at once. A silent bucket holds their threads for minutes, but no other threads."""
+MAX_PER_BUCKET = 4
+"""Maximum number of questions to one bucket at once. A silent bucket blocks only their threads."""
 AT_ONCE = 16
-"""Most questions to all buckets at once, except for the only question to a bucket."""
+"""Maximum number of questions to all buckets at once, except for the only question to a bucket."""
 MAX_AT_ONCE = 64
-"""Most questions at once, with the only questions to their buckets."""
+"""Maximum number of questions at once, including the only questions to their buckets."""
 _Answer = TypeVar("_Answer")
 
 
@@ -54,7 +52,9 @@ class Questions:
             self._changed.wait_for(lambda: self._can_go_on(bucket, key), PATIENCE_S)
             question = self._under_way.get(key)
             if question is None and self._has_room(bucket):
-                question = self._begin(bucket, key, work)
+                question = _Question(bucket, time.monotonic(), begun(work, f"question to {bucket}"))
+                self._under_way[key] = question
+                question.answer.add_done_callback(lambda _: self._end(key))
             is_asked = bool(self._of(bucket))
         if question is not None:
             wait([question.answer], question.patience_left)
@@ -74,22 +74,16 @@ class Questions:
     def _can_go_on(self, bucket: str, key: Hashable) -> bool:
         """Whether a call need not wait: there is room, or all questions to the bucket are over their time."""
         of_bucket = self._of(bucket)
-        is_silent = len(of_bucket) >= OF_A_BUCKET and not any(each.patience_left for each in of_bucket)
+        is_silent = len(of_bucket) >= MAX_PER_BUCKET and not any(each.patience_left for each in of_bucket)
         return key in self._under_way or self._has_room(bucket) or is_silent
 
     def _has_room(self, bucket: str) -> bool:
         of_bucket = len(self._of(bucket))
         # Four silent buckets take all of AT_ONCE: another one that answers must not wait for them.
-        return of_bucket < OF_A_BUCKET and len(self._under_way) < (AT_ONCE if of_bucket else MAX_AT_ONCE)
+        return of_bucket < MAX_PER_BUCKET and len(self._under_way) < (AT_ONCE if of_bucket else MAX_AT_ONCE)
 
     def _of(self, bucket: str) -> list[_Question]:
         return [each for each in self._under_way.values() if each.bucket == bucket]
-
-    def _begin(self, bucket: str, key: Hashable, work: Callable[[], Any]) -> _Question:
-        question = _Question(bucket, time.monotonic(), begun(work, f"question to {bucket}"))
-        self._under_way[key] = question
-        question.answer.add_done_callback(lambda _: self._end(key))
-        return question
 
     def _end(self, key: Hashable) -> None:
         with self._changed:

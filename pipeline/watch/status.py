@@ -1,121 +1,76 @@
-"""How a training is doing, in words and numbers: for those who look, and for those who listen."""
-
-from __future__ import annotations
+"""How a training is doing, in sentences and numbers, which a screen reader can read aloud."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas
 
 from pipeline.monitor.diagnosis import percent, three_digits
+from pipeline.monitor.gpu_columns import busy_pct, gpus
+from pipeline.report.drawing import counted
 from pipeline.report.figures import learning_sentence, spent_sentence
-from pipeline.report.run import facts, read_json
-from pipeline.report.utilization import busiest, gpus
-from pipeline.runs import VERDICT
-from pipeline.watch.tables import Windows
-from pipeline.watch.view import MOST_ENDS, View
+from pipeline.runs.files import RunFiles, facts
+from pipeline.watch.tables import Intervals
+from pipeline.watch.view import MAX_ENDS, View
 
 LATELY_S = 60.0
 SILENT_S = 45.0
-"""After so long without a sample something is wrong: they come five times a second, or with the mirror in 18 s."""
-MOST_ROWS = 100
+"""Seconds without a sample after which something is wrong. A bucket has a new one at least every 18 s."""
+MAX_ROWS = 100
 Rows = list[list[str]]
 
 
-@dataclass(frozen=True)
-class Told:
-    """What the files of a training say of it beside its record; {} where one is missing."""
-
-    run: Mapping[str, Any]
-    result: Mapping[str, Any]
-    verdict: Mapping[str, Any]
-    promotion: Mapping[str, Any]
-
-    @property
-    def epochs(self) -> int:
-        """How many there are to be."""
-        return int((self.run.get("settings") or {}).get("epochs") or 0)
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """0 where a run of an earlier version did not say."""
-        return int(self.run.get("steps_per_epoch") or 0)
-
-    @property
-    def steps_judged(self) -> Mapping[str, Any]:
-        """The JSON object with the `numbers` of the steps that the verdict is about; {} if there is none yet."""
-        found = self.result or self.verdict
-        return found if isinstance(found.get("step_ms"), float) and found["step_ms"] > 0 else {}
-
-    @property
-    def batch_size(self) -> int:
-        """Examples of a step, over all servers."""
-        return int((self.run.get("settings") or {}).get("batch_size") or 0)
-
-
-def load_told(training: Path) -> Told:
-    """Read those files."""
-    names = ("run.json", "result.json", VERDICT, "promotion.json")
-    return Told(*(read_json(training / name) for name in names))
-
-
-def status(told: Told, view: View, is_over: bool, silent_s: Mapping[int, float]) -> dict[str, Any]:
-    """All that is said of a training beside its curves.
+def status(files: RunFiles, view: View, is_over: bool, silent_s: Mapping[int, float]) -> dict[str, Any]:
+    """Return all that a page shows of a training beside its curves.
 
     Args:
-        told: Its files.
+        files: Its JSON files.
         view: Its record.
         is_over: Whether Airflow has ended the run.
         silent_s: Seconds since the newest sample of each training server changed, by the index of the server.
     """
-    step = _last_step(view)
+    steps = view.batches.means["step"]
+    step = int(steps.iloc[-1]) if len(steps) else 0
     return {
-        "title": f"{(told.run.get('settings') or {}).get('dataset_name', '')}: {_model(told)}".strip(": "),
-        **_state(told, view, step, is_over, silent_s[0]),
-        "progress": progress(told, step),
-        "verdict": _verdict(told, is_over, silent_s[0] + last_sample(view.samples)),
-        "promotion": str(told.promotion.get("verdict") or ""),
-        "tiles": list(_tiles(told, view, step)),
-        "sentences": _sentences(told, view),
-        "tables": _tables(told, view, silent_s),
-        "facts": _facts(told),
-        "described": {name: str(value) for name, value in facts(told.run)},
-        "comet": str(told.result.get("comet") or ""),
+        "title": f"{files.settings.get('dataset_name', '')}: {files.settings.get('model') or ''}".strip(": "),
+        **_state(files, view, step, is_over, silent_s[0]),
+        "progress": progress(files, step),
+        "verdict": _verdict(files, is_over, silent_s[0] + last_sample(view.samples)),
+        "promotion": str(files.promotion.get("verdict") or ""),
+        "tiles": list(_tiles(files, view, step)),
+        "sentences": _sentences(files, view),
+        "tables": _tables(files, view, silent_s),
+        "facts": _facts(files),
+        "described": {name: str(value) for name, value in facts(files.run)},
+        "comet": str(files.result.get("comet") or ""),
     }
 
 
-def _model(told: Told) -> str:
-    return str((told.run.get("settings") or {}).get("model") or "")
-
-
-def _last_step(view: View) -> int:
-    steps = view.batches.means["step"]
-    return int(steps.iloc[-1]) if len(steps) else 0
-
-
-def last_sample(samples: Windows) -> float:
-    """When the newest sample was taken (Unix s); 0 if there is none yet."""
+def last_sample(samples: Intervals) -> float:
+    """Return the time of the newest sample (Unix s); 0 if there is none yet."""
     times = samples.means["time"]
     return float(times.iloc[-1]) if len(times) else 0.0
 
 
-def progress(told: Told, step: int) -> float | None:
-    """The share of the steps that were taken; None where it is not known of how many."""
-    whole = told.epochs * told.steps_per_epoch
-    if told.result:
+def progress(files: RunFiles, step: int) -> float | None:
+    """Return the share of the steps that are done; None if their number is not known."""
+    whole = files.epochs * files.steps_per_epoch
+    if files.is_complete:
         return 1.0
     return min(1.0, step / whole) if whole else None
 
 
-def state_of(told: Told, step: int, silent_s: float, is_over: bool) -> str:
-    """One of trained, stopped, starting, silent, evaluating and training.
+def state_of(files: RunFiles, step: int, silent_s: float, is_over: bool) -> str:
+    """Return one of trained, stopped, starting, silent, evaluating and training.
 
-    ``step`` is the last one, 0 before the first; ``silent_s`` the seconds since the newest sample changed.
+    Args:
+        files: The JSON files of the training.
+        step: The last step; 0 before the first one.
+        silent_s: Seconds since the newest sample changed.
+        is_over: Whether Airflow has ended the run.
     """
-    if told.result:
+    if files.is_complete:
         return "trained"
     if is_over:
         return "stopped"
@@ -123,138 +78,132 @@ def state_of(told: Told, step: int, silent_s: float, is_over: bool) -> str:
         return "starting"
     if silent_s > SILENT_S:
         return "silent"
-    return "evaluating" if step >= told.epochs * told.steps_per_epoch > 0 else "training"
+    return "evaluating" if step >= files.epochs * files.steps_per_epoch > 0 else "training"
 
 
-def _state(told: Told, view: View, step: int, is_over: bool, silent_s: float) -> dict[str, str]:
-    state = state_of(told, step, silent_s, is_over)
-    died = f"in {_how_far(told, step)}" if step else "before its first step was complete"
+def _state(files: RunFiles, view: View, step: int, is_over: bool, silent_s: float) -> dict[str, str]:
+    state = state_of(files, step, silent_s, is_over)
+    ended = f"in {_position(files, step)}" if step else "before its first step was complete"
     words = {
-        "trained": f"trained for {_epochs_in_words(len(view.epochs))}",
-        "stopped": f"the run ended {died}, without a model",
+        "trained": f"trained for {counted(len(view.epochs), 'epoch')}",
+        "stopped": f"the run ended {ended}, without a model",
         "starting": "loading TensorFlow, the model and the first batches",
         "silent": f"no sample for {duration(silent_s)}: a retry may be on its way",
         "evaluating": "all epochs are done; the best model is evaluated and exported",
-        "training": _how_far(told, step),
+        "training": _position(files, step),
     }
     return {"state": state, "words": words[state]}
 
 
-def _epochs_in_words(count: int) -> str:
-    return f"{count:,} epoch" + ("" if count == 1 else "s")
-
-
-def _how_far(told: Told, step: int) -> str:
-    if not told.steps_per_epoch:
+def _position(files: RunFiles, step: int) -> str:
+    if not files.steps_per_epoch:
         return f"step {step:,}"
-    epoch = min((step - 1) // told.steps_per_epoch + 1, told.epochs)
-    return f"epoch {epoch:,} of {told.epochs:,}, step {step:,} of {told.epochs * told.steps_per_epoch:,}"
+    epoch = min((step - 1) // files.steps_per_epoch + 1, files.epochs)
+    return f"epoch {epoch:,} of {files.epochs:,}, step {step:,} of {files.epochs * files.steps_per_epoch:,}"
 
 
-def _verdict(told: Told, is_over: bool, now: float) -> str:
-    """The verdict; ``now`` is by the clock of the training, as is the time of a verdict."""
-    if sentence := told.result.get("verdict"):
+def _verdict(files: RunFiles, is_over: bool, now: float) -> str:
+    """Return the verdict. `now` is by the clock of the training, as is the time of a verdict."""
+    if sentence := files.result.get("verdict"):
         return str(sentence)
-    if sentence := told.verdict.get("sentence"):
-        seconds, ended = (float(told.verdict.get(name) or 0) for name in ("seconds", "time"))
+    if sentence := files.verdict.get("sentence"):
+        seconds, ended = (float(files.verdict.get(name) or 0) for name in ("seconds", "time"))
         return f"The {duration(seconds)} that ended {duration(max(0.0, now - ended))} ago: {sentence}"
     return (
-        ""
-        if told.result or is_over
-        else "What limits the training is said after its first 20 seconds, and each minute then."
+        "" if files.is_complete or is_over else "The bottleneck appears after 20 seconds and is updated every minute."
     )
 
 
-def _tiles(told: Told, view: View, step: int) -> Iterator[tuple[str, str]]:
-    batches = _told_of(told, view.batches)
-    if told.steps_judged or ("step/time_ms" in batches and len(batches)):
-        wait, whole = _wait_and_step(told, batches)
+def _tiles(files: RunFiles, view: View, step: int) -> Iterator[tuple[str, str]]:
+    batches = _rows_judged(files, view.batches)
+    if files.steps_judged or ("step/time_ms" in batches and len(batches)):
+        wait, whole = _wait_and_step(files, batches)
         yield "waiting for data", percent(wait / whole) if whole else "-"
         yield "a step", f"{three_digits(whole)} ms"
-        speed = told.steps_judged.get("examples_per_s") or _examples_per_s(told, batches, whole)
+        speed = files.steps_judged.get("examples_per_s") or _examples_per_s(files, batches, whole)
         yield "examples a second", three_digits(speed) if speed else "-"
-    yield from _busy_tile(told, view)
+    yield from _busy_tile(files, view)
     if "val_accuracy" in view.epochs and view.epochs["val_accuracy"].notna().any():
         yield "best validation accuracy", f"{view.epochs['val_accuracy'].max():.1%}"
     if len(view.samples.means):
-        yield "took" if told.result else "since the start", duration(last_sample(view.samples) - view.start)
-    left = _left_s(told, view, step)
+        yield "took" if files.is_complete else "since the start", duration(last_sample(view.samples) - view.start)
+    left = _left_s(files, view, step)
     if left is not None:
         yield "left, about", duration(left)
 
 
-def _examples_per_s(told: Told, batches: pandas.DataFrame, step_ms: float) -> float:
-    # Windows of earlier versions do not say how many examples a batch had. After an upgrade, a training has both kinds.
+def _examples_per_s(files: RunFiles, batches: pandas.DataFrame, step_ms: float) -> float:
+    # Intervals of earlier versions lack the examples of a batch. After an upgrade, a training has both kinds.
     is_known = "input/examples" in batches and batches["input/examples"].notna().all()
-    examples = _per_step(batches, "input/examples") if is_known else told.batch_size
+    examples = _per_step(batches, "input/examples") if is_known else files.batch_size
     return 1000 * examples / step_ms if step_ms else 0.0
 
 
-def _busy_tile(told: Told, view: View) -> Iterator[tuple[str, str]]:
+def _busy_tile(files: RunFiles, view: View) -> Iterator[tuple[str, str]]:
     """Yield how busy the GPUs were, or the processor of a machine without GPUs. The verdict's number comes first."""
     for words, name in (("GPU busy", "gpu_pct"), ("processor busy", "cpu_pct")):
-        if isinstance(busy := told.steps_judged.get(name), float):
+        if isinstance(busy := files.steps_judged.get(name), float):
             yield words, f"{busy:.0f}%"
             return
-    samples = _told_of(told, view.samples)
+    samples = _rows_judged(files, view.samples)
     if "sys/cpu_pct" in samples and len(samples):
         words = "GPU busy" if len(gpus(samples, "util_pct").columns) else "processor busy"
-        yield words, f"{busiest(samples).mean():.0f}%"
+        yield words, f"{busy_pct(samples).mean():.0f}%"
 
 
-def _told_of(told: Told, rows: Windows) -> pandas.DataFrame:
-    """The windows that the words are about: those of the verdict, of a training that is complete all of them."""
-    if told.result:
+def _rows_judged(files: RunFiles, rows: Intervals) -> pandas.DataFrame:
+    """Return the intervals that the verdict is about. Of a complete training, those are all of them."""
+    if files.is_complete:
         return rows.means
-    if not (told.verdict.get("time") and told.verdict.get("seconds")):
+    if not (files.verdict.get("time") and files.verdict.get("seconds")):
         return lately(rows)
-    end = float(told.verdict["time"])
+    end = float(files.verdict["time"])
     times = rows.means["time"]
-    # The time of a window is its end. In a long training, a window may be wider than the interval of the verdict.
-    return rows.means[(times > end - float(told.verdict["seconds"])) & (times.shift(fill_value=-np.inf) < end)]
+    # The time of a row is the end of its interval, which may be longer than the interval of the verdict.
+    return rows.means[(times > end - float(files.verdict["seconds"])) & (times.shift(fill_value=-np.inf) < end)]
 
 
-def _wait_and_step(told: Told, rows: pandas.DataFrame) -> tuple[float, float]:
-    """Waiting for data in a step, and all of the step (ms).
+def _wait_and_step(files: RunFiles, rows: pandas.DataFrame) -> tuple[float, float]:
+    """Return the data wait of a step and the time of a step (ms).
 
-    They are those of the verdict and of the report, which leave out the first steps: in a short training these take as
-    much time as many others, and two numbers for the same thing make one doubt both.
+    They are the numbers of the verdict and of the report, which leave out the first steps. In a short training these
+    take as much time as many others, and two numbers for the same thing would make a reader doubt both.
     """
-    if told.steps_judged:
-        step_ms = told.steps_judged["step_ms"]
+    if files.steps_judged:
+        step_ms = files.steps_judged["step_ms"]
         # Results of earlier versions have only the share.
-        return told.steps_judged.get("wait_ms") or float(told.steps_judged["wait_fraction"]) * step_ms, step_ms
+        return files.steps_judged.get("wait_ms") or float(files.steps_judged["wait_fraction"]) * step_ms, step_ms
     return _per_step(rows, "input/wait_ms"), _per_step(rows, "step/time_ms")
 
 
 def _per_step(batches: pandas.DataFrame, name: str) -> float:
-    """The mean over the steps: a window with a stall has few of them, and would weigh as much as the others."""
+    """Return the mean over the steps. An interval with a stall has few steps, so it must weigh less than others."""
     steps = batches["steps"]
     return float((batches[name] * steps).sum() / steps.sum()) if steps.sum() else 0.0
 
 
-def lately(rows: Windows) -> pandas.DataFrame:
-    """The means of the last minute that was measured."""
+def lately(rows: Intervals) -> pandas.DataFrame:
+    """Return the means of the last minute that was measured."""
     times = rows.means["time"]
     return rows.means[times > times.iloc[-1] - LATELY_S] if len(times) else rows.means
 
 
-def _left_s(told: Told, view: View, step: int) -> float | None:
-    """Seconds until the last step, validations included; None where that is over, or cannot be told."""
+def _left_s(files: RunFiles, view: View, step: int) -> float | None:
+    """Return the seconds until the last step, validations included; None if there is none, or its time is unknown."""
     rows = lately(view.batches)
-    missing = told.epochs * told.steps_per_epoch - step
-    if told.result or missing <= 0 or len(rows) < 2:
+    missing = files.epochs * files.steps_per_epoch - step
+    if files.is_complete or missing <= 0 or len(rows) < 2:
         return None
     first, last = rows.iloc[0], rows.iloc[-1]
     if last["step"] <= first["step"]:
         return None
-    validations = told.epochs - len(view.epochs)
+    validations = files.epochs - len(view.epochs)
     each = view.epochs["epoch/validation_s"].mean() if "epoch/validation_s" in view.epochs else 0.0
     return float(missing * _per_step(rows, "step/time_ms") / 1000 + validations * each)
 
 
 def duration(seconds: float) -> str:
-    """48 s, 12 min, 3 h 20 min, 2 d 4 h."""
+    """Write a time as in 48 s, 12 min, 3 h 20 min, 2 d 4 h."""
     minutes = round(seconds / 60)
     if seconds < 90:
         return f"{seconds:.0f} s"
@@ -264,31 +213,31 @@ def duration(seconds: float) -> str:
     return f"{hours} h {rest} min" if hours < 36 else f"{hours // 24} d {hours % 24} h"
 
 
-def _sentences(told: Told, view: View) -> dict[str, str]:
-    """A sentence for each figure, by its name."""
-    found = {
-        "waiting": _waiting_sentence(told, view),
+def _sentences(files: RunFiles, view: View) -> dict[str, str]:
+    """Return a sentence for each figure, by its name."""
+    sentences = {
+        "waiting": _waiting_sentence(files, view),
         "machine": _machine_sentence(view),
         "servers": _servers_sentence(view),
     }
     if len(view.epochs) and "loss" in view.epochs:
-        found["learning"] = learning_sentence(view.epochs)
+        sentences["learning"] = learning_sentence(view.epochs)
     whole = {str(name): float(seconds.sum()) for name, seconds in view.spent.items()}
     if sum(whole.values()):
-        found["spent"] = spent_sentence(whole, len(view.spent))
-    return found
+        sentences["spent"] = spent_sentence(whole, len(view.spent))
+    return sentences
 
 
-def _waiting_sentence(told: Told, view: View) -> str:
-    rows = _told_of(told, view.batches)
-    if not told.steps_judged and not ("step/time_ms" in rows and len(rows)):
+def _waiting_sentence(files: RunFiles, view: View) -> str:
+    rows = _rows_judged(files, view.batches)
+    if not files.steps_judged and not ("step/time_ms" in rows and len(rows)):
         taken = len(view.batches.means) > 0
         return "No step ended in the interval of the verdict." if taken else "No step was taken yet."
-    wait, whole = _wait_and_step(told, rows)
+    wait, whole = _wait_and_step(files, rows)
     share = percent(wait / whole) if whole else "0%"
-    judged = "In the steps of the verdict" if told.steps_judged else "In the last minute of steps"
-    when = "Over the training" if told.result else judged
-    ends = "; dotted lines are the ends of epochs" if len(view.epochs) <= MOST_ENDS else ""
+    judged = "In the steps of the verdict" if files.steps_judged else "In the last minute of steps"
+    when = "Over the training" if files.is_complete else judged
+    ends = "; dotted lines are the ends of epochs" if len(view.epochs) <= MAX_ENDS else ""
     return (
         f"{when}, {share} of the time was waiting for data ({three_digits(wait)} of {three_digits(whole)} ms a step). "
         f"Bold lines are means, faint ones the highest values{ends}. Drag over a panel for a closer look."
@@ -306,7 +255,7 @@ def _machine_sentence(view: View) -> str:
 
 def _servers_sentence(view: View) -> str:
     means = {
-        f"server {index}": float(busiest(lately(samples)).mean())
+        f"server {index}": float(busy_pct(lately(samples)).mean())
         for index, samples in view.servers.items()
         if "sys/cpu_pct" in samples.means and len(samples.means)
     }
@@ -318,29 +267,29 @@ def _servers_sentence(view: View) -> str:
     )
 
 
-def _tables(told: Told, view: View, silent_s: Mapping[int, float]) -> dict[str, dict[str, Any]]:
-    """The numbers of each figure, for those who would rather read or listen, by its name."""
-    found = {"machine": _table(("", "mean", "highest", "last"), _machine_rows(view))}
+def _tables(files: RunFiles, view: View, silent_s: Mapping[int, float]) -> dict[str, dict[str, Any]]:
+    """Return the numbers of each figure as a table, by its name."""
+    tables = {"machine": _table(("", "mean", "highest", "last"), _machine_rows(view))}
     if "step/time_ms" in view.batches.means and len(view.batches.means):
-        found["waiting"] = _table(("", "mean", "last"), _waiting_rows(told, view))
+        tables["waiting"] = _table(("", "mean", "last"), _waiting_rows(files, view))
     if len(view.spent):
-        found["spent"] = _spent_table(view.spent)
+        tables["spent"] = _spent_table(view.spent)
     if len(view.epochs):
-        found["learning"] = _table(("epoch", *_shown(view.epochs)), _epoch_rows(view.epochs))
+        tables["learning"] = _learning_table(view.epochs)
     if len(view.servers) > 1:
-        found["servers"] = _table(("", "busy", "last sample"), _server_rows(view, silent_s))
-    return found
+        tables["servers"] = _table(("", "busy", "last sample"), _server_rows(view, silent_s))
+    return tables
 
 
 def _table(head: tuple[str, ...], rows: Rows) -> dict[str, Any]:
     return {"head": list(head), "rows": rows}
 
 
-def _waiting_rows(told: Told, view: View) -> Rows:
+def _waiting_rows(files: RunFiles, view: View) -> Rows:
     last = view.batches.means.iloc[-1]
     means = view.batches.means
     of_all = _per_step(means, "input/wait_ms"), _per_step(means, "step/time_ms")
-    wait, whole = _wait_and_step(told, means) if told.result else of_all
+    wait, whole = _wait_and_step(files, means) if files.is_complete else of_all
     return [
         ["Waiting for data in a step (ms)", three_digits(wait), three_digits(last["input/wait_ms"])],
         ["Time of a step (ms)", three_digits(whole), three_digits(last["step/time_ms"])],
@@ -349,7 +298,7 @@ def _waiting_rows(told: Told, view: View) -> Rows:
 
 def _spent_table(seconds: pandas.DataFrame) -> dict[str, Any]:
     head = ("epoch", *(f"{name} (s)" for name in seconds.columns))
-    newest = seconds.tail(MOST_ROWS).iloc[::-1]
+    newest = seconds.tail(MAX_ROWS).iloc[::-1]
     numbers = newest.to_numpy(dtype=float)
     return _table(
         head, [[f"{epoch}", *map(three_digits, row)] for epoch, row in zip(newest.index, numbers, strict=True)]
@@ -357,45 +306,40 @@ def _spent_table(seconds: pandas.DataFrame) -> dict[str, Any]:
 
 
 def _machine_rows(view: View) -> Rows:
-    return [
-        [f"{panel.title}: {curve.words}", *_numbers(view, curve.column, panel.per_unit)]
-        for panel, curves in view.panels
-        for curve in curves
-    ]
+    rows = []
+    for panel, curves in view.panels:
+        for curve in curves:
+            means, highest = view.samples.means[curve.column].dropna(), view.samples.highest[curve.column]
+            values = (means.mean(), highest.max(), means.iloc[-1])
+            numbers = [three_digits(float(value) / panel.per_unit) for value in values]
+            rows.append([f"{panel.title}: {curve.words}", *numbers])
+    return rows
 
 
-def _numbers(view: View, column: str, per_unit: float) -> list[str]:
-    means, highest = view.samples.means[column].dropna(), view.samples.highest[column]
-    return [three_digits(float(value) / per_unit) for value in (means.mean(), highest.max(), means.iloc[-1])]
-
-
-def _shown(epochs: pandas.DataFrame) -> list[str]:
-    return [
+def _learning_table(epochs: pandas.DataFrame) -> dict[str, Any]:
+    shown = [
         str(name) for name in epochs.columns if "/" not in str(name) and name not in ("time", "step", "global_step")
     ]
-
-
-def _epoch_rows(epochs: pandas.DataFrame) -> Rows:
-    shown = _shown(epochs)
-    return [
+    rows = [
         [f"{row['step']:.0f}", *(f"{row[name]:.4g}" for name in shown)]
-        for row in epochs.tail(MOST_ROWS).iloc[::-1].to_dict("records")
+        for row in epochs.tail(MAX_ROWS).iloc[::-1].to_dict("records")
     ]
+    return _table(("epoch", *shown), rows)
 
 
 def _server_rows(view: View, silent_s: Mapping[int, float]) -> Rows:
     return [
-        [f"server {index}", f"{busiest(lately(samples)).mean():.0f}%", f"{duration(silent_s[index])} ago"]
+        [f"server {index}", f"{busy_pct(lately(samples)).mean():.0f}%", f"{duration(silent_s[index])} ago"]
         for index, samples in view.servers.items()
         if "sys/cpu_pct" in samples.means and len(samples.means)
     ]
 
 
-def _facts(told: Told) -> list[tuple[str, str]]:
-    settings, host = told.run.get("settings") or {}, told.run.get("host") or {}
+def _facts(files: RunFiles) -> list[tuple[str, str]]:
+    settings, host = files.settings, files.host
     found = {
-        "data set": told.run.get("dataset"),
-        "version": told.run.get("dataset_version"),
+        "data set": files.run.get("dataset"),
+        "version": files.run.get("dataset_version"),
         "model": settings.get("model"),
         "epochs": settings.get("epochs"),
         "batch size": settings.get("batch_size"),
@@ -403,6 +347,6 @@ def _facts(told: Told) -> list[tuple[str, str]]:
         "image size": settings.get("image_size"),
         "training servers": settings.get("num_training_servers"),
         "host": host.get("name") or host.get("hostname"),
-        "kept in": told.result.get("run") or told.run.get("folder"),
+        "kept in": files.result.get("run") or files.run.get("folder"),
     }
     return [(words, str(value)) for words, value in found.items() if value not in (None, "")]

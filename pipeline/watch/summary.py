@@ -1,11 +1,8 @@
-"""What a list says of each training: from its small JSON files, and the last rows of its record.
+"""What the list says of each training: from its small JSON files, and the last rows of its record.
 
-No table is read, so that a hundred trainings are listed at once. Of a bucket only the JSON files are read.
+No table is read, so that a hundred trainings are listed at once. From a bucket, only the JSON files are read.
 """
 
-from __future__ import annotations
-
-import json
 import logging
 import math
 import threading
@@ -17,22 +14,23 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pipeline import storage
 from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import last_row
-from pipeline.runs import VERDICT
+from pipeline.runs.files import BEST, RESULT, RUN, VERDICT, RunFiles, read_optional
 from pipeline.storage import Place
 from pipeline.watch.heartbeats import Heartbeats
-from pipeline.watch.status import Told, progress, state_of
+from pipeline.watch.status import progress, state_of
 
 READERS = 8
-"""Trainings of buckets that are read at once."""
+"""Maximum number of trainings in buckets that are read at once."""
 PATIENCE_S = 4.0
-"""A bucket that cannot be reached is tried for two minutes; nobody waits for a list that long."""
+"""Seconds that a page waits for a bucket. The client tries for two minutes, and nobody waits that long for a list."""
 ENDED_S = 600.0
 """How long a summary of a training in a bucket is kept that ended without a result: a rerun may change its files."""
-MOST_KEPT = 5000
-LONGEST = 300
+MAX_KEPT = 5000
+"""Maximum number of summaries in memory."""
+MAX_TEXT = 300
+"""Maximum length of a text of the list, in characters."""
 _log = logging.getLogger(__name__)
 
 
@@ -45,21 +43,22 @@ class Training(NamedTuple):
 
 @dataclass(frozen=True)
 class Summary:
-    """``state`` is one of `state_of`, or unknown; ``words`` say more where something is wrong.
-
-    ``progress`` is the share of the steps that were taken, ``accuracy`` that of the best model so far on the validation
-    images, ``wait`` the share of the step time that is waiting for data: from 0 to 1, None where it is not known.
-    ``limit`` is what the training is bound by; texts are empty where there is nothing to say.
-    """
+    """A row of the list. A text is empty and a share is None if it is not known. Shares are from 0 to 1."""
 
     state: str
+    """One of `state_of`, or unknown."""
     words: str = ""
+    """What is wrong."""
     dataset: str = ""
     model: str = ""
     progress: float | None = None
+    """The share of the steps that are done."""
     accuracy: float | None = None
+    """The validation accuracy of the best model so far."""
     wait: float | None = None
+    """The share of the step time that is data wait."""
     limit: str = ""
+    """The bottleneck."""
 
 
 GONE = Summary("unknown", "its folder was removed, or lies on another machine")
@@ -67,26 +66,26 @@ UNANSWERED = Summary("unknown", "its bucket has not answered yet")
 
 
 class Summaries:
-    """Reads trainings; those of buckets a few at a time, in threads that a later call takes over."""
+    """Reads trainings. Those in buckets are read a few at a time, in threads whose answer a later call may get."""
 
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(READERS, thread_name_prefix="summaries")
-        self._asked: dict[Training, Future[Summary]] = {}
+        self._pending: dict[Training, Future[Summary]] = {}
         self._heartbeats = Heartbeats()
         self._lock = threading.Lock()
 
     def of(self, trainings: Sequence[Training], patience_s: float = PATIENCE_S) -> list[Summary]:
-        """A summary of each training, whatever became of it; `UNANSWERED` where a bucket takes longer."""
-        asked = {each: self._ask(each) for each in trainings if not isinstance(each.place, Path)}
-        wait(asked.values(), patience_s)
-        return [_answer(asked[each]) if each in asked else summary(each, self._heartbeats) for each in trainings]
+        """Return a summary of each training; `UNANSWERED` if its bucket takes longer than `patience_s`."""
+        futures = {each: self._start(each) for each in trainings if not isinstance(each.place, Path)}
+        wait(futures.values(), patience_s)
+        return [_answer(futures[each]) if each in futures else summary(each, self._heartbeats) for each in trainings]
 
-    def _ask(self, training: Training) -> Future[Summary]:
+    def _start(self, training: Training) -> Future[Summary]:
         with self._lock:
-            self._asked = {each: future for each, future in self._asked.items() if not future.done()}
-            if training not in self._asked:
-                self._asked[training] = self._pool.submit(summary, training)
-            return self._asked[training]
+            self._pending = {each: future for each, future in self._pending.items() if not future.done()}
+            if training not in self._pending:
+                self._pending[training] = self._pool.submit(summary, training)
+            return self._pending[training]
 
 
 def _answer(future: Future[Summary]) -> Summary:
@@ -94,29 +93,29 @@ def _answer(future: Future[Summary]) -> Summary:
 
 
 def summary(training: Training, heartbeats: Heartbeats | None = None) -> Summary:
-    """What there is to say of a training; where it cannot be read, that, and why.
+    """Return the summary of a training. If it cannot be read, the summary says why.
 
-    ``heartbeats`` remember what was seen before; without them, this is the first look at the training.
+    `heartbeats` remembers earlier answers. Without it, this is the first look at the training.
     """
     try:
         return _read(training, heartbeats or Heartbeats())
-    except Exception as error:  # noqa: BLE001 - one that somebody spoiled must not take the list of all away
+    except Exception as error:  # noqa: BLE001 - one damaged training must not hide all others
         _log.warning("%s cannot be listed: %r", training.place, error)
         return Summary("unknown", _text(f"it cannot be read: {error}"))
 
 
 def _read(training: Training, heartbeats: Heartbeats) -> Summary:
     try:
-        result = (training.place / "result.json").stat()
+        result = (training.place / RESULT).stat()
     except FileNotFoundError:
         version = _version(training.place) if training.is_over else None
         return _summary(training, heartbeats) if version is None else _ended(training.place, version)
     return _trained(training.place, result.st_mtime_ns)
 
 
-@lru_cache(maxsize=MOST_KEPT)
+@lru_cache(maxsize=MAX_KEPT)
 def _trained(place: Place, _mtime_ns: int) -> Summary:
-    """Of a training that is complete, and read once."""
+    """Return the summary of a complete training, which is read once."""
     return _summary(Training(place, is_over=True), Heartbeats())
 
 
@@ -130,7 +129,7 @@ def _version(place: Place) -> int | None:
     return place.stat().st_mtime_ns if place.is_dir() else None
 
 
-@lru_cache(maxsize=MOST_KEPT)
+@lru_cache(maxsize=MAX_KEPT)
 def _ended(place: Place, _version: int) -> Summary:
     """Return the summary of a training that ended without a result, read once for each version."""
     return _summary(Training(place, is_over=True), Heartbeats())
@@ -138,71 +137,64 @@ def _ended(place: Place, _version: int) -> Summary:
 
 def _summary(training: Training, heartbeats: Heartbeats) -> Summary:
     place = training.place
-    run, result, verdict = (_json(place / name) or {} for name in ("run.json", "result.json", VERDICT))
-    told = Told(run, result, verdict, promotion={})
-    if not told.run:
+    files = RunFiles(
+        run=read_optional(place / RUN) or {},
+        result=read_optional(place / RESULT) or {},
+        verdict=read_optional(place / VERDICT) or {},
+    )
+    if not files.run:
         return GONE
-    settings = told.run.get("settings") or {}
-    step = _step(place, told)
+    settings = files.settings
+    step = _step(place, files)
     return Summary(
-        state=_state(training, told, step, heartbeats),
+        state=_state(training, files, step, heartbeats),
         dataset=_text(settings.get("dataset_name")),
         model=_text(settings.get("model")),
-        progress=_share(progress(told, step) if step or told.result else None),
-        accuracy=_share(_accuracy(place, told)),
-        wait=_share(_wait(place, told)),
-        limit=_text((told.result or told.verdict).get("limit")),
+        progress=_share(progress(files, step) if step or files.is_complete else None),
+        accuracy=_share(_accuracy(place, files)),
+        wait=_share(_wait(place, files)),
+        limit=_text(files.newest_verdict.get("limit")),
     )
 
 
-def _state(training: Training, told: Told, step: int, heartbeats: Heartbeats) -> str:
+def _state(training: Training, files: RunFiles, step: int, heartbeats: Heartbeats) -> str:
     if isinstance(training.place, Path):
         last_sample = (last_row(training.place / "record", "samples") or {}).get("time", 0.0)
-        return state_of(told, step, heartbeats.silent_s(training.place, last_sample), training.is_over)
-    # Of a bucket no record was read.
-    return "trained" if told.result else "stopped" if training.is_over else "training"
+        return state_of(files, step, heartbeats.silent_s(training.place, last_sample), training.is_over)
+    # From a bucket, no record is read.
+    return "trained" if files.is_complete else "stopped" if training.is_over else "training"
 
 
-def _step(place: Place, told: Told) -> int:
-    """The last one that was taken; 0 where none was, where that does not matter any more, or is not at hand."""
-    if told.result or not isinstance(place, Path):
+def _step(place: Place, files: RunFiles) -> int:
+    """Return the last step; 0 if there is none, if the training is complete, or if it is in a bucket."""
+    if files.is_complete or not isinstance(place, Path):
         return 0
     return int((last_row(place / "record", "batches") or {}).get("step", 0))
 
 
-def _accuracy(place: Place, told: Told) -> Any:
-    """Of the best model."""
-    if told.result:
-        return told.result["metrics"].get("val_accuracy")
-    bests = _json(place / "best.json")
+def _accuracy(place: Place, files: RunFiles) -> Any:
+    """Return the validation accuracy of the best model so far."""
+    if files.is_complete:
+        return files.result["metrics"].get("val_accuracy")
+    bests = read_optional(place / BEST)
     return bests[-1]["metrics"].get("val_accuracy") if bests else None
 
 
-def _wait(place: Place, told: Told) -> Any:
-    """Of the whole training; while it goes on, of the time of the last verdict, and before the first one, lately."""
-    said = (told.result or told.verdict).get("wait_fraction")
-    if said is not None or not isinstance(place, Path):
-        return said
-    window: Mapping[str, float] = last_row(place / OVERVIEW, "batches") or {}
-    whole = window.get("step/time_ms")
-    return window.get("input/wait_ms", 0.0) / whole if whole else None
-
-
-def _json(file: Place) -> Any:
-    """The JSON value in a file; None where there is no file."""
-    try:
-        return storage.read_json(file)
-    except FileNotFoundError:
-        return None
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{file.name} is no JSON: {error}") from error
+def _wait(place: Place, files: RunFiles) -> Any:
+    """Return the share of the data wait in the step time: of the newest verdict, else of the newest interval."""
+    fraction = files.newest_verdict.get("wait_fraction")
+    if fraction is not None or not isinstance(place, Path):
+        return fraction
+    interval: Mapping[str, float] = last_row(place / OVERVIEW, "batches") or {}
+    step_ms = interval.get("step/time_ms")
+    return interval.get("input/wait_ms", 0.0) / step_ms if step_ms else None
 
 
 def _share(value: Any) -> float | None:
-    """A number that JSON can have."""
+    """Return a number that JSON can have; None for any other value."""
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 def _text(value: Any) -> str:
-    """A text that a page can have: not too long, and none that UTF-8 has no bytes for."""
-    return "" if value is None else str(value)[:LONGEST].encode(errors="replace").decode()
+    """Return a text that a page can have: of limited length, and valid in UTF-8."""
+    return "" if value is None else str(value)[:MAX_TEXT].encode(errors="replace").decode()

@@ -1,12 +1,9 @@
-"""The rows of a record, few enough to be drawn: windows of the overview, and closer ones where somebody looks closer.
+"""The rows of a record, few enough to be drawn: intervals of the overview, and narrower ones where a page zooms in.
 
-Two tables of one shape: the means of each window, and the highest values in it.
+There are two tables of one shape: the means of each interval, and the highest values in it.
 """
 
-from __future__ import annotations
-
 import math
-import re
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -16,81 +13,83 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import pandas
 
+from pipeline.monitor.aggregation import HIGHEST, aggregate_table, split_maxima, widen
+from pipeline.monitor.gpu_columns import is_combined
 from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import first_time, read_segment, segments, surviving
-from pipeline.report.series import Array, Indices
+from pipeline.report.series import Array
 from pipeline.report.utilization import PANELS
 
 P = TypeVar("P")
-MOST_ROWS = 2000
-"""In a span that is looked at closely; no screen shows more."""
-MOST_WINDOWS = 1500
-"""Of a training as a whole: a few for each pixel of a panel."""
-MOST_KEPT = 128
-"""Segments; those of overviews take 0.3 MB each, and one that somebody looks closely at 1.2 MB."""
+MAX_ROWS = 2000
+"""Maximum number of rows of a span that a page zooms into. No screen shows more."""
+MAX_INTERVALS = 1500
+"""Maximum number of intervals of a whole training. It is a few for each pixel of a panel."""
+MAX_KEPT = 128
+"""Segments in memory. A segment of an overview takes 0.3 MB, and one of a record 1.2 MB."""
 TAIL_S = 1.0
-"""Width of the windows of the latest rows, of which the overview has none yet."""
-NARROWEST_S = 2.0
-"""As those of the overview are at first."""
-HIGHEST = "/max"
+"""Width of the intervals of the latest rows, which the overview does not have yet."""
+MIN_WIDTH_S = 2.0
+"""Width of the first intervals of the overview, in seconds."""
 _DRAWN = {curve.column for panel in PANELS for curve in panel.curves}
-_OF_A_GPU = re.compile(r"gpu/\d+/(util_pct|power_w|power_limit_w|throttled_\w+|mem_(used|total)_bytes)")
 _SAMPLED = ("sys/", "proc/", "cgroup/", "pressure/", "gpu/", "monitor/", "servers/")
 KINDS_OVER_TIME = ("samples", "batches")
 
 
 class Span(NamedTuple):
-    """Start and end of an interval, in Unix seconds. It is shown from the record if it is close, else the overview."""
+    """Start and end of the part of a training that a page zooms into, in Unix seconds."""
 
     start: float
     end: float
     is_close: bool = True
+    """Whether it is short enough to be shown from the record. Otherwise it is shown from the overview."""
 
 
-class Windows(NamedTuple):
-    """``means`` and ``highest`` have columns time (unix s), step and the metrics; a row a window, oldest first.
+class Intervals(NamedTuple):
+    """Aggregated rows of a record: one row for each interval, oldest first.
 
-    Up to the time ``settled`` they stay as they are; later ones are made anew each time that they are asked for.
+    Both tables have the columns time (Unix s, the end of the interval), step, and the metrics.
     """
 
     means: pandas.DataFrame
     highest: pandas.DataFrame
     settled: float = 0.0
+    """Rows up to this time (Unix s) stay as they are. Later rows are computed again at each request."""
 
 
-def windows(folder: Path, kind: str, span: Span | None = None) -> Windows:
-    """Return the windows of a record in the folder of a training server, within ``span`` as closely as it says.
+def intervals(folder: Path, kind: str, span: Span | None = None) -> Intervals:
+    """Return the intervals of a record in the folder of a training server, narrower within `span`.
 
-    Of batches the means also have ``steps``: how many each window has.
+    The means of `kind` batches have a column `steps`: the number of steps in each interval.
     """
     overview = _overview(folder / OVERVIEW, kind)
     since = float(overview["time"].iloc[-1]) if len(overview) else 0.0
     evened = _evened(overview, kind)
-    latest = _grouped(_latest(folder / "record", kind, since), TAIL_S)
+    latest = Intervals(*aggregate_table(_latest(folder / "record", kind, since), TAIL_S))
     parts = [evened, latest]
     if span:
         if span.is_close:
-            closer = [_closely(_between(folder / "record", kind, span), span)]
+            closer = [_closely(folder / "record", kind, span)]
         else:
-            closer = [_within(part, span) for part in (Windows(*_split(overview)), latest)]
+            closer = [_within(part, span) for part in (Intervals(*split_maxima(overview)), latest)]
         parts = [_cut(part, span, after=False) for part in parts] + closer + [_cut(p, span, after=True) for p in parts]
     means = pandas.concat([part.means for part in parts], ignore_index=True)
     if kind == "batches":
         means["steps"] = _steps(means)
-    return Windows(means, pandas.concat([part.highest for part in parts], ignore_index=True), evened.settled)
+    return Intervals(means, pandas.concat([part.highest for part in parts], ignore_index=True), evened.settled)
 
 
-def step_windows(folder: Path) -> pandas.DataFrame:
-    """Return the means of all windows of batches, as narrow as they are stored, and the ``steps`` of each."""
+def step_intervals(folder: Path) -> pandas.DataFrame:
+    """Return the means of all intervals of batches, as narrow as they are stored, and the `steps` of each."""
     overview = _overview(folder / OVERVIEW, "batches")
     since = float(overview["time"].iloc[-1]) if len(overview) else 0.0
-    latest = _grouped(_latest(folder / "record", "batches", since), TAIL_S)
-    means = pandas.concat([_split(overview)[0], latest.means], ignore_index=True)
+    latest = Intervals(*aggregate_table(_latest(folder / "record", "batches", since), TAIL_S))
+    means = pandas.concat([split_maxima(overview)[0], latest.means], ignore_index=True)
     return means.assign(steps=_steps(means))
 
 
 def epochs(folder: Path) -> pandas.DataFrame:
-    """The epochs that were finished, as `read` gives them."""
+    """Return the completed epochs, as `read` does."""
     return _overview(folder / OVERVIEW, "epochs")
 
 
@@ -105,101 +104,72 @@ def _overview(folder: Path, kind: str) -> pandas.DataFrame:
 def _parsed(path: Path) -> pandas.DataFrame:
     try:
         closed = path.with_name(f"{path.name}.gz").stat()
-    except FileNotFoundError:  # it grows still
+    except FileNotFoundError:  # The segment still grows.
         return _read(path)
     return _closed(path, closed.st_mtime_ns)
 
 
-@lru_cache(maxsize=MOST_KEPT)
+@lru_cache(maxsize=MAX_KEPT)
 def _closed(path: Path, _mtime_ns: int) -> pandas.DataFrame:
-    """A segment that never changes again, read once for all who look at it."""
+    """Return a segment that never changes again, which is read once for all pages."""
     return _read(path)
 
 
 def _read(path: Path) -> pandas.DataFrame:
-    """Without the samples that no figure shows. A copy: one block is worked on faster than many."""
+    """Read a segment without the columns that no figure shows. The copy is one block of memory, which is faster."""
     return read_segment(path, _is_drawn).copy()
 
 
 def _is_drawn(column: str) -> bool:
     name = column.removesuffix(HIGHEST)
-    return name in _DRAWN or not name.startswith(_SAMPLED) or _OF_A_GPU.fullmatch(name) is not None
+    return name in _DRAWN or not name.startswith(_SAMPLED) or is_combined(name)
 
 
-def _evened(overview: pandas.DataFrame, kind: str) -> Windows:
-    """The overview in windows as wide as each other: it begins with narrow ones, more than are seen beside the rest."""
+def _evened(overview: pandas.DataFrame, kind: str) -> Intervals:
+    """Return the overview in intervals of the same width. Stored intervals are narrow at the start of a training."""
     if not len(overview):
-        return Windows(overview, overview)
+        return Intervals(overview, overview)
     first, last = (float(overview["time"].iloc[row]) for row in (0, -1))
     width = even_width(last - first)
-    if width <= NARROWEST_S:
-        return Windows(*_split(overview), last)
+    if width <= MIN_WIDTH_S:
+        return Intervals(*split_maxima(overview), last)
     weights = _steps(overview) if kind == "batches" else np.ones(len(overview))
-    bins = (overview["time"] // width).to_numpy()
-    starts = np.flatnonzero(np.diff(bins, prepend=-1.0))
-    means, highest = _split(overview)
-    return Windows(
-        _reduced(means, starts, lambda values: _weighted(values, weights, starts)),
-        _reduced(highest, starts, lambda values: np.fmax.reduceat(values, starts)),
-        last // width * width,
-    )
+    return Intervals(*widen(overview, width, weights), last // width * width)
 
 
-def _reduced(rows: pandas.DataFrame, starts: Indices, reduce: Callable[[Array], Array]) -> pandas.DataFrame:
-    """A row for each of those that begin at ``starts``, with the time and step of its last one."""
-    last = rows[["time", "step"]].iloc[np.append(starts[1:], len(rows)) - 1].reset_index(drop=True)
-    values = rows.drop(columns=["time", "step"])
-    return last.join(pandas.DataFrame(reduce(values.to_numpy(dtype=float)), columns=values.columns))
-
-
-def _weighted(values: Array, weights: Array, starts: Indices) -> Array:
-    """Means, of what is known; NaN where nothing is."""
-    known = np.isfinite(values)
-    sums, of_all = (np.add.reduceat(each * weights[:, None], starts) for each in (np.where(known, values, 0.0), known))
-    return np.divide(sums, of_all, out=np.full_like(sums, np.nan), where=of_all > 0)
-
-
-def _steps(windows: pandas.DataFrame) -> Array:
-    """How many steps each has; none where a new try went back, until the overview knows of it."""
-    return np.maximum(np.diff(windows["step"].to_numpy(dtype=float), prepend=0.0), 0.0)
+def _steps(intervals: pandas.DataFrame) -> Array:
+    """Return the number of steps in each interval; 0 where a retry went back, until the overview has been updated."""
+    return np.maximum(np.diff(intervals["step"].to_numpy(dtype=float), prepend=0.0), 0.0)
 
 
 def even_width(seconds: float) -> float:
-    """Of the windows of so many seconds: doubled now and then, so that a window stays as it is while they grow."""
-    return NARROWEST_S * 2.0 ** max(0, math.ceil(math.log2(max(1.0, seconds) / NARROWEST_S / MOST_WINDOWS)))
+    """Return the width of the intervals of a training of so many seconds. It doubles, so that most intervals stay."""
+    return MIN_WIDTH_S * 2.0 ** max(0, math.ceil(math.log2(max(1.0, seconds) / MIN_WIDTH_S / MAX_INTERVALS)))
 
 
-def _split(overview: pandas.DataFrame) -> tuple[pandas.DataFrame, pandas.DataFrame]:
-    highest = [name for name in overview.columns if name.endswith(HIGHEST)]
-    named = overview[["time", "step", *highest]].rename(columns=lambda name: name.removesuffix(HIGHEST))
-    return overview.drop(columns=highest), named
+def _closely(folder: Path, kind: str, span: Span) -> Intervals:
+    """Return the rows of a span, or narrow intervals if it has many. Only segments that have some of them are read."""
+    paths = of_span(segments(folder, kind), span, first_time)
+    rows = _joined([_parsed(path) for path in paths], kind, span)
+    if len(rows) <= MAX_ROWS:
+        return Intervals(rows, rows)
+    return Intervals(*aggregate_table(rows, (span.end - span.start) / MAX_ROWS))
 
 
-def _grouped(rows: pandas.DataFrame, width: float) -> Windows:
-    """Windows of so many seconds, with the time and step of their last rows."""
-    groups = rows.groupby((rows["time"] // width).to_numpy(), sort=True)
-    ends = groups[["time", "step"]].max()
-    rest = groups[[name for name in rows if name not in ends]]
-    return Windows(ends.join(rest.mean()), ends.join(rest.max()))
-
-
-def _closely(rows: pandas.DataFrame, span: Span) -> Windows:
-    return _grouped(rows, (span.end - span.start) / MOST_ROWS) if len(rows) > MOST_ROWS else Windows(rows, rows)
-
-
-def _cut(part: Windows, span: Span, after: bool) -> Windows:
+def _cut(part: Intervals, span: Span, after: bool) -> Intervals:
+    """Return the intervals before a span, or `after` it."""
     time = part.means["time"]
-    kept = time > span.end if after else time < span.start
-    return Windows(part.means[kept], part.highest[kept])
+    is_outside = time > span.end if after else time < span.start
+    return Intervals(part.means[is_outside], part.highest[is_outside])
 
 
-def _within(part: Windows, span: Span) -> Windows:
-    kept = part.means["time"].between(span.start, span.end)
-    return Windows(part.means[kept], part.highest[kept])
+def _within(part: Intervals, span: Span) -> Intervals:
+    is_inside = part.means["time"].between(span.start, span.end)
+    return Intervals(part.means[is_inside], part.highest[is_inside])
 
 
 def _latest(folder: Path, kind: str, since: float) -> pandas.DataFrame:
-    """The rows that came after a moment."""
+    """Return the rows after a time, in Unix seconds."""
     tables: list[pandas.DataFrame] = []
     for path in reversed(segments(folder, kind)):
         tables.insert(0, _parsed(path))
@@ -208,17 +178,12 @@ def _latest(folder: Path, kind: str, since: float) -> pandas.DataFrame:
     return _joined(tables, kind, Span(np.nextafter(since, np.inf), np.inf))
 
 
-def _between(folder: Path, kind: str, span: Span) -> pandas.DataFrame:
-    """The rows of a span. Of a long record a few segments are read, found by the times at which they begin."""
-    return _joined([_parsed(path) for path in of_span(segments(folder, kind), span, first_time)], kind, span)
-
-
 def of_span(paths: Sequence[P], span: Span, first_time: Callable[[P], float | None]) -> Sequence[P]:
-    """Those of the segments of a record, oldest first, that have rows of a span; few are looked into."""
+    """Return the segments of a record, oldest first, that have rows of a span. Few of them are opened."""
 
     def begin(path: P) -> float:
-        found = first_time(path)
-        return math.inf if found is None else found
+        time = first_time(path)
+        return math.inf if time is None else time
 
     first = bisect_right(paths, span.start, key=begin) - 1
     return paths[max(0, first) : bisect_right(paths, span.end, key=begin)]
@@ -233,9 +198,9 @@ def _joined(tables: list[pandas.DataFrame], kind: str, span: Span) -> pandas.Dat
 
 
 def gaps(times: Array, widest: float = 5.0) -> list[int]:
-    """The rows after which nothing was measured for a while, as when a training stood still between two tries.
+    """Return the rows after which nothing was measured for a while, as between two tries of a training.
 
-    Windows grow wider with time; one that is four times as wide as that before it is no window.
+    Intervals grow wider with time. One that is four times as wide as the one before it is a gap.
     """
     steps = np.diff(times)
     usual = np.append(steps[:1], steps[:-1])

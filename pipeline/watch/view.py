@@ -1,6 +1,4 @@
-"""All that is drawn of a training, as columns of numbers by the name of the source that the figures have of them."""
-
-from __future__ import annotations
+"""All that is drawn of a training, as columns of numbers by the name of their source in the figures."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,75 +9,80 @@ from typing import NamedTuple
 import numpy as np
 import pandas
 
+from pipeline.monitor.aggregation import HIGHEST
 from pipeline.monitor.diagnosis import BETWEEN_EPOCHS, PARTS
+from pipeline.monitor.gpu_columns import busy_pct, with_gpus_together
 from pipeline.monitor.overview import OVERVIEW
 from pipeline.monitor.record import first_time, record_folders, segments
-from pipeline.report.figures import MOST_EPOCHS
+from pipeline.report.figures import MAX_EPOCHS
 from pipeline.report.series import Array
-from pipeline.report.utilization import PANELS, Curve, Panel, busiest, telling, with_gpus_together
-from pipeline.watch.tables import HIGHEST, Span, Windows, epochs, gaps, step_windows, windows
+from pipeline.report.utilization import PANELS, Curve, Panel, telling
+from pipeline.watch.tables import Intervals, Span, epochs, gaps, intervals, step_intervals
 
 Columns = dict[str, list[float | None]]
 
 
 class Drawable(NamedTuple):
-    """What the figures show: whether a step was taken, the panels by their titles with the columns of their curves,
-    the columns of the epochs, the parts of their time, and the indices of the servers where there are several.
-    """
+    """What there is to draw of a training. Trainings with the same value have the same figures."""
 
     steps: bool
+    """Whether a step was taken."""
     panels: tuple[tuple[str, tuple[str, ...]], ...]
+    """The panels of the machine: title, and the columns of its curves."""
     learning: tuple[str, ...]
+    """The columns of the epochs."""
     spent: tuple[str, ...]
+    """The parts of the time of an epoch."""
     servers: tuple[int, ...]
+    """The indices of the training servers; empty if there is only one."""
 
 
 LEARNING = ("loss", "val_loss", "accuracy", "val_accuracy")
-MOST_ENDS = 60
-"""Of epochs that are marked in curves over time: more would hide these, and take longer to draw than they do."""
+MAX_ENDS = 60
+"""Maximum number of epochs whose ends are marked in curves over time. More marks would hide the curves."""
 _DIGITS = 5
 
 
 @dataclass(frozen=True)
 class View:
-    """The tables of a training: the windows of server 0, its epochs, and the samples of each server by its index.
-
-    ``steps`` are the means of the windows of batches, as narrow as they are stored.
-
-    ``start`` is the time of the first sample (unix s), from which all curves are drawn; ``steps_per_epoch`` is 0 where
-    a run of an earlier version did not say.
-    """
+    """The tables of a training."""
 
     start: float
+    """The time of the first sample (Unix s), from which all curves are drawn."""
     steps_per_epoch: int
-    samples: Windows
-    batches: Windows
+    """0 if it is not known, as in runs of earlier versions."""
+    samples: Intervals
+    """The samples of server 0."""
+    batches: Intervals
+    """The batches of server 0."""
     steps: pandas.DataFrame
+    """The means of the intervals of batches, as narrow as they are stored."""
     epochs: pandas.DataFrame
-    servers: Mapping[int, Windows]
+    servers: Mapping[int, Intervals]
+    """The samples of each training server, by its index."""
 
     @property
     def settled(self) -> float:
-        """Up to when all curves stay as they are (unix s)."""
+        """The time until which all curves stay as they are (Unix s)."""
         return min(self.batches.settled, *(samples.settled for samples in self.servers.values()))
 
     @cached_property
     def panels(self) -> list[tuple[Panel, list[Curve]]]:
-        """The panels of the machine that tell something, with their curves."""
+        """The panels of the machine that have something to show, with their curves."""
         return [(panel, curves) for panel in PANELS if (curves := telling(panel, self.samples.means))]
 
     @cached_property
     def spent(self) -> pandas.DataFrame:
-        """Seconds of each of `PARTS` and `BETWEEN_EPOCHS`, by epoch from 1; also of one that is under way.
+        """Seconds of each of `PARTS` and `BETWEEN_EPOCHS`, by epoch from 1, the current epoch included.
 
-        The mean of a window counts for each of its steps, of which some may be of the next epoch.
+        The mean of an interval counts for each of its steps, some of which may belong to the next epoch.
         """
         if not self.steps_per_epoch:
             return pandas.DataFrame()
         means = self.steps
         pieces = _by_epoch(means["step"].to_numpy(), self.steps_per_epoch)
         parts = {
-            words: means[f"{name}_ms"].fillna(0).to_numpy()[pieces["window"]] * pieces["steps"] / 1000
+            words: means[f"{name}_ms"].fillna(0).to_numpy()[pieces["interval"]] * pieces["steps"] / 1000
             for words, name in PARTS.items()
             if f"{name}_ms" in means
         }
@@ -90,56 +93,63 @@ class View:
 
 
 def start_of(training: Path) -> float:
-    """The time of the first sample of all servers (unix s); 0 where there is none yet."""
-    found = [
+    """Return the time of the first sample of all servers (Unix s); 0 if there is none yet."""
+    times = [
         begin
         for folder in record_folders(training).values()
         for path in (segments(folder.parent / OVERVIEW, "samples") or segments(folder, "samples"))[:1]
         if (begin := first_time(path)) is not None
     ]
-    return min(found, default=0.0)
+    return min(times, default=0.0)
 
 
 def load_view(training: Path, steps_per_epoch: int, span: Span | None = None) -> View:
-    """Read what is drawn of a training, within ``span`` as closely as it was measured."""
+    """Read what is drawn of a training, within `span` in full resolution."""
     servers = {
-        index: _together(windows(folder.parent, "samples", span)) for index, folder in record_folders(training).items()
+        index: _together(intervals(folder.parent, "samples", span))
+        for index, folder in record_folders(training).items()
     }
-    batches = windows(training, "batches", span)
+    batches = intervals(training, "batches", span)
     return View(
         start=start_of(training),
         steps_per_epoch=steps_per_epoch,
         samples=servers[0],
         batches=batches,
-        steps=step_windows(training),
+        steps=step_intervals(training),
         epochs=epochs(training),
         servers=servers,
     )
 
 
-def _together(samples: Windows) -> Windows:
+def _together(samples: Intervals) -> Intervals:
     means, highest, settled = samples
-    return Windows(with_gpus_together(means), with_gpus_together(highest), settled)
+    return Intervals(with_gpus_together(means), with_gpus_together(highest), settled)
 
 
 def columns(view: View, batch_size: int) -> dict[str, Columns]:
-    """What the sources of the figures hold, by their names; times are in ms from the start, as Bokeh has them."""
-    found = {"samples": _samples(view), "batches": _batches(view, batch_size), "ends": _ends(view)}
-    found |= {name: _epochs(view.epochs, name) for name in LEARNING if name in view.epochs}
+    """Return the content of the sources of the figures, by their names. Times are in ms since the start."""
+    per_units = {curve.column: panel.per_unit for panel, curves in view.panels for curve in curves}
+    ends = view.epochs["time"].to_numpy() if len(view.epochs) <= MAX_ENDS else np.empty(0)
+    sources: dict[str, Columns] = {
+        "samples": _curves(view, view.samples, per_units),
+        "batches": _batches(view, batch_size),
+        "ends": {"time": _listed(np.round(1000 * (ends - view.start)), digits=12)},
+    }
+    for name in LEARNING:
+        if name in view.epochs:
+            numbers, values = (view.epochs[column].to_numpy(dtype=float) for column in ("step", name))
+            sources[name] = {"x": _listed(numbers), "y": _listed(values)}
     if len(view.servers) > 1:
-        found |= {f"busy {index}": _busy(view, samples) for index, samples in view.servers.items()}
+        sources |= {f"busy {index}": _busy(view, samples) for index, samples in view.servers.items()}
     if view.steps_per_epoch:
-        found["spent"] = _spent(view)
-    return found
+        seconds = view.spent.tail(MAX_EPOCHS)  # a row for each of the newest epochs
+        parts = {str(name): _listed(values.to_numpy(dtype=float)) for name, values in seconds.items()}
+        sources["spent"] = {"epoch": _listed(seconds.index.to_numpy(dtype=float)), **parts}
+    return sources
 
 
-def _samples(view: View) -> Columns:
-    drawn = [(curve.column, panel.per_unit) for panel, curves in view.panels for curve in curves]
-    return _curves(view, view.samples, dict(drawn))
-
-
-def _curves(view: View, rows: Windows, per_units: Mapping[str, float]) -> Columns:
-    """Time, and mean and highest value of each metric; a row without values where nothing was measured for a while."""
+def _curves(view: View, rows: Intervals, per_units: Mapping[str, float]) -> Columns:
+    """Return time, mean and highest value of each metric. A row without values marks a gap in the measurements."""
     times = rows.means["time"].to_numpy()
     breaks = [row + 1 for row in gaps(times)]
     found = {"time": _listed(_broken(np.round(1000 * (times - view.start)), breaks), digits=12)}
@@ -162,51 +172,35 @@ def _batches(view: View, batch_size: int) -> Columns:
         wait=100 * view.batches.means["input/wait_ms"] / whole, rate=1000 * examples / whole
     )
     highest = view.batches.highest.assign(wait=means["wait"], rate=means["rate"])
-    # The first step traces and compiles for seconds: beside it no other step would be seen.
+    # The first step traces and compiles for seconds. On an axis as high as that, no other step would be visible.
     highest.loc[highest.index[:1], "step/time_ms"] = whole.iloc[:1]
-    return _curves(view, Windows(means, highest), {"wait": 1.0, "rate": 1.0, "step/time_ms": 1.0})
+    return _curves(view, Intervals(means, highest), {"wait": 1.0, "rate": 1.0, "step/time_ms": 1.0})
 
 
-def _ends(view: View) -> Columns:
-    ends = view.epochs["time"].to_numpy() if len(view.epochs) <= MOST_ENDS else np.empty(0)
-    return {"time": _listed(np.round(1000 * (ends - view.start)), digits=12)}
-
-
-def _epochs(table: pandas.DataFrame, name: str) -> Columns:
-    return {"x": _listed(table["step"].to_numpy(dtype=float)), "y": _listed(table[name].to_numpy(dtype=float))}
-
-
-def _busy(view: View, samples: Windows) -> Columns:
-    means = samples.means.assign(busy=busiest(samples.means)) if "sys/cpu_pct" in samples.means else samples.means
+def _busy(view: View, samples: Intervals) -> Columns:
+    means = samples.means.assign(busy=busy_pct(samples.means)) if "sys/cpu_pct" in samples.means else samples.means
     if "busy" not in means:
         return {"time": [], "busy": []}
-    found = _curves(view, Windows(means, means), {"busy": 1.0})
+    found = _curves(view, Intervals(means, means), {"busy": 1.0})
     return {name: found[name] for name in ("time", "busy")}
 
 
-def _spent(view: View) -> Columns:
-    """Seconds of each part of the time, a row an epoch: the mean of a window counts for each of its steps."""
-    seconds = view.spent.tail(MOST_EPOCHS)
-    found = {"epoch": _listed(seconds.index.to_numpy(dtype=float))}
-    return found | {str(name): _listed(values.to_numpy(dtype=float)) for name, values in seconds.items()}
-
-
 def _by_epoch(last_steps: Array, steps_per_epoch: int) -> pandas.DataFrame:
-    """Windows cut at the ends of the epochs: the steps of each piece, and the numbers of its window and its epoch."""
-    last_steps = np.maximum.accumulate(last_steps)  # a new try goes back, until the overview knows of it
+    """Cut intervals at the ends of the epochs. Return the steps, interval and epoch of each piece."""
+    last_steps = np.maximum.accumulate(last_steps)  # A retry goes back, until the overview has been updated.
     ends = np.arange(steps_per_epoch, last_steps[-1] if len(last_steps) else 0, steps_per_epoch)
     lasts = np.union1d(last_steps[last_steps > 0], ends).astype(int)
     return pandas.DataFrame(
         {
             "steps": np.diff(lasts, prepend=0),
-            "window": np.searchsorted(last_steps, lasts),
+            "interval": np.searchsorted(last_steps, lasts),
             "epoch": (lasts - 1) // steps_per_epoch + 1,
         }
     )
 
 
 def _listed(values: Array, digits: int = _DIGITS) -> list[float | None]:
-    """Numbers as JSON has them, short; None where there is none."""
+    """Return numbers with few digits, for JSON; None for an unknown number."""
     known = np.isfinite(values) & (values != 0)
     places = digits - 1 - np.floor(np.log10(np.abs(values, where=known, out=np.ones_like(values))))
     rounded = np.round(values * 10**places) / 10**places
@@ -214,7 +208,7 @@ def _listed(values: Array, digits: int = _DIGITS) -> list[float | None]:
 
 
 def drawable(view: View) -> Drawable:
-    """What there is to draw of a training now."""
+    """Return what there is to draw of a training now."""
     return Drawable(
         steps=len(view.batches.means) > 0,
         panels=tuple((panel.title, tuple(curve.column for curve in curves)) for panel, curves in view.panels),

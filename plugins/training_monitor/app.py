@@ -1,7 +1,7 @@
 """The web application that Airflow's api-server mounts. It reads, and never writes.
 
-Everybody has to be logged in, and may see the runs of those DAGs that Airflow lets them read. What a page shows comes
-as JSON and is put there as text, so that no name of a file, a label or a run is ever read as markup.
+A user must be logged in, and sees the runs of the DAGs that Airflow lets them read. A page gets its content as JSON and
+inserts it as text, so that no name of a file, a label or a run is ever parsed as markup.
 """
 
 import os
@@ -24,9 +24,8 @@ from pipeline.errors import StorageError, TenfoldError
 from pipeline.storage import Place
 from pipeline.watch.states import STATE_NAMES
 from plugins.training_monitor.links import Link, log_link
-from plugins.training_monitor.listing import Column, MayRead, listed, zone_of
-from plugins.training_monitor.listing import Query as Asked
-from plugins.training_monitor.runs import Found, Trainings, find_run
+from plugins.training_monitor.listing import Column, ListQuery, MayRead, list_trainings, zone_of
+from plugins.training_monitor.runs import AirflowRun, Trainings, find_run
 
 if TYPE_CHECKING:
     from pipeline.watch.copies import Copies
@@ -34,15 +33,15 @@ if TYPE_CHECKING:
 
 STATIC = Path(__file__).with_name("static")
 ASSETS = ("monitor.css", "axes.js", "monitor.js", "run.js", "trainings.js", "icon.svg", "icon-dark.svg")
-MOST_ROWS = 1000
+MAX_ROWS = 1000
 MAX_SEARCH = 200
-"""Most letters of a search, and of the name of a time zone."""
-LARGEST_NUMBER = 2**31 - 1
-"""Of a run in Airflow's database: a larger one is an error there."""
+"""Maximum length of a search, and of the name of a time zone, in characters."""
+MAX_NUMBER = 2**31 - 1
+"""Maximum number of a run. Airflow's database raises an error for a larger one."""
 MAX_THREADS = 8
 """Most threads of all Tenfold pages at once. Without it, they would share the 40 threads of Airflow's pages."""
 MAX_DOCUMENT_BYTES = 64 << 20
-"""A report is far smaller. The api-server must not read a file of gigabytes into its memory."""
+"""Maximum size of a report. The api-server must not read a file of gigabytes into its memory."""
 PAGES = {
     # Bokeh puts its style sheets into the page as elements; everything else has to be a file of ours.
     "Content-Security-Policy": (
@@ -55,8 +54,8 @@ PAGES = {
 }
 DOCUMENTS = {
     **PAGES,
-    # Written by tasks into a workspace that others may write to: without allow-same-origin it is nobody, and what a
-    # script in it might do is done without the reader's log-in.
+    # Tasks write the documents into a workspace that others may write to. Without allow-same-origin a document has an
+    # origin of its own, so that a script in it acts without the reader's log-in.
     "Content-Security-Policy": (
         "sandbox allow-scripts; default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; "
         "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
@@ -66,7 +65,7 @@ _read_runs = requires_access_dag(method="GET", access_entity=DagAccessEntity.RUN
 
 
 def may_see_runs(request: Request, user: Annotated[Any, Depends(get_user)]) -> None:
-    """Raises 403 without the right to see the runs of the DAG in the address, or any runs where it names none."""
+    """Raise 403 if the user may not see the runs of the DAG in the address, or any runs if it names no DAG."""
     # PostgreSQL takes no text with a zero byte, and Airflow's check would end in an error. No DAG has such an id.
     if "\0" in request.query_params.get("dag_id", ""):
         request = Request({**request.scope, "query_string": b""})
@@ -77,8 +76,8 @@ _OF_THE_RUN = [Depends(may_see_runs)]
 
 
 def readable_dags(user: Annotated[Any, Depends(get_user)]) -> set[str]:
-    """Ids of the DAGs that the user may read."""
-    # Airflow's own dependency looks for the manager in the application that is asked, which is ours here.
+    """Return the ids of the DAGs that the user may read."""
+    # Airflow's own dependency would look for the manager in this application instead of Airflow's.
     dag_ids: set[str] = get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
     return dag_ids
 
@@ -88,14 +87,16 @@ def readable_logs(user: Annotated[Any, Depends(get_user)]) -> MayRead:
 
     @cache
     def may_read(dag_id: str) -> bool:
-        asked = {"access_entity": DagAccessEntity.TASK_LOGS, "details": DagDetails(id=dag_id)}
-        return bool(get_auth_manager().is_authorized_dag(method="GET", user=user, **asked))
+        allowed = get_auth_manager().is_authorized_dag(
+            method="GET", user=user, access_entity=DagAccessEntity.TASK_LOGS, details=DagDetails(id=dag_id)
+        )
+        return bool(allowed)
 
     return may_read
 
 
 def build() -> FastAPI:
-    """The application, whose every address asks for a log-in."""
+    """Build the application. Each of its addresses requires a log-in."""
     from pipeline.watch.copies import Copies
     from pipeline.watch.heartbeats import Heartbeats
     from pipeline.watch.questions import Questions
@@ -122,7 +123,7 @@ def build() -> FastAPI:
 
 
 def _bounded(endpoint: Callable[..., Response], limiter: CapacityLimiter) -> Callable[..., Awaitable[Response]]:
-    """Run an endpoint in one of a few threads, so that Airflow's own pages never wait for Tenfold's."""
+    """Return an endpoint that runs in one of a few threads, so that Airflow's own pages never wait for Tenfold's."""
 
     @wraps(endpoint)
     async def run(*arguments: Any, **named: Any) -> Response:
@@ -139,7 +140,7 @@ async def _with_headers(request: Request, call_next: Callable[[Request], Awaitab
 
 
 def asset(name: str) -> FileResponse:
-    """A file that the pages are made of. Raises 404 for any other."""
+    """Return a script, style sheet or icon of the pages. Raises 404 for any other name."""
     import bokeh
 
     import pipeline.report
@@ -153,7 +154,7 @@ def asset(name: str) -> FileResponse:
 
 
 def trainings_page() -> HTMLResponse:
-    """The page of all trainings. It asks `trainings` for them."""
+    """Return the page of all trainings. It requests their rows from `trainings`."""
     return _page("trainings.html")
 
 
@@ -161,32 +162,32 @@ def trainings(
     request: Request,
     dag_ids: Annotated[set[str], Depends(readable_dags)],
     may_read_log: Annotated[MayRead, Depends(readable_logs)],
-    limit: Annotated[int, Query(ge=1, le=MOST_ROWS)] = 100,
-    offset: Annotated[int, Query(ge=0, le=LARGEST_NUMBER)] = 0,
-    before: Annotated[int | None, Query(ge=0, le=LARGEST_NUMBER)] = None,
+    limit: Annotated[int, Query(ge=1, le=MAX_ROWS)] = 100,
+    offset: Annotated[int, Query(ge=0, le=MAX_NUMBER)] = 0,
+    before: Annotated[int | None, Query(ge=0, le=MAX_NUMBER)] = None,
     dag_id: Annotated[str | None, Query()] = None,
     search: Annotated[str, Query(max_length=MAX_SEARCH)] = "",
     sort: Column = "started",
     up: bool = False,
     zone: Annotated[str, Query(max_length=MAX_SEARCH)] = "",
 ) -> JSONResponse:
-    """Return a page of the trainings of the DAGs that the user may read, or of those ``before`` the number of a row.
+    """Return a page of the trainings of the DAGs that the user may read, or of those `before` the number of a row.
 
-    With ``dag_id``, the page has only trainings of this DAG, because the right to see runs was checked for it alone.
-    `Query` in listing.py describes the other parameters, and `listed` the answer.
+    With `dag_id`, the page has only trainings of this DAG, because the right to see runs was checked for it alone.
+    `ListQuery` describes the other parameters, and `list_trainings` the answer.
     """
     trainings = Trainings(dag_ids if dag_id is None else dag_ids & {dag_id}, before)
-    asked = Asked(limit, offset, search, sort, up, zone_of(zone))
+    query = ListQuery(limit, offset, search, sort, ascending=up, zone=zone_of(zone))
     state = request.app.state
-    summaries = state.summaries if asked.is_of_newest else state.searches
-    return JSONResponse(listed(trainings, summaries, asked, may_read_log))
+    summaries = state.summaries if query.is_of_newest else state.searches
+    return JSONResponse(list_trainings(trainings, summaries, query, may_read_log))
 
 
 def run_page(request: Request) -> HTMLResponse:
-    """The page of a run. It asks `data` for all that it shows, also whether there is such a run."""
+    """Return the page of a run. It requests its content from `data`, also whether there is such a run."""
     page = _page("run.html")
     if "other_run_id" not in request.query_params:
-        # What static/run.js asks for first; so it is on its way while the browser still reads the scripts.
+        # The first request of static/run.js: the answer is on its way while the browser still reads the scripts.
         query = request.scope["query_string"].decode("latin-1")
         page.headers["Link"] = f"<data?{query}>; rel=preload; as=fetch; crossorigin"
     return page
@@ -206,74 +207,80 @@ def data(
     end: Annotated[float | None, Query()] = None,
     shown: Annotated[str, Query()] = "",
 ) -> Response:
-    """What there is to see of a run now, with its figures unless those are ``shown``.
+    """Return the status of a run and its curves, with its figures unless the page has shown those.
 
-    With ``after`` (ms from the start) of the curves only what is newer; with ``start`` and ``end`` (also ms) between
-    those as closely as it was measured.
+    Args:
+        request: The request.
+        dag_id: Id of the DAG.
+        run_id: Id of the run.
+        may_read_log: Whether the user may read the logs of a DAG.
+        after: If given, only rows after this time are returned (ms since the start).
+        start: Start of an interval (ms since the start) whose rows are returned in full resolution.
+        end: End of that interval.
+        shown: Name of the figures that the page has, from an earlier answer.
     """
-    found = find_run(dag_id, run_id)
-    if found and not may_read_log(dag_id):
-        found = found.without_words()
-    if found is None or found.training is None:
-        links = [*_links_of_run(request.app.state.questions, found)] if found else []
-        return JSONResponse({"status": {**_without_training(found), "links": links}})
+    run = find_run(dag_id, run_id)
+    if run and not may_read_log(dag_id):
+        run = run.without_error_message()
+    if run is None or run.training is None:
+        links = [*_links_of_run(request.app.state.questions, run)] if run else []
+        return JSONResponse({"status": {**_status_without_training(run), "links": links}})
     closer = None if start is None or end is None else (start, end)
     try:
-        return JSONResponse(_content(request.app.state, found, found.training, after, closer, shown))
-    except (TenfoldError, OSError, ValueError) as error:  # ValueError: what others wrote there is no number, or no text
-        words = str(error).encode("utf-8", "backslashreplace").decode()
-        return JSONResponse({"status": {"state": "unknown", "words": words}})
+        return JSONResponse(_content(request.app.state, run, run.training, after, closer, shown))
+    except (TenfoldError, OSError, ValueError) as error:  # ValueError: a file has text where a number belongs.
+        message = str(error).encode("utf-8", "backslashreplace").decode()
+        return JSONResponse({"status": {"state": "unknown", "words": message}})
 
 
 def _content(
     state: Any,
-    found: Found,
+    run: AirflowRun,
     training: Place,
     after: float | None,
     closer: tuple[float, float] | None,
     shown: str,
 ) -> dict[str, Any]:
-    from pipeline.watch.data import data as drawn
-    from pipeline.watch.data import span_of
+    from pipeline.watch.page_data import page_data, span_of
 
     copies: Copies = state.copies
-    folder = copies.at_hand(training)
-    span = copies.bring(training, span_of(folder, *closer)) if closer else None
-    content = drawn(folder, found.is_over, after, span, shown, state.heartbeats)
-    _add_run(found, content["status"])
+    folder = copies.local_folder(training)
+    span = copies.fetch_span(training, span_of(folder, *closer)) if closer else None
+    content = page_data(folder, run.is_over, after, span, shown, state.heartbeats)
+    _add_airflow_state(run, content["status"])
     content["status"]["name"] = STATE_NAMES[content["status"]["state"]]
-    content["status"]["links"] = list(_links(state.questions, found, content["status"]))
+    content["status"]["links"] = list(_links(state.questions, run, content["status"]))
     return content
 
 
-def _add_run(found: Found, status: dict[str, Any]) -> None:
-    """Add what Airflow knows of the run to the status of its training."""
-    if found.waits and status["state"] != "trained":
-        status["words"] += f"; {found.waits}"
-    if found.is_over and found.failure:
-        status["words"] += f". {found.failure.sentence}"
+def _add_airflow_state(run: AirflowRun, status: dict[str, Any]) -> None:
+    """Add what the training waits for, and which task failed, to the status of a training."""
+    if run.waiting_for and status["state"] != "trained":
+        status["words"] += f"; {run.waiting_for}"
+    if run.is_over and run.failure:
+        status["words"] += f". {run.failure.sentence}"
         status["state"] = "failed" if status["state"] == "stopped" else status["state"]
 
 
-def _links(questions: "Questions", found: Found, status: Mapping[str, Any]) -> Iterator[Link]:
+def _links(questions: "Questions", run: AirflowRun, status: Mapping[str, Any]) -> Iterator[Link]:
     """Yield the links to the other pages of a run."""
     from pipeline.report import REPORT
 
-    query = _query(found)
-    if found.training and status["state"] == "trained" and _exists(questions, found.training / REPORT):
+    query = _query(run)
+    if run.training and status["state"] == "trained" and _exists(questions, run.training / REPORT):
         yield "Report", f"report?{query}"
-    yield from _links_of_run(questions, found)
+    yield from _links_of_run(questions, run)
     if str(status["comet"]).startswith("https://"):
         yield "Comet", str(status["comet"])
 
 
-def _links_of_run(questions: "Questions", found: Found) -> Iterator[Link]:
-    from pipeline.report import CARD
+def _links_of_run(questions: "Questions", run: AirflowRun) -> Iterator[Link]:
+    from pipeline.dataset.manifest import CARD
 
-    if link := log_link(found):
+    if link := log_link(run):
         yield link
-    if found.dataset and _exists(questions, found.dataset / CARD):
-        yield "Data set card", f"card?{_query(found)}"
+    if run.dataset and _exists(questions, run.dataset / CARD):
+        yield "Data set card", f"card?{_query(run)}"
 
 
 def _exists(questions: "Questions", place: Place) -> bool:
@@ -286,43 +293,43 @@ def _exists(questions: "Questions", place: Place) -> bool:
         return False
 
 
-def _query(found: Found) -> str:
-    return urlencode({"dag_id": found.dag_id, "run_id": found.run_id})
+def _query(run: AirflowRun) -> str:
+    return urlencode({"dag_id": run.dag_id, "run_id": run.run_id})
 
 
-def _without_training(found: Found | None) -> dict[str, str]:
-    if found is None:
+def _status_without_training(run: AirflowRun | None) -> dict[str, str]:
+    if run is None:
         return {"state": "unknown", "words": "There is no run of this id."}
-    if not found.trains:
+    if not run.has_training_task:
         return {"state": "none", "words": "No task of this DAG trains a model."}
-    if found.is_over and found.failure:
-        hint = "" if found.failure.words else " Its log says why."
-        return {"state": "failed", "words": f"This run trained nothing. {found.failure.sentence}{hint}"}
-    if found.is_over:
+    if run.is_over and run.failure:
+        hint = "" if run.failure.message else " Its log says why."
+        return {"state": "failed", "words": f"This run trained nothing. {run.failure.sentence}{hint}"}
+    if run.is_over:
         return {"state": "none", "words": "This run trained nothing, or what it left was cleared."}
-    words = found.waits or "the tasks before it are still at work."
-    return {"state": "waiting", "words": f"The training has not begun: {words}"}
+    reason = run.waiting_for or "the tasks before it are still at work."
+    return {"state": "waiting", "words": f"The training has not begun: {reason}"}
 
 
 def report(request: Request, dag_id: str, run_id: str) -> Response:
     """Return the report of a run's training. Raises 404 if there is none yet, 503 if its bucket does not answer."""
     from pipeline.report import REPORT
 
-    found = find_run(dag_id, run_id)
-    return _document(request.app.state.questions, found and found.training and found.training / REPORT, "report")
+    run = find_run(dag_id, run_id)
+    return _document(request.app.state.questions, run and run.training and run.training / REPORT, "report")
 
 
 def card(request: Request, dag_id: str, run_id: str) -> Response:
     """Return the card of a run's dataset. Raises 404 if there is none yet, 503 if its bucket does not answer."""
-    from pipeline.report import CARD
+    from pipeline.dataset.manifest import CARD
 
-    found = find_run(dag_id, run_id)
-    return _document(request.app.state.questions, found and found.dataset and found.dataset / CARD, "data set card")
+    run = find_run(dag_id, run_id)
+    return _document(request.app.state.questions, run and run.dataset and run.dataset / CARD, "data set card")
 
 
 def _document(questions: "Questions", place: Place | None, what: str) -> Response:
     try:
-        content = _content_of(questions, place) if place else None
+        content = _read_document(questions, place) if place else None
     except StorageError as error:
         raise HTTPException(503, str(error)) from error
     except (TenfoldError, OSError):
@@ -332,14 +339,14 @@ def _document(questions: "Questions", place: Place | None, what: str) -> Respons
     return HTMLResponse(content, headers=DOCUMENTS)
 
 
-def _content_of(questions: "Questions", place: Place) -> bytes:
+def _read_document(questions: "Questions", place: Place) -> bytes:
     """Read a document. A symbolic link is refused, because it may lead to a file that only the api-server may read."""
     if not isinstance(place, Path):
         return questions.ask(place.bucket, ("read", place), place.read_bytes)
     descriptor = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        about = os.fstat(descriptor)
-        if not stat.S_ISREG(about.st_mode) or about.st_size > MAX_DOCUMENT_BYTES:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_DOCUMENT_BYTES:
             raise OSError(f"{place} is no document of a run")
         with open(descriptor, "rb", closefd=False) as file:
             return file.read(MAX_DOCUMENT_BYTES)

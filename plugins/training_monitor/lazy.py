@@ -1,4 +1,4 @@
-"""An ASGI application that is built when it is first asked for something.
+"""An ASGI application that is built at its first request.
 
 The scheduler, the workers and the dag-processor import plugins too, and have no use for a web server.
 """
@@ -15,7 +15,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class Lazy:
-    """Hands all calls on to what `build` made at the first one."""
+    """Passes each request to the application that `build` returns. The first request builds it."""
 
     def __init__(self, build: Callable[[], App]) -> None:
         self._build = build
@@ -23,8 +23,9 @@ class Lazy:
         self._building = Lock()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # In a thread: pandas and Bokeh take seconds to import, in which Airflow answers others.
-        app = self._app or await asyncio.to_thread(self._built)
+        """Answer a request, after building the application if this is the first one."""
+        # In a thread, because importing pandas and Bokeh takes seconds, and Airflow must answer others meanwhile.
+        app = await asyncio.to_thread(self._built) if self._app is None else self._app
         await app(scope, receive, send)
 
     def _built(self) -> App:
@@ -34,7 +35,7 @@ class Lazy:
 
 
 def monitor() -> App:
-    """The pages, built."""
+    """Build the application of the training monitor."""
     from plugins.training_monitor.app import build
 
     return build()

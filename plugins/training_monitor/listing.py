@@ -11,7 +11,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pipeline.watch.states import STATE_NAMES
 from plugins.training_monitor.links import log_link
-from plugins.training_monitor.runs import Found, Trainings
+from plugins.training_monitor.runs import AirflowRun, Trainings
 
 if TYPE_CHECKING:
     from pipeline.watch.summary import Summaries, Summary
@@ -25,24 +25,25 @@ MayRead = Callable[[str], bool]
 """Whether a user may read the logs of a DAG, by its id."""
 
 
-class Query(NamedTuple):
-    """A question for a page: ``limit`` rows, from the row ``offset`` on.
-
-    The rows are trainings whose cells have all words of ``search``. With ``up``, the lowest value comes first. Times
-    are in the time zone ``zone``.
-    """
+class ListQuery(NamedTuple):
+    """What a page of the list shows."""
 
     limit: int
+    """Maximum number of rows."""
     offset: int
+    """Rows before the first one of the page."""
     search: str
+    """Words. Only trainings whose cells contain all of them are listed."""
     sort: Column
-    up: bool
+    ascending: bool
+    """Whether the lowest value of the column `sort` comes first."""
     zone: tzinfo
+    """The time zone of the times."""
 
     @property
     def is_of_newest(self) -> bool:
         """Whether it asks for the newest trainings without a search, so that only those of the page are read."""
-        return not self.search.split() and self.sort == "started" and not self.up
+        return not self.search.split() and self.sort == "started" and not self.ascending
 
 
 def zone_of(name: str) -> tzinfo:
@@ -53,52 +54,56 @@ def zone_of(name: str) -> tzinfo:
         return UTC
 
 
-def listed(trainings: Trainings, summaries: "Summaries", query: Query, may_read_log: MayRead) -> dict[str, Any]:
-    """Return the rows of a page, and whether there are ``more``.
+def list_trainings(
+    trainings: Trainings, summaries: "Summaries", query: ListQuery, may_read_log: MayRead
+) -> dict[str, Any]:
+    """Return the rows of a page, and whether there are `more`.
 
-    There are ``total`` trainings. ``searched`` of them were searched, and ``found`` match. For ``unread`` of them, the
+    There are `total` trainings. `searched` of them were searched, and `found` match. For `unread` of them, the
     bucket has not answered yet.
     """
     total = trainings.count()
 
-    def read(most: int, offset: int = 0) -> list[Row]:
-        found = trainings.newest(most, offset)
-        return _rows([run if may_read_log(run.dag_id) else run.without_words() for run in found], summaries, query.zone)
+    def read(limit: int, offset: int = 0) -> list[Row]:
+        runs = trainings.newest(limit, offset)
+        shown = [run if may_read_log(run.dag_id) else run.without_error_message() for run in runs]
+        return _rows(shown, summaries, query.zone)
 
     if query.is_of_newest:
         rows = read(query.limit, query.offset)
         counts = {"found": total, "searched": total, "unread": 0}
     else:
         searched = read(MAX_SEARCHED)
-        matching = _ordered([row for row in searched if _has(row, query.search)], query.sort, query.up)
+        matching = _sorted([row for row in searched if _matches(row, query.search)], query.sort, query.ascending)
         rows = matching[query.offset : query.offset + query.limit]
         counts = {"found": len(matching), "searched": len(searched), "unread": sum(map(_is_unread, searched))}
     return {"rows": rows, "more": query.offset + len(rows) < counts["found"], "total": total, **counts}
 
 
-def _rows(runs: list[Found], summaries: "Summaries", zone: tzinfo) -> list[Row]:
+def _rows(runs: list[AirflowRun], summaries: "Summaries", zone: tzinfo) -> list[Row]:
     from pipeline.watch.summary import Training
 
-    read = iter(summaries.of([Training(run.training, run.is_over) for run in runs if run.training]))
-    return [_row(run, _with_failure(run, next(read) if run.training else None), zone) for run in runs]
+    of_trainings = iter(summaries.of([Training(run.training, run.is_over) for run in runs if run.training]))
+    return [_row(run, _with_failure(run, next(of_trainings) if run.training else None), zone) for run in runs]
 
 
-def _with_failure(run: Found, read: "Summary | None") -> "Summary":
+def _with_failure(run: AirflowRun, summary: "Summary | None") -> "Summary":
+    """Return the summary of a run: that of its training, or the failure of the task that ended the run."""
     from pipeline.watch.summary import GONE, Summary
 
-    if run.is_failed and read is None:
+    if run.is_failed and summary is None:
         return Summary("failed", run.failure.sentence if run.failure else "The run ended before its training began.")
-    if run.failure and read and read.state == "stopped":
-        return replace(read, state="failed", words=run.failure.sentence)
-    return read or GONE
+    if run.failure and summary and summary.state == "stopped":
+        return replace(summary, state="failed", words=run.failure.sentence)
+    return summary or GONE
 
 
-def _row(run: Found, summary: "Summary", zone: tzinfo) -> Row:
-    """Return what the page shows of a training. ``cells`` has the text of each column."""
+def _row(run: AirflowRun, summary: "Summary", zone: tzinfo) -> Row:
+    """Return what the page shows of a training. `cells` has the text of each column."""
     from pipeline.monitor.diagnosis import percent
 
-    def share(value: float | None, written: Any = percent) -> str:
-        return "" if value is None else str(written(value))
+    def share(value: float | None, text_of: Any = percent) -> str:
+        return "" if value is None else str(text_of(value))
 
     return {
         "number": run.number,
@@ -123,14 +128,15 @@ def _row(run: Found, summary: "Summary", zone: tzinfo) -> Row:
     }
 
 
-def _has(row: Row, search: str) -> bool:
+def _matches(row: Row, search: str) -> bool:
     text = " ".join(row["cells"].values()).casefold()
     return all(term in text for term in search.casefold().split())
 
 
-def _ordered(rows: Iterable[Row], column: Column, up: bool) -> list[Row]:
+def _sorted(rows: Iterable[Row], column: Column, ascending: bool) -> list[Row]:
     """Return the rows, sorted by a column and then by their number. Rows without a value come last."""
-    known, unknown = [], []
+    known: list[Row] = []
+    unknown: list[Row] = []
     for row in sorted(rows, key=lambda row: row["number"], reverse=True):
         (known if row["cells"][column] else unknown).append(row)
 
@@ -139,7 +145,7 @@ def _ordered(rows: Iterable[Row], column: Column, up: bool) -> list[Row]:
             return row["start"]
         return row[column] if column in NUMBERS else row["cells"][column].casefold()
 
-    return [*sorted(known, key=value, reverse=not up), *unknown]
+    return [*sorted(known, key=value, reverse=not ascending), *unknown]
 
 
 def _is_unread(row: Row) -> bool:

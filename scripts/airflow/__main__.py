@@ -85,7 +85,7 @@ def _backfill(args: argparse.Namespace, layout: Layout) -> Backfill:
     conf = _conf(args, args.dag or MAKER)
     require_dated(conf, os.environ)
     wanted = read_backfill(args.first, args.last, args.reprocess, conf, today())
-    return replace(wanted, at_once=AT_ONCE_ELSEWHERE) if remote_from(os.environ, layout) else wanted
+    return replace(wanted, max_active_runs=AT_ONCE_ELSEWHERE) if remote_from(os.environ, layout) else wanted
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from scripts.airflow.progress import Display, Stage, say
 from scripts.airflow.remote import Running
 from scripts.airflow.signals import Signals
 from scripts.airflow.times import time_of
-from scripts.airflow.watch import POLL_S, Seen, naming, starting, watch
+from scripts.airflow.watch import POLL_S, RunStatus, naming, starting, watch
 
 _LAST_LOOKS = 4
 _RANGE = ("from_date", "to_date")
@@ -42,21 +42,21 @@ class Outcome:
         return [run for run in self.runs if run["state"] == "failed"]
 
 
-def carry_out(airflow: Running, client: Client, wanted: Backfill, display: Display, signals: Signals) -> Outcome:
+def run_backfill(airflow: Running, client: Client, wanted: Backfill, display: Display, signals: Signals) -> Outcome:
     """Start a backfill, or find it under way, and show it until all its runs have ended.
 
     Raises Refused where another one is under way.
     """
     what = f"the backfill of {client.dag_id} from {wanted.first} to {wanted.last}"
     with naming(airflow, what, f"/dags/{client.dag_id}/backfills"):
-        return _carried_out(airflow, client, wanted, display, signals)
+        return _run(airflow, client, wanted, display, signals)
 
 
-def _carried_out(airflow: Running, client: Client, wanted: Backfill, display: Display, signals: Signals) -> Outcome:
+def _run(airflow: Running, client: Client, wanted: Backfill, display: Display, signals: Signals) -> Outcome:
     try:
         backfill = _start(client, wanted)
-        since = _made_at(backfill)
-        watch(airflow, lambda: _seen(_outcome(client, wanted, since).runs), display, signals)
+        since = _created_at(backfill)
+        watch(airflow, lambda: _status(_outcome(client, wanted, since).runs), display, signals)
     except Interrupted:
         _cancel(client, wanted)
         raise
@@ -82,8 +82,8 @@ def _create(client: Client, wanted: Backfill) -> Json:
 def _under_way(client: Client, wanted: Backfill) -> Json | None:
     """This very backfill, if it is running. Raises Refused where another one is."""
     for backfill in client.open_backfills():
-        runs = _of_dates(client, *(datetime.fromisoformat(backfill[name]) for name in _RANGE))
-        if not any(run["state"] in ACTIVE for run in runs if _is_since(run, _made_at(backfill))):
+        runs = _runs_between(client, *(datetime.fromisoformat(backfill[name]) for name in _RANGE))
+        if not any(run["state"] in ACTIVE for run in runs if _was_queued_since(run, _created_at(backfill))):
             continue  # nothing of it goes on
         if not _is_same(backfill, wanted, client.dag_id):
             raise Refused(
@@ -103,30 +103,30 @@ def _is_same(backfill: Json, wanted: Backfill, dag_id: str) -> bool:
 
 def _outcome(client: Client, wanted: Backfill, since: datetime) -> Outcome:
     # A run by hand has the moment of its click for a date.
-    found = [run for run in _of_dates(client, wanted.begin, wanted.end) if run["run_type"] != "manual"]
-    runs = [run for run in found if _is_since(run, since)]
+    found = [run for run in _runs_between(client, wanted.begin, wanted.end) if run["run_type"] != "manual"]
+    runs = [run for run in found if _was_queued_since(run, since)]
     seen = {_moment_of(run).date() for run in found}
     missing = [day for day in wanted.days if day not in seen]
     return Outcome(since, runs, [run for run in found if run not in runs], missing)
 
 
-def _of_dates(client: Client, first: datetime, last: datetime) -> list[Json]:
+def _runs_between(client: Client, first: datetime, last: datetime) -> list[Json]:
     return client.runs({"logical_date_gte": first.isoformat(), "logical_date_lte": last.isoformat()})
 
 
-def _made_at(backfill: Json) -> datetime:
+def _created_at(backfill: Json) -> datetime:
     return datetime.fromisoformat(backfill["created_at"])
 
 
-def _is_since(run: Json, since: datetime) -> bool:
+def _was_queued_since(run: Json, since: datetime) -> bool:
     # Airflow does not say which backfill a run belongs to; but each puts its runs into the queue, old ones anew.
     queued = time_of(run["queued_at"])
     return queued is not None and queued >= since
 
 
-def _seen(runs: list[Json]) -> Seen:
+def _status(runs: list[Json]) -> RunStatus:
     begun = [Stage(date_of(run), _text(run)) for run in runs if run["state"] != "queued"]
-    return Seen(begun, all(run["state"] in FINISHED for run in runs))
+    return RunStatus(begun, all(run["state"] in FINISHED for run in runs))
 
 
 def _text(run: Json) -> str:
@@ -163,6 +163,6 @@ def _cancel_one(client: Client, wanted: Backfill, backfill: Json) -> None:
     for look in range(_LAST_LOOKS):
         # A scheduler that read a run before it was failed may still write it down as running: one look misses that.
         time.sleep(POLL_S if look else 0)
-        for run in _outcome(client, wanted, _made_at(backfill)).runs:
+        for run in _outcome(client, wanted, _created_at(backfill)).runs:
             if run["state"] in ACTIVE:
                 give_up(client, run["dag_run_id"])

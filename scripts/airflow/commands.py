@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 
-from pipeline.allowed import open_words
-from scripts.airflow.backfill import Outcome, carry_out
+from pipeline.allowed import open_warning
+from scripts.airflow.backfill import Outcome, run_backfill
 from scripts.airflow.client import Client, new_run_id
 from scripts.airflow.dates import Backfill
-from scripts.airflow.embedded import Embedded, noted, prepare, sweep, usable
+from scripts.airflow.embedded import Embedded, prepare, recorded_airflow, sweep, usable_airflow
 from scripts.airflow.follow import (
-    EVER,
+    ANY_TIME,
     end_forgotten_runs,
     follow,
     naming_run,
@@ -24,9 +24,9 @@ from scripts.airflow.follow import (
 from scripts.airflow.keys import USER
 from scripts.airflow.patience import Patience
 from scripts.airflow.progress import clock, display_for, say
-from scripts.airflow.record import only_one
+from scripts.airflow.record import exclusive_home
 from scripts.airflow.remote import Running, remote_from
-from scripts.airflow.request import Conf, draw_once, with_source
+from scripts.airflow.request import Conf, draw_samples_once, or_sample_images
 from scripts.airflow.retraining import TRAINER, follow_training, trainer_of, training_report
 from scripts.airflow.settings import Layout
 from scripts.airflow.signals import Signals
@@ -38,13 +38,13 @@ def run(layout: Layout, dag_id: str, conf: Conf, signals: Signals) -> int:
     """One run from beginning to end: in the Airflow that is named or that of `up`, else in one of its own."""
     begin = time.monotonic()
     with _airflow(layout, dag_id, signals) as (airflow, client):
-        lines = _run(airflow, client, with_source(conf, layout.samples), signals)
+        lines = _run(airflow, client, or_sample_images(conf, layout.samples), signals)
     say("\n".join(["", *lines, f"Done in {clock(time.monotonic() - begin)}"]))
     return 0
 
 
 def backfill(layout: Layout, dag_id: str, wanted: Backfill, signals: Signals) -> int:
-    """A data set for each date, and the training that follows them. 1 where a date or the training failed."""
+    """A dataset for each date, and the training that follows them. 1 where a date or the training failed."""
     begin = time.monotonic()
     with _airflow(layout, dag_id, signals) as (airflow, client):
         good = _backfill(airflow, client, wanted, signals)
@@ -54,11 +54,11 @@ def backfill(layout: Layout, dag_id: str, wanted: Backfill, signals: Signals) ->
 
 def up(layout: Layout, dag_id: str, signals: Signals) -> int:
     """Start an Airflow that stays."""
-    if airflow := usable(layout):
+    if airflow := usable_airflow(layout):
         say("Airflow is already up, with the settings that it was started with: make down first, for others")
     else:
-        with only_one(layout.home):
-            draw_once(layout.samples)
+        with exclusive_home(layout.home):
+            draw_samples_once(layout.samples)
             airflow = _start_to_stay(layout, dag_id, signals)
             say(f"Sample images: {layout.samples}")
     say(f"Airflow: {airflow.url}/dags/{dag_id}   user: {USER}   password: {airflow.password}")
@@ -67,14 +67,14 @@ def up(layout: Layout, dag_id: str, signals: Signals) -> int:
 
 def down(layout: Layout) -> int:
     """Stop the Airflow of `up`, with the tasks it runs."""
-    with only_one(layout.home):
+    with exclusive_home(layout.home):
         say("Airflow is stopped" if sweep(layout) else "Airflow is not up")
     return 0
 
 
 def status(layout: Layout) -> int:
     """Say what runs. 0 if Airflow is usable, else 1."""
-    airflow = noted(layout)
+    airflow = recorded_airflow(layout)
     if airflow is None:
         say("Airflow is not up")
         return 1
@@ -88,13 +88,13 @@ def status(layout: Layout) -> int:
 @contextmanager
 def _airflow(layout: Layout, dag_id: str, signals: Signals) -> Iterator[tuple[Running, Client]]:
     """The Airflow that is named or that of `up` where there is one, else one of our own that ends with the block."""
-    if airflow := remote_from(os.environ, layout) or usable(layout):
+    if airflow := remote_from(os.environ, layout) or usable_airflow(layout):
         say(f"Using the Airflow at {airflow.url}")
         with closing(_client(airflow, dag_id, signals)) as client:
-            wait_until_ready(airflow, client, EVER, signals)
+            wait_until_ready(airflow, client, ANY_TIME, signals)
             yield airflow, client
     else:
-        with only_one(layout.home), own_airflow(layout, dag_id, signals) as own:
+        with exclusive_home(layout.home), own_airflow(layout, dag_id, signals) as own:
             yield own
 
 
@@ -129,8 +129,8 @@ def _start(airflow: Embedded, client: Client, signals: Signals) -> None:
     airflow.start(signals)
     wait_until_ready(airflow, client, since, signals)
     say(f"Airflow is ready after {time.monotonic() - begin:.0f} s")
-    if words := open_words():
-        say(words)
+    if warning := open_warning():
+        say(warning)
 
 
 def _run(airflow: Running, client: Client, conf: Conf, signals: Signals) -> list[str]:
@@ -145,7 +145,7 @@ def _run(airflow: Running, client: Client, conf: Conf, signals: Signals) -> list
 def _backfill(airflow: Running, client: Client, wanted: Backfill, signals: Signals) -> bool:
     trainer = trainer_of(airflow, client, signals)
     say(f"Backfilling {client.dag_id} from {wanted.first} to {wanted.last} with {wanted.conf}")
-    outcome = carry_out(airflow, client, wanted, display_for(sys.stdout), signals)
+    outcome = run_backfill(airflow, client, wanted, display_for(sys.stdout), signals)
     say("\n".join(["", *report(client, outcome)]))
     trained = trainer is None or _train(airflow, trainer, outcome, signals)
     return trained and not outcome.failed

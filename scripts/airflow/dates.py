@@ -8,7 +8,7 @@ from typing import Any
 from pipeline.data_date import PLACEHOLDERS, is_dated
 from scripts.airflow.errors import Refused
 from scripts.airflow.request import Conf
-from scripts.airflow.schedules import usual_settings
+from scripts.airflow.schedules import default_settings
 
 MAX_DATES = 1000
 _REPROCESS = {"": "failed", "failed": "failed", "all": "completed"}
@@ -16,14 +16,14 @@ _REPROCESS = {"": "failed", "failed": "failed", "all": "completed"}
 
 @dataclass(frozen=True)
 class Backfill:
-    """One data set for each date from `first` to `last`, both included."""
+    """One dataset for each date from `first` to `last`, both included."""
 
     first: date
     last: date
     reprocess: str
     """Which dates run again: "failed", or "completed" for all that are not under way."""
     conf: Conf
-    at_once: int = 2
+    max_active_runs: int = 2
     """Runs at the same time. SQLite has one writer: more of them mostly wait for each other's lock."""
 
     @property
@@ -49,7 +49,7 @@ class Backfill:
             "to_date": self.end.isoformat(),
             "dag_run_conf": self.conf,
             "reprocess_behavior": self.reprocess,
-            "max_active_runs": self.at_once,
+            "max_active_runs": self.max_active_runs,
         }
 
 
@@ -84,7 +84,7 @@ def require_dated(conf: Conf, environ: Mapping[str, str]) -> None:
     """Raise Refused where all dates would have the same images."""
     if conf.get("data_date"):
         raise Refused(f"data_date={conf['data_date']!r} in PARAMS: leave it out, each run takes its own date")
-    source = conf.get("source_uri") or usual_settings(environ.get("TENFOLD_SETTINGS", "")).source_uri
+    source = conf.get("source_uri") or default_settings(environ.get("TENFOLD_SETTINGS", "")).source_uri
     if not source:
         raise Refused("SOURCE is needed: the folder of images with {date} in it, such as SOURCE=/data/{date}")
     if not is_dated(source):

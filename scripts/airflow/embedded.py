@@ -14,7 +14,7 @@ from pathlib import Path
 from pipeline.allowed import ALL
 from scripts.airflow.errors import Failed, Refused
 from scripts.airflow.keys import USER, load_keys, write_private
-from scripts.airflow.processes import Identity, end, find, identify, spawn, work_of
+from scripts.airflow.processes import Identity, cpu_seconds_of, end, find, identify, spawn
 from scripts.airflow.progress import say
 from scripts.airflow.record import Record, forget_record, read_record, write_record
 from scripts.airflow.settings import Layout, environment, for_database, url_of
@@ -22,7 +22,7 @@ from scripts.airflow.signals import Signals
 from scripts.airflow.stalls import Stalls
 from scripts.ports import HOST, is_forbidden, is_taken
 
-FAVOURITE_PORT = 8080
+FAVORITE_PORT = 8080
 MIGRATION = "db-migrate"
 USUAL: Mapping[str, str] = {}
 """No settings beside those of `environment`."""
@@ -92,7 +92,7 @@ class Embedded:
 
     def work_s(self) -> float:
         """CPU seconds of its processes so far."""
-        return work_of(self.record.processes.values())
+        return cpu_seconds_of(self.record.processes.values())
 
     def check(self) -> None:
         """Raise Failed, with the end of its log, if a process has died."""
@@ -140,18 +140,18 @@ def prepare(layout: Layout, background: bool, settings: Mapping[str, str] = USUA
     return airflow
 
 
-def noted(layout: Layout) -> Embedded | None:
+def recorded_airflow(layout: Layout) -> Embedded | None:
     """The Airflow that was started last in this home, alive or not."""
     record = read_record(layout.home)
     return Embedded(layout, record) if record else None
 
 
-def usable(layout: Layout) -> Embedded | None:
+def usable_airflow(layout: Layout) -> Embedded | None:
     """The Airflow that `up` left running, if all of it lives.
 
     Raises Refused if it was started without a setting that its processes must have: it would fail every run.
     """
-    airflow = noted(layout)
+    airflow = recorded_airflow(layout)
     complete = airflow and airflow.record.background and len(airflow.record.processes) == len(components(0))
     if airflow is None or not complete or airflow.dead():
         return None
@@ -171,7 +171,7 @@ def settings_in(environ: Mapping[str, str]) -> list[str]:
 
 def sweep(layout: Layout) -> bool:
     """End what is left of the Airflow noted in this home. Whether there was any note."""
-    airflow = noted(layout)
+    airflow = recorded_airflow(layout)
     if airflow:
         airflow.stop()
     return airflow is not None
@@ -188,16 +188,16 @@ def _port(layout: Layout, background: bool) -> int:
         )
     if layout.port and is_forbidden(layout.port):
         raise Refused(f"TENFOLD_PORT={layout.port} is a port that this user may not open: choose a port from 1024 on")
-    port = free_port(layout.port or FAVOURITE_PORT)
-    if port != (layout.port or FAVOURITE_PORT):
-        say(f"Port {FAVOURITE_PORT} is taken by another program: using {port}. Set TENFOLD_PORT to choose a port")
+    port = free_port(layout.port or FAVORITE_PORT)
+    if port != (layout.port or FAVORITE_PORT):
+        say(f"Port {FAVORITE_PORT} is taken by another program: using {port}. Set TENFOLD_PORT to choose a port")
     return port
 
 
-def free_port(favourite: int) -> int:
-    """The favourite port where nobody has it, else any free one."""
-    if favourite and not is_taken(favourite):
-        return favourite
+def free_port(favorite: int) -> int:
+    """The favorite port where nobody has it, else any free one."""
+    if favorite and not is_taken(favorite):
+        return favorite
     with socket.socket() as probe:
         probe.bind((HOST, 0))
         return int(probe.getsockname()[1])

@@ -17,12 +17,12 @@ from scripts.airflow.request import Conf
 from scripts.airflow.signals import Signals
 from scripts.airflow.stalls import Stalls
 from scripts.airflow.times import time_of
-from scripts.airflow.watch import Seen, naming, starting, watch
+from scripts.airflow.watch import RunStatus, naming, starting, watch
 
 GPU_POOL = "gpu"
 COMMIT = "upload.commit"
-"""The task that tells of a finished data set."""
-EVER = datetime.min.replace(tzinfo=UTC)
+"""The task that tells of a finished dataset."""
+ANY_TIME = datetime.min.replace(tzinfo=UTC)
 PLACES = ("workspace", "local_folder")
 """Settings that say where a training's record is."""
 GIVE_UP_LIMIT_S = 60.0
@@ -114,16 +114,16 @@ def follow(airflow: Running, client: Client, conf: Conf, run_id: str, display: D
 
 
 def _watch(airflow: Running, client: Client, run_id: str, places: Conf, display: Display, signals: Signals) -> None:
-    def look() -> Seen:
-        over = client.state(run_id) in FINISHED
-        return Seen(stages_of(client.task_instances(run_id), {"train": training_note(places, run_id)}), over)
+    def look() -> RunStatus:
+        is_over = client.state(run_id) in FINISHED
+        return RunStatus(stages_of(client.task_instances(run_id), {"train": training_note(places, run_id)}), is_over)
 
     watch(airflow, look, display, signals)
 
 
 def training_note(places: Conf, run_id: str) -> str:
     """How far the training is, from its record; empty before it has written any."""
-    from pipeline.runs import training_words  # pydantic and psutil: not before they are needed
+    from pipeline.runs.run import training_words  # pydantic and psutil: not before they are needed
 
     return training_words(places, run_id)
 
@@ -159,9 +159,9 @@ def failure_of(client: Client, run_id: str) -> str:
 
 def results(client: Client, run_id: str) -> list[str]:
     """What the run made, a line each: where it lies and how good it is."""
-    dataset = returned(client, run_id, COMMIT)
-    train = returned(client, run_id, "train")
-    report = returned(client, run_id, "report")
+    dataset = task_result(client, run_id, COMMIT)
+    train = task_result(client, run_id, "train")
+    report = task_result(client, run_id, "report")
     rows = {
         "Data set": dataset.get("dataset"),
         "Its card": f"{dataset['dataset']}/card.html" if dataset else None,
@@ -171,7 +171,7 @@ def results(client: Client, run_id: str) -> list[str]:
         "Report": report.get("report"),
         "Validation": _score(train.get("metrics") or {}),
         "Verdict": train.get("verdict"),
-        "Promotion": returned(client, run_id, "promote").get("verdict"),
+        "Promotion": task_result(client, run_id, "promote").get("verdict"),
     }
     return [f"{name + ':':<15}{value}" for name, value in rows.items() if value]
 
@@ -182,7 +182,7 @@ def _rejected(dataset: Json) -> str:
     return f"{count} of {listed} images, see {dataset['dataset']}/rejected.jsonl" if count else ""
 
 
-def returned(client: Client, run_id: str, task_id: str) -> Json:
+def task_result(client: Client, run_id: str, task_id: str) -> Json:
     """What a task returned, of a mapped one the first; empty where it returned nothing."""
     found = (client.xcom(run_id, task_id, map_index=index) for index in (-1, 0))
     return next((value for value in found if isinstance(value, dict)), {})

@@ -119,7 +119,7 @@ def _session(pid: int) -> int:
         return -1
 
 
-def work_of(identities: Iterable[Identity]) -> float:
+def cpu_seconds_of(identities: Iterable[Identity]) -> float:
     """Return the CPU seconds of processes and of their children that still live or were waited for."""
     roots = [process for root in identities if (process := find(root))]
     return sum(_cpu_s(process) for root in roots for process in (root, *_descendants(root)))

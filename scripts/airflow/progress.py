@@ -109,7 +109,7 @@ def _begin(instance: Mapping[str, Any]) -> str:
 
 
 def _has_begun(instance: Mapping[str, Any]) -> bool:
-    # Skipped: the data set was complete already, and nothing of this stage began.
+    # Skipped: the dataset was complete already, and nothing of this stage began.
     return instance["state"] not in (None, "scheduled", "queued", "upstream_failed", "removed", "skipped")
 
 

@@ -46,7 +46,7 @@ def forget_record(home: Path) -> None:
 
 
 @contextmanager
-def only_one(home: Path) -> Iterator[None]:
+def exclusive_home(home: Path) -> Iterator[None]:
     """Hold this home alone. The system lets go of the lock when we die, so it is never left behind.
 
     Raises Refused while another command holds it.

@@ -68,22 +68,22 @@ def check_settings(conf: Conf) -> Conf:
     return {name: getattr(settings, name) for name in conf}
 
 
-def with_source(conf: Conf, samples: Path) -> Conf:
+def or_sample_images(conf: Conf, samples: Path) -> Conf:
     """The settings with a source: the sample images where none is given.
 
-    They have a data set name of their own: their classes would else stay in the label map of the user's.
+    They have a dataset name of their own: their classes would else stay in the label map of the user's.
     """
     if "source_uri" in conf:
         return conf
-    draw_once(samples)
+    draw_samples_once(samples)
     return {"source_uri": str(samples), "dataset_name": "samples", **conf}
 
 
-def draw_once(samples: Path) -> None:
+def draw_samples_once(samples: Path) -> None:
     """Draw the sample images the first time somebody asks for them."""
     if not samples.exists():
         # Here, since nothing else of this package needs an imaging library.
-        from pipeline.samples import draw_samples
+        from pipeline.sources.samples import draw_samples
 
         say(f"Drawing sample images into {samples}")
         draw_samples(samples)

@@ -1,4 +1,4 @@
-"""The one training that follows a backfill: the DAG `retrain` starts on the data sets of `image_dataset`."""
+"""The one training that follows a backfill: the DAG `retrain` starts on the datasets of `image_dataset`."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -7,7 +7,7 @@ from scripts.airflow.client import ACTIVE, Client, Json
 from scripts.airflow.errors import Interrupted
 from scripts.airflow.failure import skip_reason
 from scripts.airflow.follow import (
-    EVER,
+    ANY_TIME,
     GIVE_UP_LIMIT_S,
     PLACES,
     failure_of,
@@ -19,7 +19,7 @@ from scripts.airflow.follow import (
 from scripts.airflow.progress import Display, Stage, stages_of
 from scripts.airflow.remote import Running
 from scripts.airflow.signals import Signals
-from scripts.airflow.watch import Seen, watch
+from scripts.airflow.watch import RunStatus, watch
 
 MAKER, TRAINER, CHOICE = "image_dataset", "retrain", "choose"
 
@@ -27,12 +27,12 @@ MAKER, TRAINER, CHOICE = "image_dataset", "retrain", "choose"
 def trainer_of(airflow: Running, client: Client, signals: Signals) -> Client | None:
     """The DAG that trains on what this one makes, ready to run; None where there is none.
 
-    It must be awake before the first data set is there: Airflow tells a DAG that is paused of nothing.
+    It must be awake before the first dataset is there: Airflow tells a DAG that is paused of nothing.
     """
     if client.dag_id != MAKER or not (airflow.layout.dags / f"{TRAINER}.py").exists():
         return None
     trainer = client.of(TRAINER)
-    wait_until_ready(airflow, trainer, EVER, signals)
+    wait_until_ready(airflow, trainer, ANY_TIME, signals)
     return trainer
 
 
@@ -41,7 +41,7 @@ def follow_training(
 ) -> list[Json]:
     """Show the runs that were started since then until none is to come. Returns them."""
     try:
-        watch(airflow, lambda: _seen(trainer, since), display, signals)
+        watch(airflow, lambda: _status(trainer, since), display, signals)
     except Interrupted:
         for run in _runs(trainer.hurried(GIVE_UP_LIMIT_S), since):
             if run["state"] in ACTIVE:
@@ -54,13 +54,13 @@ def _runs(trainer: Client, since: datetime) -> list[Json]:
     return trainer.runs({"run_after_gte": since.isoformat()})
 
 
-def _seen(trainer: Client, since: datetime) -> Seen:
+def _status(trainer: Client, since: datetime) -> RunStatus:
     # In this order: an event becomes a run, and must not be missed between the two looks.
     to_come = trainer.has_events()
     runs = _runs(trainer, since)
     begun = [run["dag_run_id"] for run in runs if run["state"] != "queued"]
     stages = _stages(trainer, begun[-1]) if begun else []
-    return Seen(stages, not to_come and not any(run["state"] in ACTIVE for run in runs))
+    return RunStatus(stages, not to_come and not any(run["state"] in ACTIVE for run in runs))
 
 
 def _stages(trainer: Client, run_id: str) -> list[Stage]:
@@ -72,7 +72,7 @@ def _stages(trainer: Client, run_id: str) -> list[Stage]:
 def training_report(trainer: Client, runs: Sequence[Json]) -> list[str]:
     """What came of the training: of runs that left the work to another one, only the last is told."""
     lines = [line for run in runs for line in _outcome(trainer, run)]
-    return lines or [f"No training: {_reason(trainer, runs[-1])}" if runs else "No training: no data set was updated"]
+    return lines or [f"No training: {_reason(trainer, runs[-1])}" if runs else "No training: no dataset was updated"]
 
 
 def _outcome(trainer: Client, run: Json) -> list[str]:

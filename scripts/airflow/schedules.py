@@ -26,7 +26,7 @@ _LINKS = ("https://", "http://", "mailto:")
 def check_schedule(environ: Mapping[str, str]) -> None:
     """Refuse settings that keep a DAG from being imported or make all runs fail. `up` and Compose call it first."""
     file = environ.get("TENFOLD_SETTINGS", "")
-    settings = usual_settings(file)
+    settings = default_settings(file)
     for variable, (is_right, wanted) in _checks().items():
         if (text := environ.get(variable, "")) and not is_right(text):
             raise Refused(f"{variable} must be {wanted}, got {text!r}")
@@ -53,7 +53,7 @@ def _require_places(setting: str, environ: Mapping[str, str]) -> None:
         raise Refused(str(error)) from error
 
 
-def usual_settings(file: str) -> Settings:
+def default_settings(file: str) -> Settings:
     """The settings of a DAG before a form changes any: those of the file in TENFOLD_SETTINGS. Raises Refused."""
     try:
         return settings_of_command_line(Path(file) if file else None, [])

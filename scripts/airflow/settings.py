@@ -108,7 +108,7 @@ def _airflow(layout: Layout, port: int) -> dict[str, str]:
     return {
         **folders(layout),
         "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
-        # A schedule that somebody set must start, and a training follow its data sets: without one nothing does.
+        # A schedule that somebody set must start, and a training follow its datasets: without one nothing does.
         "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "False",
         "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
         "AIRFLOW__CORE__PARALLELISM": str(TASKS_AT_ONCE),

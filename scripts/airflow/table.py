@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from scripts.airflow.backfill import Outcome, date_of
 from scripts.airflow.client import Client, Json
-from scripts.airflow.follow import COMMIT, failure_of, returned
+from scripts.airflow.follow import COMMIT, failure_of, task_result
 from scripts.airflow.times import time_of
 
 
@@ -24,7 +24,8 @@ _HEAD = Row("date", "images", "version", "outcome")
 def report(client: Client, outcome: Outcome) -> list[str]:
     """All dates with what each has made, how many there were, and why those that failed did."""
     rows = [
-        row_of(run, returned(client, run["dag_run_id"], COMMIT), outcome) for run in (*outcome.runs, *outcome.skipped)
+        row_of(run, task_result(client, run["dag_run_id"], COMMIT), outcome)
+        for run in (*outcome.runs, *outcome.skipped)
     ]
     failures = [f"{date_of(run)}: {failure_of(client, run['dag_run_id'])}" for run in outcome.failed]
     return [*aligned([_HEAD, *sorted(rows)]), summary(outcome), *failures]

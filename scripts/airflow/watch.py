@@ -18,14 +18,14 @@ TOLERANCE_S = 60.0
 """How long a refusal is taken for a passing one: an ingress without its backend answers 404."""
 
 
-class Seen(NamedTuple):
+class RunStatus(NamedTuple):
     """Where things stand."""
 
     stages: list[Stage]
-    over: bool
+    is_over: bool
 
 
-def watch(airflow: Running, look: Callable[[], Seen], display: Display, signals: Signals) -> None:
+def watch(airflow: Running, look: Callable[[], RunStatus], display: Display, signals: Signals) -> None:
     """Show what `look` sees until it is over.
 
     Raises:
@@ -34,11 +34,11 @@ def watch(airflow: Running, look: Callable[[], Seen], display: Display, signals:
     """
     start = time.monotonic()
     refused_since: float | None = None
-    over = False
-    while not over:
+    is_over = False
+    while not is_over:
         airflow.check()
         try:
-            stages, over = look()
+            stages, is_over = look()
         except httpx.HTTPStatusError as error:
             refused_since = refused_since or time.monotonic()
             # The client has asked again for minutes after an error that passes.
@@ -47,7 +47,7 @@ def watch(airflow: Running, look: Callable[[], Seen], display: Display, signals:
         else:
             refused_since = None
             display.show(stages, time.monotonic() - start)
-        signals.pause(0 if over else POLL_S)
+        signals.pause(0 if is_over else POLL_S)
 
 
 @contextmanager

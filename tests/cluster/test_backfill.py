@@ -8,14 +8,14 @@ from typing import NamedTuple
 import pytest
 
 from pipeline.config import settings_from
-from pipeline.dataset import load
+from pipeline.dataset.manifest import load
 from pipeline.storage import Place
-from pipeline.window import newest_dataset
 from scripts.airflow.client import Client
 from tests.cluster.asking import comes
 from tests.cluster.cluster import Cluster
 from tests.cluster.conftest import SETTINGS
 from tests.conftest import jpeg
+from tests.published import newest_dataset
 from tests.writes import writes
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]

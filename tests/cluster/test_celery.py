@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from pipeline.config import settings_from
-from pipeline.extract import take_snapshot
+from pipeline.dataset.verify import verify
 from pipeline.monitor import last_row, read
-from pipeline.plan_files import load_plan, make_plan
-from pipeline.ranges import load_range
-from pipeline.raw import from_line
-from pipeline.results import load_result
-from pipeline.runs import training_folder
+from pipeline.runs.run import training_folder
+from pipeline.sharding.plan_files import load_plan, make_plan
+from pipeline.sharding.ranges import load_range
+from pipeline.sharding.results import load_result
+from pipeline.snapshot.extract import take_snapshot
+from pipeline.snapshot.raw_image import from_line
 from pipeline.storage import place_of
-from pipeline.verify import verify
 from scripts.airflow.client import FINISHED, Client, Json
 from scripts.airflow.times import time_of
 from tests.cluster.asking import comes, task, tasks
@@ -82,8 +82,11 @@ def last_image_of(settings: dict[str, Any], number: int) -> str:
 def test_a_cpu_worker_that_dies_while_it_writes_shards(
     cluster: Cluster, image_dataset: Client, source: Path, bucket: FakeGcs
 ):
-    """No disk is shared here: source and workspace are a bucket. The task hangs in the last shard of its range, for the
-    bucket does not answer, and is killed there: for sure in the middle, however fast the machine."""
+    """Source and workspace are a bucket, so that no disk is shared.
+
+    The bucket does not answer for the last shard of a range, so the task hangs there and is killed. It is in the middle
+    of its work then, however fast the machine is.
+    """
     bucket.put_folder("bucket", "raw/", source)
     settings = {"source_uri": "gs://bucket/raw", **SHARDS}
     number = 1

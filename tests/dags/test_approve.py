@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from dags.stages import ApproveOperator
-from pipeline.approval import answers, questions
+from dags.operators import ApproveOperator
 from pipeline.config import Settings
 from pipeline.errors import GateError
+from pipeline.sharding.approval import answers, questions
 from pipeline.storage import Place
-from tests.test_approval import publish_another, settings, write
+from tests.sharding.test_approval import publish_another, settings, write
 
 __all__ = ["settings"]
 pytestmark = pytest.mark.filterwarnings("default")  # Airflow warns itself of much

@@ -11,13 +11,13 @@ pytestmark = pytest.mark.filterwarnings("default")  # Airflow warns itself of mu
 DAG = """
 from pathlib import Path
 from airflow.sdk import BaseOperator, DAG
-from dags.failure import keep_failure
+from dags.failure import store_failure
 
 def tell(context):
     Path({told!r}).write_text(context["ti"].task_id)
 
 with DAG("died", schedule=None):
-    BaseOperator(task_id="train", on_failure_callback=[keep_failure, tell])
+    BaseOperator(task_id="train", on_failure_callback=[store_failure, tell])
 """
 
 

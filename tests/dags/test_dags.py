@@ -41,7 +41,7 @@ def test_the_administrator_says_where_training_runs(
 ):
     from airflow.sdk import DAG
 
-    from dags.stages import train_and_report
+    from dags.wiring import train_and_report
 
     for name in ("TENFOLD_GPU_QUEUE", "TENFOLD_GPU_POD_TEMPLATE"):
         monkeypatch.delenv(name, raising=False)

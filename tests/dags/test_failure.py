@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from dags.failure import MAX_LETTERS, keep_failure
+from dags.failure import MAX_CHARACTERS, store_failure
 from dags.places import FAILURE
 from pipeline.errors import SourceError
 
@@ -30,7 +30,7 @@ class Left:
 )
 def test_the_error_message_is_stored(error: Any, words: str) -> None:
     left = Left()
-    keep_failure({"ti": left, "exception": error})
+    store_failure({"ti": left, "exception": error})
     assert left.pushed[FAILURE].startswith(words)
 
 
@@ -39,18 +39,18 @@ def test_a_secret_is_hidden_and_a_long_message_is_cut() -> None:
 
     mask_secret("hunter2-hunter2")
     left = Left()
-    keep_failure({"ti": left, "exception": ValueError("the password hunter2-hunter2 is refused" + 3000 * "x")})
+    store_failure({"ti": left, "exception": ValueError("the password hunter2-hunter2 is refused" + 3000 * "x")})
     assert left.pushed[FAILURE].startswith("ValueError: the password *** is refused")
-    assert len(left.pushed[FAILURE]) == MAX_LETTERS
+    assert len(left.pushed[FAILURE]) == MAX_CHARACTERS
 
 
 def test_a_file_name_that_is_no_utf_8_keeps_the_sentence() -> None:
     left = Left()
-    keep_failure({"ti": left, "exception": OSError("'/data/caf\udce9.jpg' cannot be read")})
+    store_failure({"ti": left, "exception": OSError("'/data/caf\udce9.jpg' cannot be read")})
     assert left.pushed[FAILURE] == r"OSError: '/data/caf\udce9.jpg' cannot be read"
 
 
 def test_nothing_is_left_by_another_process_than_that_of_the_task() -> None:
     left = Left()
-    keep_failure({"ti": left})
+    store_failure({"ti": left})
     assert left.pushed == {}

@@ -10,11 +10,11 @@ from urllib.parse import quote_plus
 import pytest
 
 from dags.places import FAILURE
-from pipeline.dataset import load
+from pipeline.dataset.manifest import load
 from pipeline.monitor import read
-from pipeline.runs import load_run
+from pipeline.runs.launch import TrainingProcess, prepare_run
+from pipeline.runs.run import load_run
 from pipeline.storage import BucketPath, copy_new, place_of
-from pipeline.train import TrainingProcess, prepare_run
 from plugins.training_monitor.runs import find_run
 from tests.conftest import MakeImages, jpeg
 from tests.dags.conftest import RunDag

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from pipeline.dataset import COMMIT
+from pipeline.dataset.manifest import COMMIT
 from scripts.airflow.client import FINISHED, Client, Json, Login
 from scripts.airflow.embedded import Embedded, prepare
 from scripts.airflow.failure import error_text
@@ -89,8 +89,11 @@ def _task(client: Client, run_id: str) -> Json:
 
 
 def _wait_for_question(airflow: Embedded, client: Client, run_id: str) -> None:
-    """Until it can be answered by a program: Airflow takes an answer for a failure that comes within the second before
-    its scheduler has heard that the task left its worker, and asks again."""
+    """Wait until a program can answer the question.
+
+    Airflow takes an answer for a failure, and asks again, if the answer comes before the scheduler knows that the task
+    has left its worker.
+    """
 
     def asks() -> bool:
         key = f"TaskInstanceKey(dag_id='image_dataset', task_id='{TASK}', run_id='{run_id}'"
@@ -148,7 +151,7 @@ def test_a_run_waits_for_the_answer_and_goes_on_with_it(airflow: Embedded, clien
     assert "max_leaked_fraction=0.01" in question["body"]
     assert question["options"] == ["Approve", "Reject"]
     assert _committed(leaking) == []
-    assert question["subject"] == "Publish this data set of 'source'?"
+    assert question["subject"] == "Publish this dataset of 'source'?"
     assert leaking["source_uri"] in question["body"]
     assert f"notify {run_id}\n" in notes.read_text()  # somebody is told that there is a question
     until(lambda: f"async_notify {run_id}\n" in notes.read_text())  # and that the run is late

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from pipeline.choices import save_choice
 from pipeline.config import settings_from
-from pipeline.dataset import load
+from pipeline.dataset.manifest import load
 from pipeline.errors import SettingsError
+from pipeline.runs.choices import save_choice
 from tests.conftest import MakeImages, jpeg
 from tests.dags.conftest import RunDag
 from tests.published import publish

@@ -15,13 +15,14 @@ def test_the_pool_is_named_before_the_training_waits_for_it(
     make_images: MakeImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """If it does not exist, Airflow leaves `train` in the state scheduled forever. A task cannot look up pools."""
-    from dags import stages
+    from dags import tasks
+    from dags.operators import TRAIN_DOC
 
     dataset = publish(make_images({"a": 8, "b": 8}), tmp_path, num_training_servers=2)
     settings = settings_from({"workspace": str(tmp_path), "num_training_servers": 2})
     said: list[str] = []  # Airflow turns off the loggers that existed before its own.
-    monkeypatch.setattr(stages._log, "info", lambda words, *values: said.append(words % values))
-    assert stages.servers.function(settings.model_dump(), str(dataset)) == [0, 1]
+    monkeypatch.setattr(tasks._log, "info", lambda words, *values: said.append(words % values))
+    assert tasks.servers.function(settings.model_dump(), str(dataset)) == [0, 1]
     assert "2 slots of the pool 'gpu'" in said[0]
     assert 'airflow pools set gpu 2 "trainings at once"' in said[0]
-    assert "pools set gpu" in stages._TRAIN_DOC
+    assert "pools set gpu" in TRAIN_DOC

@@ -53,10 +53,10 @@ def test_the_first_task_says_how_many_servers_and_slots(
     """The warning comes before an image is listed. The run ends there, because there are no images."""
     monkeypatch.setenv("TENFOLD_GPUS", gpus)
     conf = {"source_uri": "/not/there", "num_training_servers": servers, "batch_size": 8 * servers}
-    with caplog.at_level(logging.WARNING, "dags.stages"):
+    with caplog.at_level(logging.WARNING, "dags.tasks"):
         ran = run_dag("image_training", conf)
     assert ran.tasks["extract"] == "failed"
-    said = [record.getMessage() for record in caplog.records if record.name == "dags.stages"]
+    said = [record.getMessage() for record in caplog.records if record.name == "dags.tasks"]
     assert [each[: len(words)] for each in said] == ([words] if words else [])
 
 

@@ -18,10 +18,10 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from pipeline.dataset import Dataset, load
+from pipeline.dataset.manifest import Dataset, load
 from pipeline.errors import BadInput, CacheDamaged
 from pipeline.input import BatchOptions, Server, damage_named, training_batches, validation_batches
-from pipeline.input.cache import kept_bytes, open_cache
+from pipeline.input.cache import cached_bytes, open_cache
 from tests.published import publish
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,7 +39,7 @@ Arrays = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One-coloured images in three classes and six shards: the red of an image is its number."""
+    """One-colored images in three classes and six shards: the red of an image is its number."""
     root = tmp_path_factory.mktemp("published")
     for number in range(TRAIN + VALIDATION):
         split = "train" if number < TRAIN else "val"
@@ -66,7 +66,7 @@ def with_examples(dataset: Dataset, train: int) -> Dataset:
 @pytest.mark.parametrize(
     ("crop", "servers", "expected"),
     [
-        # The whole image as the model sees it, or a window a seventh larger of a photograph a third longer than high.
+        # The whole image as the model sees it, or a crop a seventh larger of a photograph a third longer than high.
         ("whole", 1, 100 * 300 + 20 * 300),
         ("random", 1, 100 * 522 + 20 * 300),
         ("random", 2, (100 * 522 + 20 * 300) // 2),
@@ -78,7 +78,7 @@ def test_what_the_images_would_take(dataset: Dataset, crop: Any, servers: int, e
         for name, examples in {"train": 100, "validation": 20}.items()
     }
     options = BatchOptions(image_size=10, batch_size=1, crop=crop)
-    assert kept_bytes(replace(dataset, splits=splits), options, servers) == expected
+    assert cached_bytes(replace(dataset, splits=splits), options, servers) == expected
 
 
 CHOICES = {

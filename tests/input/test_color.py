@@ -1,4 +1,4 @@
-"""Colours are changed by a seed alone, and a training sees the same ones again where it goes on."""
+"""Colors are changed by a seed alone, and a training sees the same ones again where it goes on."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,11 +10,11 @@ import tensorflow as tf
 
 from pipeline.config import settings_from
 from pipeline.input.color import jittered, seed_of_batch
-from pipeline.runs import load_result
-from pipeline.train import prepare_run
+from pipeline.runs.launch import prepare_run
+from pipeline.runs.run import load_result
 from pipeline.training.checkpoint import Checkpoints, Position
 from pipeline.training.job import run_job
-from pipeline.training.steps import Steps
+from pipeline.training.steps import StepOptions, Steps
 from tests.published import publish_case
 
 Jitter = Callable[[tf.Tensor, float, tf.Tensor], tf.Tensor]
@@ -66,31 +66,31 @@ def test_every_image_is_changed_in_its_own_way(noise: np.ndarray):
     assert all(np.abs(seen[0] - other).mean() > 1 for other in seen[1:])
 
 
-def test_grey_stays_grey():
-    grey = np.repeat(np.random.default_rng(0).integers(0, 256, (8, 9, 7, 1), np.uint8), 3, axis=-1)
-    seen = jittered(grey, 1.0, seed(0)).numpy()
+def test_gray_stays_gray():
+    gray = np.repeat(np.random.default_rng(0).integers(0, 256, (8, 9, 7, 1), np.uint8), 3, axis=-1)
+    seen = jittered(gray, 1.0, seed(0)).numpy()
     assert np.ptp(seen, axis=-1).max() == 0
 
 
 def test_changes_are_no_larger_than_asked_for():
-    """Of one colour, and grey: contrast and saturation have nothing to change, and what is left is brightness."""
+    """Of one color, and gray: contrast and saturation have nothing to change, and what is left is brightness."""
     factors = jittered(np.full((1000, 2, 2, 3), 100, np.uint8), 0.2, seed(0)).numpy()[:, 0, 0, 0] / 100
     assert 0.8 <= factors.min() < 0.81
     assert 1.19 < factors.max() <= 1.2001
 
 
 def test_contrast_and_saturation_change_too():
-    black, white, red = (np.full((50, 2, 1, 3), colour, np.uint8) for colour in (0, 100, (100, 0, 0)))
+    black, white, red = (np.full((50, 2, 1, 3), color, np.uint8) for color in (0, 100, (100, 0, 0)))
     stripes = jittered(np.concatenate([black, white], axis=2), 0.3, seed(0)).numpy()
     assert np.ptp((stripes[:, :, 1] - stripes[:, :, 0]) / stripes.mean(axis=2)) > 0.3
     reds = jittered(red, 0.3, seed(0)).numpy()[:, 0, 0]
     assert np.ptp((reds[:, 0] - reds[:, 1]) / reds.sum(axis=-1)) > 0.1
 
 
-def test_colours_do_not_go_with_the_windows():
-    """The input draws its windows and flips with the seed of the settings and the number of the batch."""
-    windows = {(3, number) for number in range(100)}
-    assert windows.isdisjoint({tuple(seed(number).numpy().tolist()) for number in range(100)})
+def test_colors_do_not_go_with_the_crops():
+    """The input draws its crops and flips with the seed of the settings and the number of the batch."""
+    crops = {(3, number) for number in range(100)}
+    assert crops.isdisjoint({tuple(seed(number).numpy().tolist()) for number in range(100)})
 
 
 GO_ON = tf.constant(0.0)
@@ -108,7 +108,7 @@ def trained(folder: Path, steps: int, color_jitter: float = 0.4, seed: int = 3) 
         optimizer = keras.optimizers.Adam(1e-3)
         checkpoints = Checkpoints(folder, model, optimizer)
     checkpoints.restore()
-    compiled = Steps(strategy, model, optimizer, color_jitter, seed)
+    compiled = Steps(strategy, model, optimizer, StepOptions(color_jitter=color_jitter, seed=seed))
     images = tf.constant(np.random.default_rng(0).integers(0, 256, (4, 9, 7, 3), np.uint8))
     batch = images, tf.constant([0, 1, 0, 1]), tf.ones(4)
     losses = [float(compiled.train(*batch, tf.zeros(4, tf.bool), GO_ON)[0]) for _ in range(steps)]
@@ -118,7 +118,7 @@ def trained(folder: Path, steps: int, color_jitter: float = 0.4, seed: int = 3) 
     return [*losses, float(compiled.evaluate(*batch, GO_ON)[0])]
 
 
-def test_a_training_goes_on_with_the_colours_that_it_would_have_had(tmp_path: Path):
+def test_a_training_goes_on_with_the_colors_that_it_would_have_had(tmp_path: Path):
     whole = trained(tmp_path / "whole", 5)
     first, second = trained(tmp_path / "parts", 2), trained(tmp_path / "parts", 3)
     assert np.allclose(first[:2] + second, whole, rtol=1e-6)
@@ -126,8 +126,8 @@ def test_a_training_goes_on_with_the_colours_that_it_would_have_had(tmp_path: Pa
     assert not np.allclose(trained(tmp_path / "plain", 1, color_jitter=0.0)[0], whole[0], rtol=1e-4)
 
 
-def test_what_is_evaluated_keeps_its_colours(tmp_path: Path):
-    assert trained(tmp_path / "colours", 1, color_jitter=1e-9)[1] == trained(tmp_path / "plain", 1, color_jitter=0.0)[1]
+def test_what_is_evaluated_keeps_its_colors(tmp_path: Path):
+    assert trained(tmp_path / "colors", 1, color_jitter=1e-9)[1] == trained(tmp_path / "plain", 1, color_jitter=0.0)[1]
 
 
 def loss_of_a_job(workspace: Path, dataset: Path, color_jitter: float) -> float:
@@ -142,5 +142,5 @@ def loss_of_a_job(workspace: Path, dataset: Path, color_jitter: float) -> float:
 @pytest.mark.long
 def test_a_job_trains_with_it(tmp_path: Path):
     dataset, _ = publish_case("keep", tmp_path)
-    plain, coloured = (loss_of_a_job(tmp_path, dataset, strength) for strength in (0.0, 1.0))
-    assert abs(coloured / plain - 1) > 0.01
+    plain, colored = (loss_of_a_job(tmp_path, dataset, strength) for strength in (0.0, 1.0))
+    assert abs(colored / plain - 1) > 0.01

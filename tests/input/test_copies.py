@@ -13,12 +13,12 @@ import tensorflow as tf
 
 from pipeline.build import build
 from pipeline.config import settings_from
-from pipeline.dataset import load
+from pipeline.dataset.manifest import load
+from pipeline.dataset.shard_cache import READ_AT_ONCE, ShardCache, remote_shards
+from pipeline.dataset.shard_reader import ShardReader
 from pipeline.errors import StorageError
 from pipeline.input import BatchOptions, Server, training_batches, validation_batches
 from pipeline.input.shares import epoch_order, order_of_need, share_of
-from pipeline.shard_cache import READ_AT_ONCE, ShardCache, remote_shards
-from pipeline.shard_reader import ShardReader
 from pipeline.storage import BucketPath, Place
 from tests.conftest import jpeg
 from tests.fake_gcs import FakeGcs

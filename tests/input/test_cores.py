@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline.dataset import load
+from pipeline.dataset.manifest import load
 from pipeline.input import BatchOptions, training_batches, validation_batches
 from pipeline.input.images import order_of_training
 from tests.conftest import MakeImages

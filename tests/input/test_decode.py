@@ -12,12 +12,12 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from pipeline import tfrecord
+from pipeline.images.examine import UsableImage
 from pipeline.input import decode
 from pipeline.input.decode import Stored
 from pipeline.input.options import BatchOptions
-from pipeline.quality.examine import UsableImage
-from pipeline.records import ImageEncoder, RecordFormat
+from pipeline.records import tfrecord
+from pipeline.records.format import ImageEncoder, RecordFormat
 
 RAW = RecordFormat(pixels="raw")
 
@@ -52,10 +52,10 @@ def gradient(width: int, height: int) -> Image.Image:
     return Image.fromarray(np.stack([red, green, np.zeros_like(red)], -1).astype(np.uint8))
 
 
-def seen(content: bytes, size: tuple[int, int], window: list[int], form: RecordFormat, target: list[int]) -> Callable:
-    def look(content: tf.Tensor, window: tf.Tensor) -> tf.Tensor:
+def seen(content: bytes, size: tuple[int, int], crop: list[int], form: RecordFormat, target: list[int]) -> Callable:
+    def look(content: tf.Tensor, crop: tf.Tensor) -> tf.Tensor:
         width, height = (tf.constant(side) for side in size)
-        return decode.pixels_of(Stored(content, height, width, tf.constant(0)), window, form, tf.constant(target))
+        return decode.decode_crop(Stored(content, height, width, tf.constant(0)), crop, form, tf.constant(target))
 
     return look
 
@@ -71,26 +71,26 @@ def test_parsing(run: Callable[..., Any], form: RecordFormat):
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "RAW"])
-@pytest.mark.parametrize("window", [[0, 0, 200, 300], [10, 20, 64, 64], [40, 0, 160, 200], [199, 299, 1, 1]])
+@pytest.mark.parametrize("crop", [[0, 0, 200, 300], [10, 20, 64, 64], [40, 0, 160, 200], [199, 299, 1, 1]])
 @pytest.mark.parametrize("target", [[64, 64], [50, 75]])
-def test_a_window_is_what_lies_in_it(run: Callable[..., Any], kind: str, window: list[int], target: list[int]):
+def test_a_crop_is_what_lies_in_it(run: Callable[..., Any], kind: str, crop: list[int], target: list[int]):
     image = gradient(300, 200)
     content = image.tobytes() if kind == "RAW" else file_of(image, kind)
     form = RAW if kind == "RAW" else RecordFormat()
-    pixels = run(seen(content, image.size, window, form, target), content, window).numpy()
-    top, left, height, width = window
+    pixels = run(seen(content, image.size, crop, form, target), content, crop).numpy()
+    top, left, height, width = crop
     expected = image.resize(target[::-1], Image.Resampling.BILINEAR, (left, top, left + width, top + height))
     assert (pixels.shape, pixels.dtype) == ((*target, 3), np.uint8)
     assert np.abs(pixels.astype(int) - np.asarray(expected)).mean() < 3
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "RAW"])
-def test_a_window_of_the_right_size_is_not_resampled(run: Callable[..., Any], kind: str):
+def test_a_crop_of_the_right_size_is_not_resampled(run: Callable[..., Any], kind: str):
     image = Image.effect_noise((90, 80), 90).convert("RGB")
     content = image.tobytes() if kind == "RAW" else file_of(image, kind)
     form = RAW if kind == "RAW" else RecordFormat()
-    window = [16, 16, 64, 64]
-    pixels = run(seen(content, image.size, window, form, [64, 64]), content, window).numpy()
+    crop = [16, 16, 64, 64]
+    pixels = run(seen(content, image.size, crop, form, [64, 64]), content, crop).numpy()
     decoded = np.asarray(image if kind == "RAW" else Image.open(io.BytesIO(content)))[16:80, 16:80]
     most = 12 if kind == "JPEG" else 0  # TensorFlow's decoder rounds more than Pillow's
     assert np.abs(pixels.astype(int) - decoded).max() <= most
@@ -110,42 +110,42 @@ def test_a_large_image_is_averaged_not_thinned_out(run: Callable[..., Any], kind
 def test_jpegs_are_decoded_at_the_smallest_scale_that_is_enough(monkeypatch: pytest.MonkeyPatch):
     scales: list[int] = []
     monkeypatch.setattr(
-        decode, "_at_scale", lambda _, window, scale: (scales.append(scale), tf.zeros((9, 9, 3), tf.uint8))[1]
+        decode, "_at_scale", lambda _, crop, scale: (scales.append(scale), tf.zeros((9, 9, 3), tf.uint8))[1]
     )
     for side in (64, 127, 128, 256, 511, 512, 5120):
         decode._decode_jpeg(tf.constant(b""), tf.constant([0, 0, side, side]), tf.constant([64, 64]))
     assert scales == [1, 1, 2, 4, 4, 8, 8]
 
 
-@pytest.mark.parametrize("crop", ["random", "random_resized", "whole"])
+@pytest.mark.parametrize("mode", ["random", "random_resized", "whole"])
 @pytest.mark.parametrize("size", [(300, 200), (31, 500), (40, 36), (36, 40), (1, 1)])
-def test_windows_lie_within_the_image_and_everywhere_in_it(run: Callable[..., Any], crop: Any, size: tuple[int, int]):
+def test_crops_lie_within_the_image_and_everywhere_in_it(run: Callable[..., Any], mode: Any, size: tuple[int, int]):
     width, height = size
-    options = BatchOptions(image_size=32, batch_size=1, crop=crop, min_crop_area=0.3)
+    options = BatchOptions(image_size=32, batch_size=1, crop=mode, min_crop_area=0.3)
     stored = Stored(tf.constant(b""), tf.constant(height), tf.constant(width), tf.constant(0))
     numbers = np.random.default_rng(0).random((30, 5), np.float32)
     numbers[0], numbers[1] = 0, np.nextafter(np.float32(1), np.float32(0))
 
-    def windows_of(each: tf.Tensor) -> tf.Tensor:
-        window = partial(decode.random_window, stored, crop, options)
-        return tf.map_fn(window, each, fn_output_signature=tf.int32)
+    def crops_of(each: tf.Tensor) -> tf.Tensor:
+        crop = partial(decode.random_crop, stored, mode, options)
+        return tf.map_fn(crop, each, fn_output_signature=tf.int32)
 
-    windows = run(windows_of, numbers).numpy()  # all at once: a map of its own for each takes ten times as long
-    tops, lefts, heights, widths = windows.T
-    assert (windows[:, :2] >= 0).all()
-    assert (windows[:, 2:] >= 1).all()
+    crops = run(crops_of, numbers).numpy()  # all at once: a map of its own for each takes ten times as long
+    tops, lefts, heights, widths = crops.T
+    assert (crops[:, :2] >= 0).all()
+    assert (crops[:, 2:] >= 1).all()
     assert ((tops + heights <= height) & (lefts + widths <= width)).all()
     assert (tops.min(), lefts.min()) == (0, 0)
     assert ((tops + heights).max(), (lefts + widths).max()) == (height, width)
 
 
-def window_of(width: int, height: int, crop: Any, image_size: int) -> list[int]:
+def crop_of(width: int, height: int, mode: Any, image_size: int) -> list[int]:
     stored = Stored(tf.constant(b""), tf.constant(height), tf.constant(width), tf.constant(0))
-    return decode.centre_window(stored, crop, image_size).numpy().tolist()
+    return decode.center_crop(stored, mode, image_size).numpy().tolist()
 
 
 @pytest.mark.parametrize(
-    ("size", "crop", "window"),
+    ("size", "mode", "crop"),
     [
         ((341, 256), "random", [16, 58, 224, 224]),  # prepared for it: not resampled
         ((224, 224), "random", [0, 0, 224, 224]),
@@ -155,12 +155,12 @@ def window_of(width: int, height: int, crop: Any, image_size: int) -> list[int]:
         ((800, 400), "whole", [0, 0, 400, 800]),
     ],
 )
-def test_the_middle_is_evaluated(size: tuple[int, int], crop: Any, window: list[int]):
-    assert window_of(*size, crop, 224) == window
+def test_the_middle_is_evaluated(size: tuple[int, int], mode: Any, crop: list[int]):
+    assert crop_of(*size, mode, 224) == crop
 
 
 @pytest.mark.parametrize(
-    ("size", "crop", "window", "kept"),
+    ("size", "mode", "crop", "cached"),
     [
         ((341, 256), "random", [0, 0, 256, 341], [256, 341]),
         ((800, 400), "random", [0, 0, 400, 800], [256, 512]),
@@ -173,10 +173,10 @@ def test_the_middle_is_evaluated(size: tuple[int, int], crop: Any, window: list[
         ((800, 400), "whole", [0, 0, 400, 800], [224, 224]),
     ],
 )
-def test_what_is_kept_of_an_image(size: tuple[int, int], crop: Any, window: list[int], kept: list[int]):
+def test_what_is_kept_of_an_image(size: tuple[int, int], mode: Any, crop: list[int], cached: list[int]):
     width, height = size
     stored = Stored(tf.constant(b""), tf.constant(height), tf.constant(width), tf.constant(0))
-    assert [each.numpy().tolist() for each in decode.kept_part(stored, crop, 224)] == [window, kept]
+    assert [each.numpy().tolist() for each in decode.cached_crop(stored, mode, 224)] == [crop, cached]
 
 
 @pytest.mark.parametrize("mirrored", [True, False])
@@ -195,7 +195,7 @@ def test_pixels_are_read_as_they_are(run: Callable[..., Any], tmp_path: Path, fo
     [read] = tf.data.TFRecordDataset(str(path), "GZIP" if form.compression == "gzip" else "")
 
     def look(serialized: tf.Tensor) -> tf.Tensor:
-        return decode.pixels_of(
+        return decode.decode_crop(
             decode.parse(serialized, form), tf.constant([0, 0, 64, 48]), form, tf.constant([64, 48])
         )
 

@@ -1,4 +1,4 @@
-"""The batches of a published data set, whose images are of one colour each: their number."""
+"""The batches of a published data set, whose images are of one color each: their number."""
 
 import multiprocessing
 import random
@@ -18,7 +18,7 @@ from PIL import Image
 
 from pipeline.build import build
 from pipeline.config import settings_from
-from pipeline.dataset import load
+from pipeline.dataset.manifest import load
 from pipeline.errors import DatasetError
 from pipeline.input import BatchOptions, Server, damage_named, steps_per_epoch, training_batches, validation_batches
 
@@ -199,7 +199,7 @@ def test_validation_keeps_the_order_of_the_shards(published: Path):
     )
 
 
-def test_half_of_the_images_are_mirrored_and_windows_differ(tmp_path: Path):
+def test_half_of_the_images_are_mirrored_and_crops_differ(tmp_path: Path):
     """Images with a bright left half: a mirrored one is bright on the right."""
     for number in range(200):
         path = tmp_path / "source" / f"class{number % 2}" / f"{number}.png"

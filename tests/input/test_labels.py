@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pipeline.dataset import load
+from pipeline.dataset.manifest import load
 from pipeline.errors import DatasetError
 from pipeline.input import BatchOptions, training_batches, validation_batches
 from pipeline.input.decode import multi_hot
 from pipeline.input.images import numbered_batches
-from pipeline.records import read_image
-from pipeline.tfrecord import read_records
+from pipeline.records.format import read_image
+from pipeline.records.tfrecord import read_records
 from tests.published import publish_case
 
 OPTIONS = BatchOptions(image_size=16, batch_size=2, shuffle_bytes=1)

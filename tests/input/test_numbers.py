@@ -12,15 +12,15 @@ from PIL import Image
 
 from pipeline.build import build
 from pipeline.config import settings_from
-from pipeline.dataset import Dataset, load
+from pipeline.dataset.manifest import Dataset, load
+from pipeline.dataset.shard_cache import READ_AT_ONCE, ShardCache, remote_shards
+from pipeline.dataset.shard_reader import ShardReader
 from pipeline.input import BatchOptions, Server, numbered_batches, training_batches
 from pipeline.input.flip import flipped
 from pipeline.input.shares import order_of_need, share_of
-from pipeline.records import read_image
-from pipeline.shard_cache import READ_AT_ONCE, ShardCache, remote_shards
-from pipeline.shard_reader import ShardReader
+from pipeline.records.format import read_image
+from pipeline.records.tfrecord import read_records
 from pipeline.storage import BucketPath
-from pipeline.tfrecord import read_records
 from tests.fake_gcs import FakeGcs
 
 OPTIONS = BatchOptions(image_size=32, batch_size=7, shuffle_bytes=2000)
@@ -28,7 +28,7 @@ OPTIONS = BatchOptions(image_size=32, batch_size=7, shuffle_bytes=2000)
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """60 images of one colour each, a rare class among them, in 4 training shards."""
+    """60 images of one color each, a rare class among them, in 4 training shards."""
     root = tmp_path_factory.mktemp("published")
     for number in range(60):
         path = root / "source" / ("rare" if number % 10 == 0 else "many") / f"{number:03d}.png"
@@ -51,14 +51,14 @@ def stripes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return Path(build(settings_from({"source_uri": str(root / "source"), "workspace": str(root / "w")}))["dataset"])
 
 
-def colours(folder: Path, dataset: Dataset) -> list[int]:
-    """The colour of each training image, in the order of the shards."""
+def colors(folder: Path, dataset: Dataset) -> list[int]:
+    """The color of each training image, in the order of the shards."""
     records = (record for shard in dataset.splits["train"].shards for record in read_records(folder / shard.name))
     return [int(read_image(record, dataset.records).filename[-7:-4]) for record in records]
 
 
 def seen(batches: tf.data.Dataset, weight: float = 1.0) -> Iterator[tuple[int, int]]:
-    """The number and the colour of each example of that weight."""
+    """The number and the color of each example of that weight."""
     for images, _, weights, _, numbers in batches.as_numpy_iterator():
         assert (numbers.shape, numbers.dtype) == ((7,), np.int64)
         yield from zip(numbers[weights == weight].tolist(), images[weights == weight, 16, 16, 0].tolist(), strict=True)
@@ -81,24 +81,24 @@ def test_numbers_are_those_of_their_images_and_each_comes_once_an_epoch(
     dataset = load(published)
     kept = str(tmp_path / "images") if cache == "disk" else cache
     batches = numbered_batches(published, replace(OPTIONS, cache=kept), epochs=2, start=start)
-    of_images = dict(enumerate(colours(published, dataset)))
+    of_images = dict(enumerate(colors(published, dataset)))
     real = [*seen(batches)]
-    assert all(of_images[number] == colour for number, colour in [*real, *seen(batches, weight=0.0)])
+    assert all(of_images[number] == color for number, color in [*real, *seen(batches, weight=0.0)])
     if start == 0:
         assert Counter(number for number, _ in real) == dict.fromkeys(of_images, 2)
 
 
 @pytest.mark.long
 def test_those_of_all_servers_are_all_of_them(published: Path):
-    of_images = dict(enumerate(colours(published, load(published))))
+    of_images = dict(enumerate(colors(published, load(published))))
     shares = [[*seen(numbered_batches(published, OPTIONS, server=Server(index, 3)))] for index in range(3)]
     assert sorted(pair for share in shares for pair in share) == sorted(of_images.items())
 
 
 def test_an_example_that_comes_again_for_balance_has_one_number(published: Path):
-    of_images = dict(enumerate(colours(published, load(published))))
+    of_images = dict(enumerate(colors(published, load(published))))
     counts = Counter(seen(numbered_batches(published, replace(OPTIONS, balanced=True))))
-    assert all(of_images[number] == colour for number, colour in counts)
+    assert all(of_images[number] == color for number, color in counts)
     assert max(counts.values()) > 1
 
 

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data set of 50 images of one colour each in 4 training shards."""
+    """A data set of 50 images of one color each in 4 training shards."""
     root = tmp_path_factory.mktemp("published")
     for number in range(50):
         path = root / "source" / "ab"[number % 2] / f"{number}.jpg"

@@ -14,7 +14,7 @@ CLASSES = ["cat", "dog", "red rose"]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Nine one-coloured JPEGs in three classes, and a file that is none: the red of an image is 20 times its number."""
+    """Nine one-colored JPEGs in three classes, and a file that is none: the red of an image is 20 times its number."""
     folder = tmp_path / "photos [2026]*"
     for number in range(9):
         path = folder / CLASSES[number % 3] / f"{number}.{'JPEG' if number % 2 else 'jpg'}"

@@ -5,9 +5,9 @@ from math import ceil
 
 import pytest
 
-from pipeline.dataset import Shard
+from pipeline.dataset.manifest import Shard
 from pipeline.input.shares import Piece, epoch_order, pieces_between, repeated, share_of
-from pipeline.servers import Server
+from pipeline.rendezvous.servers import Server
 
 
 def shards(*counts: int) -> list[Shard]:

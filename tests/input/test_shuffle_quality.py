@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from pipeline.config import Settings, settings_from
-from pipeline.dataset import Dataset, load
+from pipeline.dataset.manifest import Dataset, load
 from pipeline.errors import DatasetError, SettingsError
 from pipeline.input import BatchOptions, training_batches
 from pipeline.input.images import order_of_training
@@ -22,8 +22,8 @@ from pipeline.input.shuffle_quality import (
     shuffle_quality,
     shuffled_class_distances,
 )
-from pipeline.records import read_image
-from pipeline.tfrecord import read_records
+from pipeline.records.format import read_image
+from pipeline.records.tfrecord import read_records
 from tests.published import publish
 
 SIDE = 8
@@ -81,7 +81,7 @@ def test_mates_of_random_orders_meet_by_chance():
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """80 one-coloured images in three classes and twelve shards, more than are read at once; the red tells which."""
+    """80 one-colored images in three classes and twelve shards, more than are read at once; the red tells which."""
     root = tmp_path_factory.mktemp("published")
     for number in range(80):
         path = root / "source" / "abc"[number % 3] / f"{number}.png"
@@ -184,7 +184,7 @@ def test_of_very_many_examples_the_first_shards_are_looked_at(published: Path, m
 
 def test_it_says_what_it_leaves_out(published: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture):
     caplog.set_level("INFO")
-    monkeypatch.setattr("pipeline.input.shuffle_quality.MOST_EXAMPLES", 30)
+    monkeypatch.setattr("pipeline.input.shuffle_quality.MAX_EXAMPLES", 30)
     result = shuffle_quality(published, settings_of(balanced=True, crop="whole"))
     assert result["examples"] <= 30
     assert f"of 12 training shards: {result['examples']} of " in caplog.text
@@ -218,7 +218,7 @@ def test_what_cannot_be_measured_is_refused(published: Path, tmp_path: Path):
 def test_a_data_set_without_examples_is_refused(published: Path, monkeypatch: pytest.MonkeyPatch):
     dataset = load(published)
     empty = replace(dataset.splits["train"], examples=1)
-    monkeypatch.setattr("pipeline.dataset.load", lambda _: replace(dataset, splits={"train": empty}))
+    monkeypatch.setattr("pipeline.dataset.manifest.load", lambda _: replace(dataset, splits={"train": empty}))
     with pytest.raises(DatasetError, match="holds 1 training examples: an order needs two at least"):
         shuffle_quality(published, settings_of())
 

@@ -1,7 +1,5 @@
 """Trainings without a model: an accelerator that only takes its time, and inputs of every kind that holds one up."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import queue
@@ -36,19 +34,19 @@ class Batches:
 
 
 def job(folder: Path, batches: Batches, steps: int = 150, host_s: float = 0.0, step_s: float = STEP_S) -> Verdict:
-    """The verdict on so many steps, from a record in ``folder``."""
+    """The verdict on so many steps, from a record in `folder`."""
     clock = StepClock()
     with open_monitor(folder) as monitor:
         clock.pause()
         for step in range(1, steps + 1):
-            clock.hosted()
+            clock.add_host()
             ready_pct = batches.ready_pct()
             batches.take()
-            clock.waited()
+            clock.add_wait()
             time.sleep(step_s)
-            clock.computed()
+            clock.add_compute()
             time.sleep(host_s)
-            clock.hosted()
+            clock.add_host()
             monitor.batch(step=step, epoch=1, times=clock.take(), examples=1, ready_pct=ready_pct)
     return diagnose(read(folder / "record", "batches"), read(folder / "record", "samples"), os.cpu_count())
 
@@ -97,7 +95,7 @@ def decoded(seconds: float) -> Iterator[Batches]:
         ready.close()
 
 
-def _decode(seconds: float, ready: multiprocessing.Queue[int], ended: threading.Event) -> None:
+def _decode(seconds: float, ready: "multiprocessing.Queue[int]", ended: threading.Event) -> None:
     ready.cancel_join_thread()
     while not ended.is_set():
         until = time.process_time() + seconds

@@ -1,7 +1,5 @@
 """What a training on 8 GPUs with 20 ms steps records, as noisy as such machines are."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 
@@ -61,7 +59,7 @@ def _host(noise: random.Random) -> dict[str, float]:
 
 
 def _gpus(noise: random.Random) -> dict[str, float]:
-    found: dict[str, float] = {}
+    metrics: dict[str, float] = {}
     for index in range(GPUS):
         of_one = {
             "util_pct": noise.randrange(80, 101),
@@ -77,5 +75,5 @@ def _gpus(noise: random.Random) -> dict[str, float]:
             "pcie_rx_Bps": 1000 * noise.randrange(10_000_000),
             "pcie_tx_Bps": 1000 * noise.randrange(10_000_000),
         }
-        found |= {f"gpu/{index}/{name}": float(value) for name, value in of_one.items()}
-    return found
+        metrics |= {f"gpu/{index}/{name}": float(value) for name, value in of_one.items()}
+    return metrics

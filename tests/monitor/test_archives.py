@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.monitor.archives import Try, archives, recover, upload_command
+from pipeline.monitor.archives import Attempt, archives, recover, upload_command
 from tests.writes import writes
 
 KEY = "c0ffee" * 6
@@ -16,8 +16,8 @@ LINES = b'{"type": "metric_msg", "payload": {"a": 1}}\n{"type": "metric_msg", "p
 
 
 def killed(folder: Path, messages: bytes = LINES) -> Path:
-    """A try that wrote messages and an image, and ended without a word; where it lies."""
-    attempt = Try(folder, KEY, "project", None)
+    """Return the folder of an attempt that wrote messages and an image, and was killed."""
+    attempt = Attempt(folder, KEY, "project", None)
     attempt._lock.close()  # as the system does for a process that it kills
     (attempt.open / "tmp1").mkdir()
     (attempt.open / "tmp1" / "messages.json").write_bytes(messages)
@@ -40,21 +40,21 @@ def content(archive: Path) -> dict[str, bytes]:
         return {name: file.read(name) for name in file.namelist()}
 
 
-def test_tries_have_folders_of_their_own(tmp_path: Path):
-    tries = [Try(tmp_path / "comet", KEY, "project", None) for _ in range(3)]
-    assert [each.open.parent.name for each in tries] == ["try-1", "try-2", "try-3"]
-    for each in tries:
+def test_attempts_have_folders_of_their_own(tmp_path: Path):
+    attempts = [Attempt(tmp_path / "comet", KEY, "project", None) for _ in range(3)]
+    assert [each.open.parent.name for each in attempts] == ["try-1", "try-2", "try-3"]
+    for each in attempts:
         each.discard()
     assert list((tmp_path / "comet").iterdir()) == []
 
 
-def test_what_a_killed_try_left_is_packed_once(tmp_path: Path):
+def test_what_a_killed_attempt_left_is_packed_once(tmp_path: Path):
     opened = killed(tmp_path)
     archive = tmp_path / "try-1" / f"{KEY}.zip"
     assert recover(tmp_path) == [archive]
-    found = content(archive)
-    about = json.loads(found.pop("experiment.json"))
-    assert found == {"messages.json": LINES, "image.jpg": b"image"}
+    files = content(archive)
+    about = json.loads(files.pop("experiment.json"))
+    assert files == {"messages.json": LINES, "image.jpg": b"image"}
     assert (about["offline_id"], about["resume_strategy"], about["project_name"]) == (KEY, "get_or_create", "project")
     assert about["start_time"] <= about["stop_time"]
     assert not opened.exists()
@@ -77,9 +77,9 @@ def test_what_comet_packed_itself_is_taken_and_described_anew(tmp_path: Path):
     about = b'{"resume_strategy": "create"}'
     (opened / f"{KEY}-whole.zip").write_bytes(packed({"messages.json": LINES, "experiment.json": about, "a.jpg": b"a"}))
     [archive] = recover(tmp_path)
-    found = content(archive)
-    assert json.loads(found.pop("experiment.json"))["resume_strategy"] == "get_or_create"
-    assert found == {"messages.json": LINES, "a.jpg": b"a"}
+    files = content(archive)
+    assert json.loads(files.pop("experiment.json"))["resume_strategy"] == "get_or_create"
+    assert files == {"messages.json": LINES, "a.jpg": b"a"}
 
 
 def test_what_comet_did_not_pack_to_the_end_is_not_taken(tmp_path: Path):
@@ -108,13 +108,13 @@ def test_killed_after_packing_it_is_only_tidied(tmp_path: Path):
     assert not opened.exists()
 
 
-def test_a_try_without_messages_leaves_nothing(tmp_path: Path):
+def test_an_attempt_without_messages_leaves_nothing(tmp_path: Path):
     killed(tmp_path, b"")
     assert recover(tmp_path) == []
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_try_under_way_is_left_alone(tmp_path: Path):
+def test_an_attempt_under_way_is_left_alone(tmp_path: Path):
     opened = killed(tmp_path)
     with (opened / "lock").open("rb") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -139,11 +139,11 @@ def test_a_full_disk_leaves_all_for_the_next_time(tmp_path: Path, monkeypatch: p
     assert content(archive)["messages.json"] == LINES
 
 
-def test_archives_come_in_the_order_of_their_tries_and_the_command_is_for_a_shell(tmp_path: Path):
+def test_archives_come_in_the_order_of_their_attempts_and_the_command_is_for_a_shell(tmp_path: Path):
     folder = tmp_path / "a run"
     for number in (10, 2, 1):
         (folder / f"try-{number}").mkdir(parents=True)
         (folder / f"try-{number}" / f"{KEY}.zip").write_bytes(packed({}))
-    found = archives(folder)
-    assert [path.parent.name for path in found] == ["try-1", "try-2", "try-10"]
-    assert upload_command(found[:1]).endswith(f"comet upload '{found[0]}'")
+    in_order = archives(folder)
+    assert [path.parent.name for path in in_order] == ["try-1", "try-2", "try-10"]
+    assert upload_command(in_order[:1]).endswith(f"comet upload '{in_order[0]}'")

@@ -1,7 +1,5 @@
 """Control groups of both versions, as trees: a container's limits, and those of a group above."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 
@@ -49,7 +47,7 @@ LIMITED = {
 UNLIMITED = {"cgroup/cpu_used_cores": 1.5, "cgroup/mem_used_bytes": 3.0 * GIB}
 
 
-def seen(root: Path, before: dict[str, str], after: dict[str, str]) -> dict[str, float]:
+def metrics_of(root: Path, before: dict[str, str], after: dict[str, str]) -> dict[str, float]:
     """The metrics of two samples, two seconds apart."""
     clock = Clock()
     sources = cgroup.sources(grow(root, before), clock)
@@ -69,7 +67,7 @@ def test_limits_of_a_container_of_version_2(tmp_path: Path) -> None:
     top = "sys/fs/cgroup"
     before = v2(top, "200000 100000", 10, 100, 10, str(4 * GIB), 4 * GIB)
     after = v2(top, "200000 100000", 13, 120, 20, str(4 * GIB), 4 * GIB)
-    assert seen(container(tmp_path), before, after) == LIMITED
+    assert metrics_of(container(tmp_path), before, after) == LIMITED
 
 
 def test_limits_of_version_1(tmp_path: Path) -> None:
@@ -78,20 +76,20 @@ def test_limits_of_version_1(tmp_path: Path) -> None:
     grow(tmp_path, {"proc/self/cgroup": paths})
     before = v1("", 200_000, 10, 100, 10, 4 * GIB, 4 * GIB)
     after = v1("", 200_000, 13, 120, 20, 4 * GIB, 4 * GIB)
-    assert seen(tmp_path, before, after) == LIMITED
+    assert metrics_of(tmp_path, before, after) == LIMITED
 
 
 def test_without_a_limit_there_is_no_share_of_one(tmp_path: Path) -> None:
     before = v2("sys/fs/cgroup", "max 100000", 10, 0, 0, "max", 4 * GIB)
     after = v2("sys/fs/cgroup", "max 100000", 13, 0, 0, "max", 4 * GIB)
-    assert seen(container(tmp_path), before, after) == UNLIMITED
+    assert metrics_of(container(tmp_path), before, after) == UNLIMITED
 
 
 def test_without_a_limit_in_version_1(tmp_path: Path) -> None:
     grow(tmp_path, {"proc/self/cgroup": "7:memory:/\n3:cpu:/\n2:cpuacct:/\n0::/\n"})
     before = v1("", -1, 10, 0, 0, 9223372036854771712, 4 * GIB)
     after = v1("", -1, 13, 0, 0, 9223372036854771712, 4 * GIB)
-    assert seen(tmp_path, before, after) == UNLIMITED
+    assert metrics_of(tmp_path, before, after) == UNLIMITED
 
 
 def test_a_limit_of_version_1_counts_without_the_use_of_its_group(tmp_path: Path) -> None:
@@ -100,7 +98,9 @@ def test_a_limit_of_version_1_counts_without_the_use_of_its_group(tmp_path: Path
     before, after = (v1("job", 200_000, 0, *periods, 4 * GIB, 4 * GIB) for periods in ((100, 10), (120, 20)))
     for files in (before, after):
         del files["sys/fs/cgroup/cpuacct/job/cpuacct.usage"]
-    limits = {name: value for name, value in seen(tmp_path, before, after).items() if name.startswith("cgroup/cpu")}
+    limits = {
+        name: value for name, value in metrics_of(tmp_path, before, after).items() if name.startswith("cgroup/cpu")
+    }
     assert limits == {"cgroup/cpu_limit_cores": 2.0, "cgroup/cpu_throttled_pct": 50.0}
 
 
@@ -112,13 +112,13 @@ def test_the_tightest_limit_counts_wherever_it_stands(tmp_path: Path) -> None:
         pod, "200000 100000", 10, 100, 10, str(4 * GIB), 4 * GIB
     )
     after = v2(own, "800000 100000", 2, 2, 0, "max", GIB) | v2(pod, "200000 100000", 13, 120, 20, str(4 * GIB), 4 * GIB)
-    assert seen(tmp_path, before, after) == LIMITED
+    assert metrics_of(tmp_path, before, after) == LIMITED
 
 
 def test_a_group_that_stood_idle_was_not_throttled(tmp_path: Path) -> None:
     before = v2("sys/fs/cgroup", "200000 100000", 10, 100, 10, "max", 4 * GIB)
-    found = seen(container(tmp_path), before, before)
-    assert (found["cgroup/cpu_pct"], found["cgroup/cpu_throttled_pct"]) == (0.0, 0.0)
+    metrics = metrics_of(container(tmp_path), before, before)
+    assert (metrics["cgroup/cpu_pct"], metrics["cgroup/cpu_throttled_pct"]) == (0.0, 0.0)
 
 
 def test_without_control_groups_one_line_each_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,7 +1,5 @@
 """Comet in a process of its own: online, offline, refused, gone, and killed; archives are read with zipfile."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import socket
@@ -19,7 +17,7 @@ import pytest
 from pipeline.__main__ import main
 from pipeline.monitor import read
 from pipeline.monitor.archives import recover
-from pipeline.monitor.comet import ended_within, experiment_key, in_words
+from pipeline.monitor.comet import error_text, experiment_key, finish_within
 from tests.comet_server import METRICS, comet_server
 from tests.waiting import until
 
@@ -36,7 +34,7 @@ import logging, sys
 from pathlib import Path
 logging.basicConfig(level="INFO")
 from pipeline import monitor
-from pipeline.monitor.comet import say_archives
+from pipeline.monitor.comet import log_upload_command
 options = monitor.CometOptions("project", "dag/run/v1", "a name", {"epochs": 2, "model": "small"})
 with monitor.open_monitor(Path(sys.argv[1]), hz=20, comet=options) as m:
     for step in range(1, 31):
@@ -46,7 +44,7 @@ with monitor.open_monitor(Path(sys.argv[1]), hz=20, comet=options) as m:
     m.epoch(epoch=2, step=30, values={"loss": 0.25, "epoch/time_s": 1.25})
     if len(sys.argv) > 2:
         __import__("time").sleep(60)
-say_archives(Path(sys.argv[1]) / "comet")
+log_upload_command(Path(sys.argv[1]) / "comet")
 print(m.comet_location)
 """
 
@@ -138,7 +136,7 @@ SECRET = "a1B2c3D4e5F6g7H8i9J0k1L2m"
 
 
 def train_online(folder: Path, accepts: bool, goes_away: bool = False) -> tuple[str, str, dict[str, bytes]]:
-    """(location, stderr, what the server received by path)"""
+    """Return location, stderr, and what the server received, by path."""
     with comet_server(accepts, goes_away) as (url, received):
         location, words = train(folder, {"COMET_API_KEY": SECRET, "COMET_URL_OVERRIDE": url})
     return location, words, received
@@ -272,15 +270,15 @@ def test_an_error_is_said_without_the_key(monkeypatch: pytest.MonkeyPatch) -> No
     error = OSError(f"https://comet.example/?apiKey={SECRET}&x=1 does not answer")
     known = {"comet.api_key": SECRET}
     monkeypatch.setitem(sys.modules, "comet_ml", SimpleNamespace(get_config=known.get))
-    assert in_words(error) == "OSError: https://comet.example/?apiKey=(the key)&x=1 does not answer"
+    assert error_text(error) == "OSError: https://comet.example/?apiKey=(the key)&x=1 does not answer"
 
 
 def test_comet_is_waited_for_no_longer_than_said(caplog: pytest.LogCaptureFixture) -> None:
     hangs = threading.Event()
-    assert not ended_within(0.05, "it", hangs.wait)
+    assert not finish_within(0.05, "it", hangs.wait)
     hangs.set()
-    assert ended_within(10, "it", lambda: threading.Event().wait(0.2))
-    assert ended_within(10, "it", lambda: 1 / 0)
+    assert finish_within(10, "it", lambda: threading.Event().wait(0.2))
+    assert finish_within(10, "it", lambda: 1 / 0)
     assert [record.getMessage() for record in caplog.records] == [
         "it did not end within 0.05 s; the local record is complete",
         "it did not end well: ZeroDivisionError: division by zero",

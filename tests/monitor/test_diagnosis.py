@@ -1,7 +1,5 @@
 """Where the time went, as tables."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas
@@ -11,7 +9,7 @@ from pipeline.monitor.diagnosis import Spread, spent, summarize
 
 
 def batches(steps: int, wait: float, compute: float, epochs: int = 1) -> dict[str, list[float]]:
-    """``steps`` steady ones in all; the first of each epoch waits and computes a thousand times as long."""
+    """`steps` steady ones in all; the first of each epoch waits and computes a thousand times as long."""
     rows: list[tuple[float, float, int, int]] = []
     for epoch in range(epochs):
         rows.append((1000 * wait, 1000 * compute, epoch, int(epoch == 0)))

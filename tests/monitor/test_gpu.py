@@ -1,7 +1,5 @@
 """GPUs as NVML shows them. A fake, as the tests run without one: its names, errors and structures are pynvml's own."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
@@ -19,9 +17,9 @@ PARTS = ("MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f", "MIG-aaaaaaaa-42e4-5de3-91c
 
 
 class FakeNvml:
-    """The module pynvml, whose functions tell of GPUs 0, 1 and 2; ``divided`` are the indices of those with MIG.
+    """The module pynvml, whose functions tell of GPUs 0, 1 and 2; `divided` are the indices of those with MIG.
 
-    Those named in ``broken`` raise the error with the number given, as NVML does.
+    Those named in `broken` raise the error with the number given, as NVML does.
     """
 
     def __init__(
@@ -71,14 +69,14 @@ class FakeNvml:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
         return PARTS[number]
 
-    def _nvmlDeviceGetSamples(self, handle: Any, kind: int, seen: int) -> tuple[int, list[Any]]:
+    def _nvmlDeviceGetSamples(self, handle: Any, kind: int, since: int) -> tuple[int, list[Any]]:
         assert kind == pynvml.NVML_GPU_UTILIZATION_SAMPLES
-        found = [(stamp, percent) for stamp, percent in self.buffer if stamp > seen]
-        if not found:
+        newer = [(stamp, percent) for stamp, percent in self.buffer if stamp > since]
+        if not newer:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
         samples = [
             pynvml.c_nvmlSample_t(timeStamp=stamp, sampleValue=pynvml.c_nvmlValue_t(uiVal=percent))
-            for stamp, percent in found
+            for stamp, percent in newer
         ]
         return pynvml.NVML_VALUE_TYPE_UNSIGNED_INT, samples
 
@@ -114,9 +112,9 @@ def sources(nvml: FakeNvml, mask: str | None = None) -> dict[str, Any]:
 
 
 def test_metrics_of_a_gpu() -> None:
-    found = sources(FakeNvml())
-    assert list(found) == ["gpu 0", "gpu 1", "PCIe"]
-    assert found["gpu 1"]() == {
+    available = sources(FakeNvml())
+    assert list(available) == ["gpu 0", "gpu 1", "PCIe"]
+    assert available["gpu 1"]() == {
         "gpu/1/util_pct": 97.0,
         "gpu/1/mem_used_bytes": 5e9,
         "gpu/1/mem_total_bytes": 8e10,
@@ -149,22 +147,22 @@ def test_reasons_of_throttling(reason: str, power: int, thermal: int) -> None:
 def test_no_reading_of_utilization_is_told_twice() -> None:
     nvml = FakeNvml(count=1)
     busy = gpu.Utilization(nvml, 0)
-    told = []
+    values = []
     for buffer in ([(1, 10)], [(1, 10)], [(1, 10), (2, 40), (3, 60)], [(3, 60)]):
         nvml.buffer = buffer
-        told.append(busy())
-    assert told == [{"util_pct": 10}, {}, {"util_pct": 50}, {}]
+        values.append(busy())
+    assert values == [{"util_pct": 10}, {}, {"util_pct": 50}, {}]
 
 
 def test_a_buffer_that_gives_what_was_seen_again_is_no_new_reading() -> None:
     old = pynvml.c_nvmlSample_t(timeStamp=5, sampleValue=pynvml.c_nvmlValue_t(uiVal=10))
-    told = SimpleNamespace(
+    nvml = SimpleNamespace(
         NVMLError=pynvml.NVMLError,
         NVMLError_NotFound=pynvml.NVMLError_NotFound,
         NVML_GPU_UTILIZATION_SAMPLES=1,
-        nvmlDeviceGetSamples=lambda handle, kind, seen: (1, [old]),
+        nvmlDeviceGetSamples=lambda handle, kind, since: (1, [old]),
     )
-    busy = gpu.Utilization(told, 0)
+    busy = gpu.Utilization(nvml, 0)
     assert [busy(), busy()] == [{"util_pct": 10}, {}]
 
 
@@ -173,11 +171,11 @@ def test_a_clock_that_is_set_back_stops_no_readings() -> None:
     nvml, hour = FakeNvml(count=1), 3600 * 10**6
     busy = gpu.Utilization(nvml, 0)
     before, after = [(2 * hour, 10), (2 * hour + 1, 20)], [(hour, 70), (hour + 1, 90)]
-    told = []
+    values = []
     for buffer in (before, before + after[:1], before + after, before + after):
         nvml.buffer = buffer
-        told.append(busy())
-    assert told == [{"util_pct": 15}, {"util_pct": 70}, {"util_pct": 90}, {}]
+        values.append(busy())
+    assert values == [{"util_pct": 15}, {"util_pct": 70}, {"util_pct": 90}, {}]
 
 
 @pytest.mark.parametrize("code", [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NOT_FOUND])
@@ -212,9 +210,9 @@ def test_gpus_that_cuda_shows(mask: str | None, shown: list[int]) -> None:
 
 
 def test_numbers_are_those_of_cuda() -> None:
-    found = sources(FakeNvml(count=3), "2,0")
-    assert list(found) == ["gpu 0", "gpu 1", "PCIe"]
-    handles = [handle for handle, _ in pcie_calls(found["PCIe"], calls=4)]
+    available = sources(FakeNvml(count=3), "2,0")
+    assert list(available) == ["gpu 0", "gpu 1", "PCIe"]
+    handles = [handle for handle, _ in pcie_calls(available["PCIe"], calls=4)]
     assert handles == [2, 2, 0, 0]
 
 
@@ -227,8 +225,8 @@ def pcie_calls(source: Any, calls: int) -> list[tuple[Any, int]]:
 
 def test_an_entry_that_names_no_gpu_is_said(caplog: pytest.LogCaptureFixture) -> None:
     assert list(sources(FakeNvml(), "1,7")) == ["gpu 0", "PCIe"]
-    [said] = warnings_of(caplog)
-    assert said == "monitor: CUDA_VISIBLE_DEVICES names '7', which is no GPU or named twice: it ends the list"
+    [message] = warnings_of(caplog)
+    assert message == "monitor: CUDA_VISIBLE_DEVICES names '7', which is no GPU or named twice: it ends the list"
 
 
 @pytest.mark.parametrize("mask", ["", "-1"])
@@ -254,11 +252,11 @@ def test_parts_of_a_divided_gpu(mask: str | None, shown: list[str]) -> None:
 
 def test_of_a_part_only_its_memory_is_told(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO):
-        found = sources(FakeNvml(count=1, divided={0}), PARTS[1])
-    assert list(found) == ["gpu 0"]
-    assert found["gpu 0"]() == {"gpu/0/mem_used_bytes": 5e9, "gpu/0/mem_total_bytes": 8e10}
-    [said] = caplog.messages
-    assert said.startswith(f"monitor: gpu/0 is {PARTS[1]}, a part of a GPU (MIG): its memory is told, and nothing else")
+        available = sources(FakeNvml(count=1, divided={0}), PARTS[1])
+    assert list(available) == ["gpu 0"]
+    assert available["gpu 0"]() == {"gpu/0/mem_used_bytes": 5e9, "gpu/0/mem_total_bytes": 8e10}
+    [message] = caplog.messages
+    assert message.startswith(f"monitor: gpu/0 is {PARTS[1]}, a part of a GPU (MIG): only its memory is measured")
 
 
 def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -279,8 +277,8 @@ def test_a_gpu_that_is_lost_in_mid_run_is_said_once_and_the_rest_goes_on(caplog:
             nvml.broken["all"] = pynvml.NVML_ERROR_GPU_IS_LOST
         return next(waits)
 
-    found = {"gpu 0": sources(nvml)["gpu 0"], "other": lambda: {"other": 5.0}}
-    Sampler(found, rows.append, 5.0, stopped=stopped).run()
+    available = {"gpu 0": sources(nvml)["gpu 0"], "other": lambda: {"other": 5.0}}
+    Sampler(available, rows.append, 5.0, stopped=stopped).run()
 
     assert [row.get("gpu/0/power_w") for row in rows] == [312.5, None, None]
     assert [row["other"] for row in rows] == [5.0] * 3
@@ -297,9 +295,9 @@ def test_pcie_is_read_once_a_second_and_once_a_call() -> None:
     """Each reading blocks for 20 ms: of two GPUs all four at once would make a tick late at 20 Hz."""
     nvml, clock = FakeNvml(), Clock()
     source = gpu.Pcie(nvml, {0: "a", 1: "b"}, clock)
-    told = []
+    values = []
     for _ in range(10):
-        told.append(source())
+        values.append(source())
         clock.now += 0.2
     one_second = [
         {"gpu/0/pcie_tx_Bps": 20_000.0},
@@ -308,7 +306,7 @@ def test_pcie_is_read_once_a_second_and_once_a_call() -> None:
         {"gpu/1/pcie_rx_Bps": 30_000.0},
         {},
     ]
-    assert told == one_second * 2
+    assert values == one_second * 2
 
 
 def test_pcie_that_is_not_told_is_said_once_a_gpu(caplog: pytest.LogCaptureFixture) -> None:

@@ -1,7 +1,5 @@
 """The verdict of the last minute: how often, on what, and when not."""
 
-from __future__ import annotations
-
 import json
 import logging
 from contextlib import suppress
@@ -19,7 +17,7 @@ def batch(time: float, wait_ms: float) -> Row:
     return Row("batches", time, int(time), {**values, "input/examples": 8, "first": 0})
 
 
-def told(rows: list[Row], caplog: pytest.LogCaptureFixture) -> list[str]:
+def messages_of(rows: list[Row], caplog: pytest.LogCaptureFixture) -> list[str]:
     live = LiveVerdict(lambda verdict: f"{verdict.limit.value}: {verdict.sentence}")
     with caplog.at_level(logging.INFO):
         for row in rows:
@@ -31,7 +29,7 @@ def test_each_minute_is_judged_by_itself_and_the_first_seconds_too(caplog: pytes
     batches = [batch(1000 + second, 600.0 if 20 <= second < 80 else 0.0) for second in range(141)]
     samples = [Row("samples", 1000.5 + second, 1, {"sys/cpu_pct": 95.0}) for second in range(141)]
     rows = sorted([*batches, *samples], key=lambda row: row.time)
-    begin, first, second = told([*rows, Row("epochs", 1141.0, 1, {"loss": 1.0})], caplog)
+    begin, first, second = messages_of([*rows, Row("epochs", 1141.0, 1, {"loss": 1.0})], caplog)
     assert begin.startswith("the last 20 s: compute: Compute-bound")
     assert first.startswith("the last 60 s: decoding: Input-bound (decoding): 75% of the step time is waiting")
     assert second.startswith("the last 60 s: compute: Compute-bound")
@@ -41,14 +39,14 @@ def test_the_last_one_is_kept_for_those_who_look_on(tmp_path: Path) -> None:
     live = LiveVerdict(lambda verdict: verdict.sentence.split(":")[0], tmp_path / "verdict.json")
     for second in range(21):
         live.write(batch(1000 + second, 0.0))
-    kept = json.loads((tmp_path / "verdict.json").read_text())
+    stored = json.loads((tmp_path / "verdict.json").read_text())
     nothing = {"wait_ms": 0.0, "gpu_pct": None, "cpu_pct": None}
-    told = {"limit": "compute", "limits": ["compute"], "wait_fraction": 0.0, "sentence": "Compute-bound"}
-    assert kept == {"time": 1020, "seconds": 20, "step_ms": 200.0, "examples_per_s": 40.0, **nothing, **told}
+    judged = {"limit": "compute", "limits": ["compute"], "wait_fraction": 0.0, "sentence": "Compute-bound"}
+    assert stored == {"time": 1020, "seconds": 20, "step_ms": 200.0, "examples_per_s": 40.0, **nothing, **judged}
 
 
 def test_too_few_steps_are_nothing_to_talk_about(caplog: pytest.LogCaptureFixture) -> None:
-    assert told([batch(1000 + 20 * step, 300.0) for step in range(20)], caplog) == []
+    assert messages_of([batch(1000 + 20 * step, 300.0) for step in range(20)], caplog) == []
 
 
 def test_until_a_step_ends_it_says_what_the_training_does(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -60,11 +58,11 @@ def test_until_a_step_ends_it_says_what_the_training_does(tmp_path: Path, caplog
         if second >= 85:
             live.write(batch(1000 + second, 0.0))
         if second == 81:
-            kept = json.loads((tmp_path / "verdict.json").read_text())
+            stored = json.loads((tmp_path / "verdict.json").read_text())
     first, second, verdict = caplog.messages
     assert first == "the last 20 s: No step has ended for 20 s: waiting for the first batch."
     assert second == "the last 60 s: No step has ended for 80 s: compiling the first step."
-    assert (kept["limit"], kept["sentence"]) == ("unknown", "No step has ended for 80 s: compiling the first step.")
+    assert (stored["limit"], stored["sentence"]) == ("unknown", "No step has ended for 80 s: compiling the first step.")
     assert verdict.startswith("the last 60 s: Compute-bound")
 
 

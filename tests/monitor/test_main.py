@@ -1,7 +1,5 @@
 """`python -m pipeline.monitor`, as a person types it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -28,7 +26,7 @@ def started(*arguments: str) -> subprocess.Popen[str]:
     )
 
 
-def said(*arguments: str) -> tuple[int, str, str]:
+def run(*arguments: str) -> tuple[int, str, str]:
     """Exit code, stdout and stderr."""
     with started(*arguments) as process:
         out, err = process.communicate()
@@ -37,7 +35,7 @@ def said(*arguments: str) -> tuple[int, str, str]:
 
 def sampled(folder: Path, *command: str, hz: float = 20) -> tuple[int, dict[str, Any], str]:
     """Exit code, what --json says, and stderr."""
-    code, out, err = said("--to", str(folder), "--hz", str(hz), "--json", "--", *command)
+    code, out, err = run("--to", str(folder), "--hz", str(hz), "--json", "--", *command)
     return code, json.loads(out.splitlines()[-1]), err
 
 
@@ -45,28 +43,28 @@ def test_a_command_is_sampled_with_its_children(tmp_path: Path) -> None:
     """The command is a shell that only waits; what it has started works."""
     folder = tmp_path / "new" / "samples"
     burn = "import time; begin = time.time()\nwhile time.time() < begin + 1: pass"
-    code, found, err = sampled(folder, "/bin/sh", "-c", f"{sys.executable} -c '{burn}' ; exit 7")
-    assert (code, found["exit_code"]) == (7, 7), err
+    code, result, err = sampled(folder, "/bin/sh", "-c", f"{sys.executable} -c '{burn}' ; exit 7")
+    assert (code, result["exit_code"]) == (7, 7), err
     samples = read(folder / "record", "samples")
-    assert len(samples) == found["ticks"] >= 10
+    assert len(samples) == result["ticks"] >= 10
     assert samples["proc/rss_bytes"].max() < 1e7  # the shell's, not ours
     assert {"monitor/sample_ms", "sys/cpu_pct", "proc/children_cpu_pct"} <= set(samples.columns)
-    assert (found["record"], found["figure"]) == (str(folder / "record"), str(folder / "samples.html"))
-    assert found["startup_s"] > 0
-    assert found["figure_s"] > 0
-    assert found["dropped"] == samples["monitor/dropped"].max()
-    assert found["latest_ms"] == pytest.approx(samples["monitor/tick_late_ms"].max(), rel=1e-5)
-    assert "Utilization over time" in Path(found["figure"]).read_text()
+    assert (result["record"], result["figure"]) == (str(folder / "record"), str(folder / "samples.html"))
+    assert result["startup_s"] > 0
+    assert result["figure_s"] > 0
+    assert result["dropped"] == samples["monitor/dropped"].max()
+    assert result["latest_ms"] == pytest.approx(samples["monitor/tick_late_ms"].max(), rel=1e-5)
+    assert "Utilization over time" in Path(result["figure"]).read_text()
     assert "left out: FileNotFoundError" not in err
 
 
 @pytest.mark.alone
 def test_a_command_that_only_waits_is_limited_by_nothing_on_this_machine(tmp_path: Path) -> None:
-    code, found, err = sampled(tmp_path, "sleep", "2.5")
+    code, result, err = sampled(tmp_path, "sleep", "2.5")
     assert code == 0, err
-    assert found["limits"] == []
-    assert found["verdict"].startswith("Nothing on this machine limits this program"), found["verdict"]
-    code, _, err = said("--to", str(tmp_path / "words"), "--", "sleep", "2.5")
+    assert result["limits"] == []
+    assert result["verdict"].startswith("Nothing on this machine limits this program"), result["verdict"]
+    code, _, err = run("--to", str(tmp_path / "words"), "--", "sleep", "2.5")
     assert "Nothing on this machine limits this program" in err
 
 
@@ -74,13 +72,13 @@ def test_a_command_that_only_waits_is_limited_by_nothing_on_this_machine(tmp_pat
 def test_a_busy_thread_of_a_child_is_named(tmp_path: Path) -> None:
     """Beside other programs as well: it then waits for a core in the rest of the time."""
     burn = "import time; begin = time.time()\nwhile time.time() < begin + 4: pass"
-    _, found, _ = sampled(tmp_path, "/bin/sh", "-c", f"{sys.executable} -c '{burn}' ; exit 0")
+    _, result, _ = sampled(tmp_path, "/bin/sh", "-c", f"{sys.executable} -c '{burn}' ; exit 0")
     own = {"one core", "decoding"}  # of a machine with one core, that one is all of them
-    assert own & set(found["limits"]), found["verdict"]
+    assert own & set(result["limits"]), result["verdict"]
 
 
 def test_the_machine_is_sampled_for_some_seconds(tmp_path: Path) -> None:
-    code, out, err = said("--seconds", "1", "--hz", "20", "--to", str(tmp_path))
+    code, out, err = run("--seconds", "1", "--hz", "20", "--to", str(tmp_path))
     assert code == 0, err
     first, second, record, figure = out.splitlines()
     ticks = len(read(tmp_path / "record", "samples"))
@@ -90,7 +88,7 @@ def test_the_machine_is_sampled_for_some_seconds(tmp_path: Path) -> None:
 
 
 def test_a_command_too_short_for_a_tick_beside_whose_output_there_is_nothing(tmp_path: Path) -> None:
-    code, out, err = said("--to", str(tmp_path), "--hz", "0.2", "--", "/bin/sh", "-c", "echo mine")
+    code, out, err = run("--to", str(tmp_path), "--hz", "0.2", "--", "/bin/sh", "-c", "echo mine")
     assert (code, out) == (0, "mine\n")
     assert "it ended before the first sample" in err
     assert "No samples were recorded" in (tmp_path / "samples.html").read_text()
@@ -114,7 +112,7 @@ def test_a_signal_is_passed_to_the_command_and_the_record_is_whole(tmp_path: Pat
 def code_of(expression: str) -> int:
     """What an expression of the command's parts gives, in a process that signals may end."""
     script = "import os, signal; from pipeline.monitor import __main__ as m\n"
-    script += f"with m._signals_held():\n    print({expression})"
+    script += f"with m._blocked_signals():\n    print({expression})"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, check=True)
     return int(done.stdout)
 
@@ -130,7 +128,7 @@ def code_of(expression: str) -> int:
     ],
 )
 def test_exit_code_of_a_command(command: str, code: int) -> None:
-    assert code_of(f"m._outlast(pid := m._start(['/bin/sh', '-c', {command!r}])) + m._exit_code(pid)") == code
+    assert code_of(f"m._wait_for(pid := m._start(['/bin/sh', '-c', {command!r}])) + m._exit_code(pid)") == code
 
 
 def test_sampling_the_machine_is_stopped_by_a_signal() -> None:
@@ -142,8 +140,8 @@ def test_sampling_the_machine_is_stopped_by_a_signal() -> None:
     [
         (["--", "no-such-command-here"], 127, "error: there is no command 'no-such-command-here' that could be run"),
         (["--", __file__], 127, f"error: there is no command {__file__!r} that could be run"),
-        ([], 2, "give either --seconds or a command behind --"),
-        (["--seconds", "3", "--", "true"], 2, "give either --seconds or a command behind --"),
+        ([], 2, "give either --seconds or a command after --"),
+        (["--seconds", "3", "--", "true"], 2, "give either --seconds or a command after --"),
         (["--seconds", "0"], 2, "--seconds must be a number over 0, got 0.0"),
         (["--seconds", "nan"], 2, "--seconds must be a number over 0, got nan"),
         (["--hz", "21", "--seconds", "3"], 2, "--hz must be between 0.2 and 20, got 21.0"),
@@ -153,25 +151,32 @@ def test_sampling_the_machine_is_stopped_by_a_signal() -> None:
 def test_what_cannot_be_done_is_said_and_writes_nothing(
     tmp_path: Path, arguments: list[str], code: int, words: str
 ) -> None:
-    found, _, err = said("--to", str(tmp_path / "samples"), *arguments)
-    assert (found, list(tmp_path.iterdir())) == (code, []), err
+    exit_code, _, err = run("--to", str(tmp_path / "samples"), *arguments)
+    assert (exit_code, list(tmp_path.iterdir())) == (code, []), err
     assert words in err
     assert "Traceback" not in err
 
 
 def test_a_folder_with_a_record_is_refused(tmp_path: Path) -> None:
     (tmp_path / "record").mkdir()
-    code, _, err = said("--to", str(tmp_path), "--seconds", "1")
+    code, _, err = run("--to", str(tmp_path), "--seconds", "1")
     assert code == 2
     assert f"--to: {tmp_path} holds a record already" in err
 
 
 def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    code, _, err = said("--to", str(tmp_path / "file" / "samples"), "--seconds", "1")
+    code, _, err = run("--to", str(tmp_path / "file" / "samples"), "--seconds", "1")
     assert code == 2
     assert "Not a directory" in err
     assert "Traceback" not in err
+
+
+def test_what_samples_is_loaded_before_the_command_runs() -> None:
+    code = "import sys, pipeline.monitor.__main__; print(*sorted(sys.modules))"
+    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    samplers = {f"pipeline.monitor.{name}" for name in ("gpu", "machine", "process_tree", "cgroup", "record")}
+    assert samplers <= set(output.split())
 
 
 def test_it_imports_nothing_heavy_while_it_samples() -> None:

@@ -1,7 +1,5 @@
 """The overview of a record: few rows, and no peak that vanishes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from pipeline.monitor.overview import OverviewSink

@@ -1,7 +1,5 @@
 """The record: what is read back is what was written, whatever happened to the process in between."""
 
-from __future__ import annotations
-
 import gzip
 import os
 import random
@@ -192,11 +190,11 @@ def test_a_number_that_a_twin_has_used_up_meanwhile_is_left_to_it(
 def test_a_reader_sees_each_row_once_at_any_moment_of_the_compression(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[tuple[list[int], float | None]] = []
+    reads: list[tuple[list[int], float | None]] = []
 
     def look() -> None:
         last = last_row(tmp_path, "samples")
-        seen.append((read(tmp_path, "samples")["step"].tolist(), last and last["step"]))
+        reads.append((read(tmp_path, "samples")["step"].tolist(), last and last["step"]))
 
     @contextmanager
     def looked_at(path: Path, synced: bool) -> Iterator[IO[bytes]]:
@@ -211,7 +209,7 @@ def test_a_reader_sees_each_row_once_at_any_moment_of_the_compression(
     sink.write(row("samples", 1))
     sink.write(row("samples", 2))  # which need not wait for the compression of the first
     sink.close()
-    assert seen == [([1, 2], 2)] * 6
+    assert reads == [([1, 2], 2)] * 6
 
 
 def test_a_segment_may_be_compressed_between_two_looks_of_a_reader(
@@ -355,7 +353,7 @@ def test_new_column_starts_a_segment_and_a_missing_value_is_empty(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "kept"),
+    ("first", "second", "surviving"),
     [
         ([1, 2, 3, 4], [3, 4, 5], [1, 2, 3, 4, 5]),  # resumed at 2: 3 and 4 were repeated
         ([1, 2, 3, 4, 5, 6], [3, 4], [1, 2, 3, 4]),  # still repeating: 5 and 6 are no part of this line
@@ -366,15 +364,15 @@ def test_new_column_starts_a_segment_and_a_missing_value_is_empty(tmp_path: Path
 @pytest.mark.parametrize("kind", ["batches", "epochs"])
 @pytest.mark.parametrize("segment_bytes", [EACH_ROW, SEGMENT_BYTES])
 def test_repeated_steps_replace_those_before(
-    tmp_path: Path, kind: str, segment_bytes: int, first: list[int], second: list[int], kept: list[int]
+    tmp_path: Path, kind: str, segment_bytes: int, first: list[int], second: list[int], surviving: list[int]
 ) -> None:
     written(tmp_path, kind, first, segment_bytes, x=1.0)
     written(tmp_path, kind, second, segment_bytes, x=2.0)
     left_open(tmp_path, kind)
 
     table = read(tmp_path, kind)
-    assert table["step"].tolist() == kept
-    assert table["x"].tolist() == [2.0 if step in second else 1.0 for step in kept]
+    assert table["step"].tolist() == surviving
+    assert table["x"].tolist() == [2.0 if step in second else 1.0 for step in surviving]
     pandas.testing.assert_frame_equal(read(tmp_path, kind, ["x"]), table)
 
 

@@ -1,7 +1,5 @@
 """One writer thread: order kept, nobody blocked, errors noted."""
 
-from __future__ import annotations
-
 import threading
 import time
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Ticks on a clock made by hand; sources that fail."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -15,7 +13,7 @@ from pipeline.monitor.sampler import Sampler, ticks
 
 @dataclass
 class FakeClock:
-    """Time passes only by waiting, each wait late by the next of ``lateness``; stops after ``waits`` waits."""
+    """Time passes only by waiting, each wait late by the next of `lateness`; stops after `waits` waits."""
 
     waits: int
     lateness: dict[int, float] = field(default_factory=dict)

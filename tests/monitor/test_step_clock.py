@@ -1,7 +1,5 @@
 """Each moment of a loop is booked once, on a clock that only the test moves."""
 
-from __future__ import annotations
-
 import pytest
 
 from pipeline.monitor.step_clock import StepClock, StepTimes
@@ -11,7 +9,7 @@ class Hands:
     """Two clocks, moved by hand."""
 
     def __init__(self) -> None:
-        self.now = self.aside = 0.0
+        self.now = self.paused = 0.0
 
 
 @pytest.fixture
@@ -21,35 +19,35 @@ def hands() -> Hands:
 
 @pytest.fixture
 def clock(hands: Hands) -> StepClock:
-    return StepClock(lambda: hands.now, lambda: hands.aside)
+    return StepClock(lambda: hands.now, lambda: hands.paused)
 
 
 def test_every_part_gets_its_seconds_and_nothing_is_lost(hands: Hands, clock: StepClock) -> None:
-    clock.hosted()  # from here on the clock runs
-    for seconds, book in ((1, clock.waited), (2, clock.computed), (4, clock.hosted), (8, clock.stood_still)):
+    clock.add_host()  # from here on the clock runs
+    for seconds, book in ((1, clock.add_wait), (2, clock.add_compute), (4, clock.add_host), (8, clock.add_checkpoint)):
         hands.now += seconds
         book()
     hands.now += 16
-    clock.hosted()
+    clock.add_host()
     assert clock.take() == StepTimes(wait_s=1, compute_s=2, host_s=20, checkpoint_s=8)
     assert clock.take() == StepTimes()
 
 
 def test_what_is_between_a_pause_and_the_next_call_is_nobodys(hands: Hands, clock: StepClock) -> None:
-    clock.hosted()
+    clock.add_host()
     hands.now += 1
-    clock.waited()
+    clock.add_wait()
     clock.pause()
-    hands.now, hands.aside = 100, 50
-    clock.hosted()
+    hands.now, hands.paused = 100, 50
+    clock.add_host()
     hands.now += 2
-    clock.stood_still()
+    clock.add_checkpoint()
     assert clock.take() == StepTimes(wait_s=1, checkpoint_s=2)
 
 
 def test_seconds_for_which_the_clock_stood_still_are_the_hosts(hands: Hands, clock: StepClock) -> None:
-    clock.hosted()
-    hands.now, hands.aside = 1, 3
-    clock.computed()
+    clock.add_host()
+    hands.now, hands.paused = 1, 3
+    clock.add_compute()
     assert clock.take() == StepTimes(compute_s=1, host_s=3)
     assert clock.take() == StepTimes()

@@ -1,7 +1,5 @@
 """Threads that really run, wait for a core and sleep; and a kernel's tree where no thread can be made to."""
 
-from __future__ import annotations
-
 import math
 import os
 import subprocess
@@ -37,11 +35,11 @@ def test_it_measures_once_a_second(tmp_path: Path) -> None:
     clock = Clock()
     grow(tmp_path, {"proc/10/task/10/schedstat": of(5, 1)})
     source = Threads(tmp_path / "proc", 10, clock)
-    told = []
+    values = []
     for _ in range(16):
-        told.append(source()["proc/core_wait_pct"])
+        values.append(source()["proc/core_wait_pct"])
         clock.now += INTERVAL_S / 5
-    assert [not math.isnan(value) for value in told] == [False, *([False] * 4 + [True]) * 3]
+    assert [not math.isnan(value) for value in values] == [False, *([False] * 4 + [True]) * 3]
 
 
 def test_a_reader_that_waits_for_a_core_itself_measures_as_often(tmp_path: Path) -> None:
@@ -72,10 +70,10 @@ def test_a_thread_that_shares_a_core_with_another_program_waits_for_it() -> None
         thread = threading.Thread(target=_spin, args=(ended,))
         thread.start()
         source = Threads(Path("/proc"), os.getpid())
-        found = source()
-        while math.isnan(found["proc/core_wait_pct"]):  # A process of many threads is measured less often.
+        metrics = source()
+        while math.isnan(metrics["proc/core_wait_pct"]):  # A process of many threads is measured less often.
             time.sleep(0.5)
-            found = source()
+            metrics = source()
     finally:
         ended.set()
         os.sched_setaffinity(0, before)
@@ -83,8 +81,8 @@ def test_a_thread_that_shares_a_core_with_another_program_waits_for_it() -> None
         other.wait()
         thread.join()
     # The other process is a child: it is one of "all that it has started". Two threads want one core.
-    assert found["proc/busiest_thread_pct"] > 60
-    assert found["proc/core_wait_pct"] > 50
+    assert metrics["proc/busiest_thread_pct"] > 60
+    assert metrics["proc/core_wait_pct"] > 50
 
 
 def _spin(ended: threading.Event) -> None:

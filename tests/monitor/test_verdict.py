@@ -1,7 +1,5 @@
 """The verdict as a table: what limits a training by its times and its load, and in which words."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ PERIOD_S = 0.1
 
 
 def batches(wait: float | list[float], compute: float, host: float = 0.0, steps: int = STEPS) -> dict[str, Any]:
-    """So many steady steps of one epoch, in ms, and a first one that took a minute of each; ``wait`` is repeated."""
+    """So many steady steps of one epoch, in ms, and a first one that took a minute of each; `wait` is repeated."""
     waits = np.append(60_000, np.resize(np.asarray(wait, dtype=float), steps))
     computes, hosts = (np.append(60_000, np.full(steps, each)) for each in (compute, host))
     return {
@@ -32,7 +30,7 @@ def batches(wait: float | list[float], compute: float, host: float = 0.0, steps:
 
 
 def ready(of: dict[str, Any], percents: list[float]) -> dict[str, Any]:
-    """The same steps, and how many batches each of them found ready; ``percents`` is repeated."""
+    """The same steps, and how many batches each of them found ready; `percents` is repeated."""
     return {**of, "input/ready_pct": np.append(0, np.resize(np.asarray(percents, dtype=float), len(of["time"]) - 1))}
 
 
@@ -180,25 +178,25 @@ def test_python_code_in_the_step(means: dict[str, float], limits: list[Limit]) -
     ],
 )
 def test_time_between_epochs(epochs: dict[str, list[float]], limits: list[Limit], words: str) -> None:
-    found = diagnose(batches(0, 100), samples(**IDLE), cores=16, epochs={**epochs, "time": [1030.0]})
-    assert list(found.limits) == limits
-    assert words in found.sentence
+    judged = diagnose(batches(0, 100), samples(**IDLE), cores=16, epochs={**epochs, "time": [1030.0]})
+    assert list(judged.limits) == limits
+    assert words in judged.sentence
 
 
 def test_checkpoints_are_told_from_the_loop() -> None:
     of = {**batches(0, 60, host=40), "step/checkpoint_ms": np.full(STEPS + 1, 38.0)}
-    found = verdict(of, **IDLE)
-    assert found.limits == (Limit.CHECKPOINTS,)
-    assert found.sentence.startswith("Checkpoint-bound: 38% of the step time is waiting for checkpoints")
+    judged = verdict(of, **IDLE)
+    assert judged.limits == (Limit.CHECKPOINTS,)
+    assert judged.sentence.startswith("Checkpoint-bound: 38% of the step time is waiting for checkpoints")
 
 
 def test_a_long_start_is_part_of_the_sentence() -> None:
     at = samples(**IDLE)
     at["time"] = np.insert(at["time"][1:], 0, 940.0)
-    found = diagnose(batches(0, 100), at, cores=16)
+    judged = diagnose(batches(0, 100), at, cores=16)
     assert (
         "start-up and the first step took 75% of the time (60 s, 60 s of them waiting for the first batch)"
-        in found.sentence
+        in judged.sentence
     )
     assert "start-up" not in diagnose(batches(0, 100), at, cores=16, whole=False).sentence
 
@@ -305,16 +303,16 @@ def test_samples_of_a_validation_and_of_first_steps_say_nothing() -> None:
     at = samples(sys_cpu_pct=10.0)
     at["time"] = np.linspace(1000.05, of["time"][-1], 700)
     at["sys/cpu_pct"] = np.where((at["time"] > of["time"][100]) & (at["time"] <= of["time"][101]), 100.0, 10.0)
-    found = diagnose(of, at, cores=16)
-    assert found.load.busy == pytest.approx(10.0)
-    assert found.limit is Limit.READING
+    judged = diagnose(of, at, cores=16)
+    assert judged.load.busy == pytest.approx(10.0)
+    assert judged.limit is Limit.READING
 
 
 def test_of_several_servers_the_one_that_waits_most_is_named() -> None:
     busy, waiting = (batches(1, 99), samples(sys_cpu_pct=50.0)), (batches(41, 59), samples(sys_cpu_pct=95.0))
-    found = diagnose_servers({0: busy, 1: waiting}, cores=16)
-    assert found.limit is Limit.DECODING
-    assert found.sentence.startswith("Server 1 waits most. Input-bound (decoding): 41%")
+    judged = diagnose_servers({0: busy, 1: waiting}, cores=16)
+    assert judged.limit is Limit.DECODING
+    assert judged.sentence.startswith("Server 1 waits most. Input-bound (decoding): 41%")
     assert diagnose_servers({0: busy}) == diagnose(*busy)
 
 

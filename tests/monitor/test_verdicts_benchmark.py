@@ -1,13 +1,11 @@
 """The benchmark of the verdict: which verdicts count as right, and a few of its jobs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
 from benchmarks import verdicts
-from benchmarks.verdict_jobs import CHANGES, JOBS, Job
+from benchmarks.known_limits.jobs import CHANGES, JOBS, Job
 from benchmarks.verdicts import ALONE, BESIDE, Seen
 from pipeline.monitor.limits import Limit
 

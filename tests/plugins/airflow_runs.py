@@ -41,7 +41,7 @@ def add_run(
 ) -> None:
     """A run that left this of its training, each a minute after the one before; nothing where it is None.
 
-    ``failed`` has the tasks that failed, and in which minute; ``words`` are those that the error of each left.
+    `failed` has the tasks that failed, and in which minute; `words` are those that the error of each left.
     """
     with create_session() as session:
         values = {"dag_id": dag_id, "run_id": run_id, "run_type": "manual", "state": state, "run_after": START}

@@ -1,7 +1,5 @@
 """The real Airflow with our plugin, and those who look at it: one who may do all, one who may read, and a stranger."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -54,9 +52,9 @@ class Ui:
     def run_with(self, run_id: str, training: Path) -> str:
         """A run that has ended, whose tasks left this folder as that of its training and of its data set."""
         run = f"/api/v2/dags/{DAG}/dagRuns/{quote(run_id, safe='')}"
-        asked = {"dag_run_id": run_id, "logical_date": None, "conf": {"source_uri": str(training / "no images")}}
+        trigger = {"dag_run_id": run_id, "logical_date": None, "conf": {"source_uri": str(training / "no images")}}
         with self.requests_of("admin") as http:
-            http.post(f"/api/v2/dags/{DAG}/dagRuns", json=asked).raise_for_status()
+            http.post(f"/api/v2/dags/{DAG}/dagRuns", json=trigger).raise_for_status()
             for key, place in ((TRAINING_PLACE, training), (DATASET_PLACE, training / "dataset")):
                 left = {"key": key, "value": str(place)}
                 http.post(f"{run}/taskInstances/report/xcomEntries", json=left).raise_for_status()
@@ -70,7 +68,7 @@ def page_of(run_id: str) -> str:
 
 
 def address(path: str, run_id: str, **further: Any) -> str:
-    """A path of our own pages, with the run that it is asked for."""
+    """Return a path of our own pages, with the run that it shows."""
     return f"/tenfold{path}?{urlencode({'dag_id': DAG, 'run_id': run_id, **further})}"
 
 

@@ -1,7 +1,5 @@
 """A training in Airflow's own UI, seen by a real browser: from the form to the report, and by those who may not."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
@@ -17,10 +15,10 @@ from playwright.sync_api import Browser, BrowserContext, Frame, Page
 
 from pipeline.config import Settings
 from pipeline.report import write_report
-from pipeline.samples import draw_samples
+from pipeline.sources.samples import draw_samples
 from scripts.airflow.settings import ROOT, Layout
 from tests.browser import Seen, blank, browser, patient
-from tests.contrast import LEAST_CONTRAST, least_contrast
+from tests.contrast import MIN_CONTRAST, least_contrast
 from tests.plugins.airflow_ui import DAG, Ui, address, page_of, started
 from tests.report.rich import rich_run
 from tests.report.test_report import jpeg
@@ -127,7 +125,7 @@ def trained(ui: Ui, triggered: str) -> str:
 def rich(ui: Ui, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The id of a run whose training has all there is to draw: GPUs, several servers, six epochs."""
     folder = rich_run(tmp_path_factory.mktemp("rich") / "run")
-    retell(
+    change_run(
         folder,
         steps_per_epoch=60,
         settings={
@@ -142,10 +140,10 @@ def rich(ui: Ui, tmp_path_factory: pytest.TempPathFactory) -> str:
     return ui.run_with("on_gpus__2026-01-01T00:00:00+00:00", folder)
 
 
-def retell(folder: Path, settings: dict[str, Any], **told: Any) -> None:
-    """Change what run.json says."""
+def change_run(folder: Path, settings: dict[str, Any], **values: Any) -> None:
+    """Change values of run.json."""
     run = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps({**run, **told, "settings": {**run["settings"], **settings}}))
+    (folder / "run.json").write_text(json.dumps({**run, **values, "settings": {**run["settings"], **settings}}))
 
 
 class Tab(Seen):
@@ -328,9 +326,9 @@ def test_two_runs_lie_beside_each_other(ui: Ui, logged_in: LoggedIn, trained: st
             one, other = heights(seen.page, title)
             assert one == other > 0, title
         assert cut_off(seen.page) == []  # though only one of them has panels of a GPU
-        told = differences(seen.page)
-        assert told["model"] == "small_cnn\tresnet50"
-        assert all(len({*values.split("\t")}) == 2 for values in told.values()), told
+        values_of = differences(seen.page)
+        assert values_of["model"] == "small_cnn\tresnet50"
+        assert all(len({*values.split("\t")}) == 2 for values in values_of.values()), values_of
         assert seen.complaints == []
         seen.page.evaluate("scrollTo(0, 0)")
         screenshot(seen.page, "two")
@@ -506,7 +504,7 @@ def test_markup_in_what_a_training_says_is_text(
     ui: Ui, logged_in: LoggedIn, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = rich_run(tmp_path_factory.mktemp("evil") / "run")
-    retell(folder, dataset=EVIL, settings={"dataset_name": EVIL, "model": EVIL})
+    change_run(folder, dataset=EVIL, settings={"dataset_name": EVIL, "model": EVIL})
     result = json.loads((folder / "result.json").read_text())
     (folder / "result.json").write_text(json.dumps({**result, "verdict": EVIL, "comet": "javascript:alert(1)"}))
     (folder / "promotion.json").write_text(json.dumps({"verdict": EVIL}))
@@ -551,13 +549,13 @@ def test_it_is_dark_where_airflow_is(ui: Ui, logged_in: LoggedIn, trained: str) 
         tab = Tab(context, trained)
         assert ground(tab.frame) == ground(tab.page.main_frame) == (255, 255, 255)
         tab.wait_until_drawn()
-        until(lambda: least_contrast(tab.frame) >= LEAST_CONTRAST)
+        until(lambda: least_contrast(tab.frame) >= MIN_CONTRAST)
         tab.page.get_by_role("button", name="User").click()
         tab.page.get_by_role("menuitem", name="Appearance").click()
         tab.page.get_by_role("menuitemradio", name="Dark Mode").click()
         until(lambda: max(ground(tab.frame)) < 64)
         assert ground(tab.frame) == ground(tab.page.main_frame)
-        until(lambda: least_contrast(tab.frame) >= LEAST_CONTRAST)
+        until(lambda: least_contrast(tab.frame) >= MIN_CONTRAST)
         tab.page.keyboard.press("Escape")
         assert tab.blank() == []
         tab.frame.evaluate("scrollTo(0, 0)")

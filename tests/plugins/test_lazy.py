@@ -1,4 +1,4 @@
-"""The application that is built when it is first asked for something."""
+"""The application is built at its first request."""
 
 import asyncio
 from threading import Event
@@ -20,10 +20,10 @@ def test_it_is_built_once_and_keeps_nobody_else_waiting_meanwhile() -> None:
 
     async def ask() -> None:
         lazy = Lazy(build)
-        asked = [asyncio.create_task(lazy({"number": number}, None, None)) for number in range(3)]  # type: ignore[arg-type]
+        requests = [asyncio.create_task(lazy({"number": number}, None, None)) for number in range(3)]  # type: ignore[arg-type]
         await asyncio.sleep(0)
         somebody_else.set()
-        await asyncio.gather(*asked)
+        await asyncio.gather(*requests)
 
     asyncio.run(ask())
     assert built == [True]

@@ -1,7 +1,5 @@
 """Pages of Airflow while many users look at trainings in a bucket that never answers."""
 
-from __future__ import annotations
-
 import statistics
 import threading
 import time
@@ -45,8 +43,8 @@ def leave(ui: Ui, run_id: str, training: str) -> None:
     """Add a run that has ended, and that stored this path of its training."""
     run = f"/api/v2/dags/{DAG}/dagRuns/{quote(run_id, safe='')}"
     with ui.requests_of("admin") as http:
-        asked = {"dag_run_id": run_id, "logical_date": None, "conf": {"source_uri": "/not/there"}}
-        http.post(f"/api/v2/dags/{DAG}/dagRuns", json=asked).raise_for_status()
+        trigger = {"dag_run_id": run_id, "logical_date": None, "conf": {"source_uri": "/not/there"}}
+        http.post(f"/api/v2/dags/{DAG}/dagRuns", json=trigger).raise_for_status()
         left = {"key": TRAINING_PLACE, "value": training}
         http.post(f"{run}/taskInstances/report/xcomEntries", json=left).raise_for_status()
         http.patch(run, json={"state": "failed"}).raise_for_status()

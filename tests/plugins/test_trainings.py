@@ -1,7 +1,5 @@
 """The list of trainings: what it says of each, whatever became of it, and who gets to see which."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os
@@ -49,7 +47,7 @@ def training(trained: Path, tmp_path: Path) -> Path:
 
 
 def now(folder: Path, step: int = 361, skew: float = 0.0) -> None:
-    """Have a training take a step now; its clock differs by ``skew`` seconds."""
+    """Have a training take a step now; its clock differs by `skew` seconds."""
     sink = RecordSink(folder / "record")
     sink.write(Row("samples", time.time() + skew, step, {"sys/cpu_pct": 50.0}))
     sink.write(Row("batches", time.time() + skew, step, {"step/time_ms": 80.0, "input/wait_ms": 8.0}))

@@ -26,22 +26,22 @@ def waiting(airflow_database: None) -> Iterator[None]:
     remove_all()
 
 
-def words() -> str:
+def waiting_for() -> str:
     from plugins.training_monitor.runs import find_run
 
-    found = find_run("ours", "run 1")
-    assert found is not None
-    return found.waits
+    run = find_run("ours", "run 1")
+    assert run is not None
+    return run.waiting_for
 
 
 def test_a_pool_that_is_missing_is_named_with_the_command_that_creates_it(waiting: None):
     """Airflow leaves the task in the state scheduled, and reports that only in the scheduler's log."""
     from airflow.models.pool import Pool
 
-    said = words()
-    assert "train waits for the pool 'gpu', which does not exist" in said
-    assert 'airflow pools set gpu 1 "trainings at once"' in said
+    message = waiting_for()
+    assert "train waits for the pool 'gpu', which does not exist" in message
+    assert 'airflow pools set gpu 1 "trainings at once"' in message
     Pool.create_or_update_pool("gpu", slots=1, description="", include_deferred=False)
-    assert words() == ""
+    assert waiting_for() == ""
     Pool.create_or_update_pool("gpu", slots=0, description="", include_deferred=False)
-    assert "needs 1 slot of the pool 'gpu', and the pool has 0" in words()
+    assert "needs 1 slot of the pool 'gpu', and the pool has 0" in waiting_for()

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import AccessError, DatasetError, Preempted, StorageError, TenfoldError, TrainingError
-from pipeline.rendezvous import Gang, joined, meeting, presence
-from pipeline.servers import Server
+from pipeline.rendezvous import Cluster, join_cluster, meeting, presence
+from pipeline.rendezvous.servers import Server
 from pipeline.storage import BucketPath
 from tests.fake_gcs import FakeGcs
 from tests.waiting import until
@@ -17,7 +17,7 @@ from tests.waiting import until
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(presence, "BEAT_S", 0.05)
+    monkeypatch.setattr(presence, "HEARTBEAT_S", 0.05)
     monkeypatch.setattr(presence, "SILENT_S", 1.0)
     monkeypatch.setattr(meeting, "SILENT_S", 1.0)
     monkeypatch.setattr(meeting, "LEAVE_S", 0.1)
@@ -27,21 +27,21 @@ class Process:
     """A training server that stays until it is told to end."""
 
     def __init__(self, folder: Path, server: Server, wait_s: float = 20.0) -> None:
-        self.gang: Gang | None = None
+        self.cluster: Cluster | None = None
         self.left: list[TenfoldError] = []
-        self._asked, self._error, self._end = threading.Event(), None, threading.Event()
+        self._stop, self._error, self._end = threading.Event(), None, threading.Event()
         self._pool = ThreadPoolExecutor(1)
         self.future: Future[None] = self._pool.submit(self._be, folder, server, wait_s)
 
     def _be(self, folder: Path, server: Server, wait_s: float) -> None:
-        with joined(folder, server, wait_s, self._asked.is_set, self.left.append) as gang:
-            self.gang = gang
+        with join_cluster(folder, server, wait_s, self._stop.is_set, self.left.append) as cluster:
+            self.cluster = cluster
             self._end.wait(20)
             if self._error:
                 raise self._error
 
     def stop(self) -> None:
-        self._asked.set()
+        self._stop.set()
 
     def end(self, error: Exception | None = None) -> None:
         self._error = error
@@ -49,7 +49,7 @@ class Process:
         self._pool.shutdown(wait=True)
 
     def came_together(self) -> bool:
-        return self.gang is not None
+        return self.cluster is not None
 
 
 Start = Callable[..., Process]
@@ -69,16 +69,16 @@ def start(tmp_path: Path) -> Iterator[Start]:
         each.end()
 
 
-def gang_of(start: Start, count: int) -> list[Process]:
+def cluster_of(start: Start, count: int) -> list[Process]:
     """Processes that have met; the last server comes first."""
     processes = [start(index, count) for index in reversed(range(count))][::-1]
     until(lambda: all(process.came_together() for process in processes))
     return processes
 
 
-def test_all_follow_one_gang_and_reach_each_other_on_loopback(start: Start):
-    processes = gang_of(start, 3)
-    addresses = {tuple(process.gang.addresses) for process in processes}
+def test_all_follow_one_cluster_and_reach_each_other_on_loopback(start: Start):
+    processes = cluster_of(start, 3)
+    addresses = {tuple(process.cluster.addresses) for process in processes}
     assert len(addresses) == 1
     [ports] = addresses
     assert len(set(ports)) == 3
@@ -101,20 +101,20 @@ def test_a_wait_can_be_stopped(start: Start):
 
 
 def test_what_another_try_left_behind_is_nobody(start: Start, tmp_path: Path):
-    before = gang_of(start, 2)
+    before = cluster_of(start, 2)
     for process in before:
         process.end()
     alone = start(0, 2, wait_s=1.0)
     with pytest.raises(TrainingError, match="without a sign of 1"):
         alone.future.result(20)
-    gang_of(start, 2)
+    cluster_of(start, 2)
     until(lambda: len(list(tmp_path.glob("*.gang.json"))) == 1)  # what was left is swept
 
 
 def test_the_error_of_one_is_that_of_all_and_keeps_its_kind(start: Start):
-    first, second = gang_of(start, 2)
+    first, second = cluster_of(start, 2)
     second.end(DatasetError("shard 3 is damaged"))
-    error = first.gang.loss(within_s=20)
+    error = first.cluster.loss(within_s=20)
     assert isinstance(error, DatasetError)
     assert "server 1 of 2 on " in str(error)
     assert str(error).endswith("ended: shard 3 is damaged")
@@ -123,37 +123,37 @@ def test_the_error_of_one_is_that_of_all_and_keeps_its_kind(start: Start):
 
 
 def test_one_that_falls_silent_is_taken_for_dead(start: Start, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    first, second = gang_of(start, 2)
-    own = second.gang._presence.nonce
+    first, second = cluster_of(start, 2)
+    own = second.cluster._presence.nonce
     count = presence.Presence.count
     monkeypatch.setattr(presence.Presence, "count", lambda each: None if each.nonce == own else count(each))
-    assert "server 1 of 2" in str(first.gang.loss(within_s=20))
-    assert "has not been heard of" in str(first.gang.loss())
+    assert "server 1 of 2" in str(first.cluster.loss(within_s=20))
+    assert "has not been heard of" in str(first.cluster.loss())
 
 
-def test_one_that_was_started_anew_ends_the_gang_it_left(start: Start):
-    first, second = gang_of(start, 2)
+def test_one_that_was_started_anew_ends_the_cluster_it_left(start: Start):
+    first, second = cluster_of(start, 2)
     start(1, 2)
     for process in (first, second):
-        assert "server 1 of 2" in str(process.gang.loss(within_s=20))
-        assert "was started anew" in str(process.gang.loss())
+        assert "server 1 of 2" in str(process.cluster.loss(within_s=20))
+        assert "was started anew" in str(process.cluster.loss())
 
 
 def test_others_wait_until_server_0_is_done(start: Start):
-    first, second = gang_of(start, 2)
+    first, second = cluster_of(start, 2)
     pool = ThreadPoolExecutor(1)
-    waiting = pool.submit(second.gang.wait_for_chief, lambda: False)
+    waiting = pool.submit(second.cluster.wait_for_chief, lambda: False)
     first.end()
     waiting.result(20)
-    assert second.gang.loss() is None
+    assert second.cluster.loss() is None
     assert not second.left
 
 
 def test_each_knows_what_the_machines_of_all_do(start: Start):
-    first, second = gang_of(start, 2)
-    second.gang.tell({"sys/cpu_pct": 50.0})
-    until(lambda: first.gang.samples[1] == {"sys/cpu_pct": 50.0})
-    assert first.gang.samples[0] == {}
+    first, second = cluster_of(start, 2)
+    second.cluster.report_sample({"sys/cpu_pct": 50.0})
+    until(lambda: first.cluster.samples[1] == {"sys/cpu_pct": 50.0})
+    assert first.cluster.samples[0] == {}
 
 
 def test_no_thread_undoes_what_another_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -182,11 +182,11 @@ def test_no_thread_undoes_what_another_said(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_in_a_bucket(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(presence, "BEAT_OF_A_BUCKET_S", 0.1)
+    monkeypatch.setattr(presence, "HEARTBEAT_IN_BUCKET_S", 0.1)
     processes = [Process(BucketPath("bucket", "run/cluster"), Server(index, 2)) for index in range(2)]
     until(lambda: all(process.came_together() for process in processes))
     processes[1].end(DatasetError("shard 3 is damaged"))
-    assert "shard 3 is damaged" in str(processes[0].gang.loss(within_s=20))
+    assert "shard 3 is damaged" in str(processes[0].cluster.loss(within_s=20))
     processes[0].end()
 
 

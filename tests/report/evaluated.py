@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.evaluation import Predictions, evaluation_of
+from pipeline.evaluation.metrics import Predictions, evaluation_of
 
 ROWS = [(0, 0, 0.9), (0, 0, 0.8), (0, 1, 0.7), (1, 1, 0.6), (1, 0, 0.95)]
 """Label, predicted class and its probability of each example."""

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pipeline.evaluation import save
+from pipeline.evaluation.metrics import save
 from pipeline.monitor.overview import OverviewSink
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
@@ -16,7 +16,7 @@ SERVERS = 3
 
 
 def rich_run(folder: Path, seed: int = 1, compute_ms: float = 60.0, epochs: int = 6, steps: int = 60) -> Path:
-    """Write the run into a new folder, which is returned: steps of about ``compute_ms`` and 20 ms of waiting."""
+    """Write the run into a new folder, which is returned: steps of about `compute_ms` and 20 ms of waiting."""
     describe(folder)
     save(folder, predictions(20 * ROWS), evaluated(folder, ["circle", "square"], 20 * ROWS))
     random = np.random.default_rng(seed)
@@ -33,8 +33,8 @@ def rich_run(folder: Path, seed: int = 1, compute_ms: float = 60.0, epochs: int 
                 "step/checkpoint_ms": 500.0 * (batch == steps // 2),
             }
             now += sum(times.values()) / 1000
-            told = {"step/time_ms": sum(times.values()), "input/examples": 32, "epoch": epoch, "first": step == 1}
-            sinks[0].write(Row("batches", now, step, times | told))
+            whole = {"step/time_ms": sum(times.values()), "input/examples": 32, "epoch": epoch, "first": step == 1}
+            sinks[0].write(Row("batches", now, step, times | whole))
             for index, sink in enumerate(sinks):
                 sink.write(Row("samples", now, step, sample(random, busy=90 - 20 * index)))
         values = {"loss": 1 / epoch, "accuracy": 0.1 * epoch, "val_loss": 1.2 / epoch, "val_accuracy": 0.09 * epoch}

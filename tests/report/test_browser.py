@@ -1,7 +1,5 @@
 """The pages in a real browser: all is drawn, nothing is wrong, nothing is fetched, on any screen and on paper."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +7,7 @@ import pytest
 
 from pipeline.report import compare_runs, samples_page, write_report
 from tests.browser import Seen, browser
-from tests.contrast import LEAST_CONTRAST, contrast, least_contrast
+from tests.contrast import MIN_CONTRAST, contrast, least_contrast
 from tests.report.rich import rich_run
 from tests.report.test_report import jpeg
 from tests.waiting import until
@@ -72,7 +70,7 @@ def test_all_figures_are_drawn_in_light_in_dark_and_on_paper(browser: Any, pages
 def test_contrast_follows_wcag() -> None:
     assert contrast((0, 0, 0), (255, 255, 255)) == pytest.approx(21)
     assert contrast((0x77, 0x77, 0x77), (255, 255, 255)) == pytest.approx(4.48, abs=0.01)
-    assert contrast((0x7D, 0x84, 0x8C), (255, 255, 255)) < LEAST_CONTRAST
+    assert contrast((0x7D, 0x84, 0x8C), (255, 255, 255)) < MIN_CONTRAST
 
 
 def test_the_text_of_plots_is_readable_in_light_in_dark_and_on_paper(browser: Any, pages: dict[str, Path]) -> None:
@@ -80,7 +78,7 @@ def test_the_text_of_plots_is_readable_in_light_in_dark_and_on_paper(browser: An
         seen = Document(context, pages["report"])
         for scheme, media in (("light", "screen"), ("dark", "screen"), ("dark", "print"), ("light", "screen")):
             seen.page.emulate_media(color_scheme=scheme, media=media)
-            until(lambda: least_contrast(seen.page) >= LEAST_CONTRAST)
+            until(lambda: least_contrast(seen.page) >= MIN_CONTRAST)
 
 
 def background(seen: Seen) -> str:

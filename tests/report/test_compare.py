@@ -10,10 +10,10 @@ import pytest
 
 from pipeline.__main__ import main
 from pipeline.errors import DatasetError
-from pipeline.estimates import interval
-from pipeline.evaluation import difference, load_predictions, save
+from pipeline.evaluation.estimates import interval
+from pipeline.evaluation.metrics import difference, load_predictions, save
 from pipeline.report import compare, compare_runs
-from pipeline.report.run import load
+from pipeline.runs.recorded_run import load_recorded_run
 from pipeline.storage import place_of
 from tests.fake_gcs import FakeGcs
 from tests.report.evaluated import evaluated, predictions
@@ -60,7 +60,7 @@ def test_the_faster_one_is_named_with_its_interval(result: dict[str, Any]):
 
 
 def test_other_programs_are_named_where_they_may_be_the_difference(runs: tuple[Path, Path], tmp_path: Path):
-    a, b = (load(run) for run in runs)
+    a, b = (load_recorded_run(run) for run in runs)
     busy = a.samples[["time"]].assign(**{"sys/cpu_pct": 100.0, "proc/cpu_pct": 50.0})
     alone = b.samples[["time"]].assign(**{"sys/cpu_pct": 100.0, "proc/cpu_pct": 750.0, "proc/children_cpu_pct": 40.0})
     words = (
@@ -91,11 +91,11 @@ def test_a_run_beside_itself_shows_no_difference(runs: tuple[Path, Path], tmp_pa
 
 @pytest.mark.parametrize(("over", "name"), [(1.5, "B"), (0.5, "A")])
 def test_either_may_be_the_faster_one(over: float, name: str):
-    slow, fast = (compare.Drawn(value, np.full(9, value)) for value in (100.0, 100.0 * over))
+    slow, fast = (compare.ResampledFigure(value, np.full(9, value)) for value in (100.0, 100.0 * over))
     assert compare.speed_words(slow, fast).startswith(f"{name} is {max(over, 1 / over):.3g} times as fast")
 
 
-def test_blocks_cover_what_neighbours_that_are_alike_make_of_a_mean():
+def test_blocks_cover_what_neighbors_that_are_alike_make_of_a_mean():
     """Of series whose mean is 0, intervals of single rows would leave it out more often than not."""
     covered = {"blocks": 0, "rows": 0}
     for seed in range(60):

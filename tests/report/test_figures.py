@@ -66,10 +66,10 @@ def test_what_took_no_time_is_not_drawn():
 
 
 def test_of_many_epochs_the_last_are_drawn():
-    count = figures.MOST_EPOCHS + 7
+    count = figures.MAX_EPOCHS + 7
     batches = pandas.DataFrame({"epoch": range(1, count + 1), "step/compute_ms": 5.0})
     figure = figures.time_spent(batches, NOTHING)
-    assert f"of {count:,} epochs the last {figures.MOST_EPOCHS} are drawn" in figure.sentence
+    assert f"of {count:,} epochs the last {figures.MAX_EPOCHS} are drawn" in figure.sentence
     assert figure.items[1].renderers[0].data_source.data["epoch"].tolist() == list(range(8, count + 1))
 
 

@@ -1,7 +1,5 @@
 """The page: whole, self-contained, escaped, honest about what is missing, and seen by a browser."""
 
-from __future__ import annotations
-
 import io
 import json
 import re
@@ -47,9 +45,9 @@ class Page(HTMLParser):
         return sum(name == tag for name, _ in self.tags)
 
 
-def jpeg(colour: str) -> bytes:
+def jpeg(color: str) -> bytes:
     out = io.BytesIO()
-    Image.new("RGB", (300, 200), colour).save(out, "JPEG")
+    Image.new("RGB", (300, 200), color).save(out, "JPEG")
     return out.getvalue()
 
 

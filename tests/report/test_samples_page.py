@@ -1,7 +1,5 @@
 """The page of what was sampled beside any command."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas

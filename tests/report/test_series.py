@@ -1,7 +1,5 @@
 """Curves: nothing invented across a gap, no peak lost by thinning, no shift by smoothing."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

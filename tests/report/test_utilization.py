@@ -1,16 +1,17 @@
-"""What the machines did: which panels tell something, and what is said of the sampler and of other servers."""
+"""What the machines did: which panels tell something, and the sentences about the sampler and about other servers."""
 
 import numpy as np
 import pandas
 import pytest
 
+from pipeline.monitor.gpu_columns import with_gpus_together
 from pipeline.report import utilization as shown
 
 NO_EPOCHS = pandas.DataFrame({"time": []})
 
 
 def samples(**columns: float | list[float]) -> pandas.DataFrame:
-    """Four samples a fifth of a second apart; ``sys__cpu_pct`` stands for sys/cpu_pct."""
+    """Four samples a fifth of a second apart; `sys__cpu_pct` stands for sys/cpu_pct."""
     named = {name.replace("__", "/"): values for name, values in columns.items()}
     return pandas.DataFrame({"time": 1e9 + 0.2 * np.arange(4), "step": 0, "sys/cpu_pct": 50.0, **named})
 
@@ -64,14 +65,14 @@ def test_gpus_are_taken_together():
         "throttled_power": (0.0, 1.0),
     }
     table = samples(**{f"gpu__{gpu}__{name}": of_gpus[name][gpu] for name in of_gpus for gpu in (0, 1)})
-    together = shown.with_gpus_together(table).iloc[0]
+    together = with_gpus_together(table).iloc[0]
     assert together.filter(regex="^gpu/[a-z]").to_dict() == {
         "gpu/util_pct": 90.0,
         "gpu/power_w": 700.0,
         "gpu/mem_pct": 20.0,
         "gpu/throttled_power": 50.0,
     }
-    assert shown.held_words(shown.with_gpus_together(table)) == "Held back: GPU, by its power limit, 50% of the time."
+    assert shown.held_words(with_gpus_together(table)) == "Held back: GPU, by its power limit, 50% of the time."
 
 
 def test_power_is_said_against_its_limit():
@@ -91,9 +92,9 @@ def test_power_is_said_against_its_limit():
     ],
 )
 def test_a_sampler_that_was_held_up_is_said(columns: dict[str, float | list[float]], words: str):
-    said = shown.sampler_words(samples(**columns))
-    assert said == (words and words + shown.WHY_LATE)
-    assert (said in shown.utilization(samples(**columns), NO_EPOCHS).notes) == bool(said)
+    sentence = shown.sampler_words(samples(**columns))
+    assert sentence == (words and words + shown.WHY_LATE)
+    assert (sentence in shown.utilization(samples(**columns), NO_EPOCHS).notes) == bool(sentence)
 
 
 def test_each_server_has_a_line_and_the_least_busy_is_named():
@@ -108,8 +109,8 @@ def test_of_many_servers_the_least_busy_are_drawn():
     machines = {index: samples(sys__cpu_pct=90.0 - index) for index in range(40)}
     figure = shown.servers(machines, NO_EPOCHS)
     lines = [line.name for line in figure.items[0].renderers if line.name]
-    assert lines == [f"server {index}" for index in range(40 - shown.MOST_LINES, 40)]
-    assert f"the {shown.MOST_LINES} least busy of 40 are drawn" in figure.sentence
+    assert lines == [f"server {index}" for index in range(40 - shown.MAX_LINES, 40)]
+    assert f"the {shown.MAX_LINES} least busy of 40 are drawn" in figure.sentence
     assert (
         len({(line.glyph.line_color, str(line.glyph.line_dash)) for line in figure.items[0].renderers if line.name})
         == 15

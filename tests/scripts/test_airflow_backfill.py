@@ -18,7 +18,7 @@ import pytest
 from scripts.airflow import backfill as backfilling
 from scripts.airflow import client as asking
 from scripts.airflow import watch as watching
-from scripts.airflow.backfill import Outcome, carry_out
+from scripts.airflow.backfill import Outcome, run_backfill
 from scripts.airflow.client import Client
 from scripts.airflow.dates import read_backfill
 from scripts.airflow.errors import Failed, Interrupted, Refused
@@ -149,7 +149,7 @@ def client_of(server: Server, dag_id: str = "dag") -> Client:
 
 def backfill(server: Server, signals: Signals) -> Outcome:
     with closing(client_of(server)) as client:
-        return carry_out(Alive(), client, WANTED, Lines(io.StringIO()), signals)  # type: ignore[arg-type]
+        return run_backfill(Alive(), client, WANTED, Lines(io.StringIO()), signals)  # type: ignore[arg-type]
 
 
 def test_a_locked_database_is_waited_for_and_told_once(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
@@ -262,7 +262,7 @@ def test_a_creation_whose_answer_is_late_is_not_repeated(server: Server) -> None
     client = client_of(server)
     client.creation_s = 0.2
     with closing(client):
-        outcome = carry_out(Alive(), client, WANTED, Lines(io.StringIO()), Signals())  # type: ignore[arg-type]
+        outcome = run_backfill(Alive(), client, WANTED, Lines(io.StringIO()), Signals())  # type: ignore[arg-type]
     assert [run["state"] for run in outcome.runs] == ["success", "success"]
     assert len(server.backfills) == 1
 
@@ -276,4 +276,4 @@ def test_a_backfill_that_goes_on_is_named_when_the_patience_ends(server: Server)
         "the backfill of dag from 2026-01-01 to 2026-01-02 goes on without this command.*http://ui/dags/dag/backfills"
     )
     with closing(client), pytest.raises(Failed, match=words):
-        carry_out(airflow, client, WANTED, Lines(io.StringIO()), Signals())
+        run_backfill(airflow, client, WANTED, Lines(io.StringIO()), Signals())

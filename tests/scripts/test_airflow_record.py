@@ -7,18 +7,18 @@ from pathlib import Path
 import pytest
 
 from pipeline.allowed import ALL
-from scripts.airflow.embedded import components, noted, settings_in, usable
+from scripts.airflow.embedded import components, recorded_airflow, settings_in, usable_airflow
 from scripts.airflow.errors import Refused
 from scripts.airflow.keys import load_keys
 from scripts.airflow.processes import Identity, identify
-from scripts.airflow.record import Record, forget_record, only_one, read_record, write_record
+from scripts.airflow.record import Record, exclusive_home, forget_record, read_record, write_record
 from scripts.airflow.settings import environment, layout_from
 
 HOLD = """
 import sys
 from pathlib import Path
-from scripts.airflow.record import only_one
-with only_one(Path(sys.argv[1])):
+from scripts.airflow.record import exclusive_home
+with exclusive_home(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -39,10 +39,10 @@ def test_second_command_is_refused_with_the_number_of_the_first_until_that_dies(
     ) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
-        with pytest.raises(Refused, match=f"process {holder.pid}"), only_one(tmp_path):
+        with pytest.raises(Refused, match=f"process {holder.pid}"), exclusive_home(tmp_path):
             pass
         holder.kill()
-    with only_one(tmp_path):
+    with exclusive_home(tmp_path):
         assert (tmp_path / "lock").read_text() == str(os.getpid())
 
 
@@ -63,11 +63,11 @@ def test_an_airflow_of_an_older_release_is_refused_and_can_be_stopped(tmp_path: 
     del written["settings"]  # as the older release wrote it
     (tmp_path / "running.json").write_text(json.dumps(written))
     with pytest.raises(Refused, match=r"8080 was started by an older release.*`make down`"):
-        usable(layout)
-    airflow = noted(layout)  # for `make down`
+        usable_airflow(layout)
+    airflow = recorded_airflow(layout)  # for `make down`
     assert airflow is not None
     assert airflow.dead() == []
 
     environ = environment(layout, airflow.keys, 8080, dict.fromkeys(ALL, "*"))
     airflow._note(processes, settings_in(environ))
-    assert usable(layout) is not None
+    assert usable_airflow(layout) is not None

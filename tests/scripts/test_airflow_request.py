@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from scripts.airflow.errors import Refused
-from scripts.airflow.request import check_settings, read_request, with_source
+from scripts.airflow.request import check_settings, or_sample_images, read_request
 from scripts.airflow.schedules import check_schedule
 
 
@@ -170,10 +170,10 @@ def test_dated_source_needs_only_the_folder_above_the_date(dated: str, tmp_path:
 def test_samples_are_drawn_once_and_only_without_a_source(tmp_path: Path) -> None:
     given = {"source_uri": "/images"}
     samples = tmp_path / "samples"
-    assert with_source(given, samples) == given
+    assert or_sample_images(given, samples) == given
     assert list(tmp_path.iterdir()) == []
     samples.mkdir()
-    assert with_source({"epochs": 1}, samples) == {
+    assert or_sample_images({"epochs": 1}, samples) == {
         "source_uri": str(tmp_path / "samples"),
         "dataset_name": "samples",
         "epochs": 1,

@@ -91,10 +91,10 @@ def test_no_log_server_is_started(command: str, option: str) -> None:
     assert option in components(1)[command]
 
 
-def test_free_port_is_the_favourite_unless_somebody_has_it() -> None:
+def test_free_port_is_the_favorite_unless_somebody_has_it() -> None:
     with socket.socket() as taken:
         taken.bind((HOST, 0))
         taken.listen()
-        favourite = taken.getsockname()[1]
-        assert free_port(favourite) != favourite
-    assert free_port(favourite) == favourite
+        favorite = taken.getsockname()[1]
+        assert free_port(favorite) != favorite
+    assert free_port(favorite) == favorite

@@ -12,7 +12,7 @@ import pytest
 from scripts.airflow import stalls
 from scripts.airflow.embedded import Embedded
 from scripts.airflow.errors import Failed
-from scripts.airflow.follow import EVER, wait_until_ready
+from scripts.airflow.follow import ANY_TIME, wait_until_ready
 from scripts.airflow.processes import identify
 from scripts.airflow.record import Record
 from scripts.airflow.remote import Remote, Running
@@ -47,7 +47,7 @@ def wait(airflow: Running) -> float:
     """Wait for an Airflow that is never ready. Return the seconds until it is given up."""
     begin = time.monotonic()
     never = SimpleNamespace(ready=lambda: False, dag_id="image_training")
-    wait_until_ready(airflow, never, EVER, Signals())  # type: ignore[arg-type]
+    wait_until_ready(airflow, never, ANY_TIME, Signals())  # type: ignore[arg-type]
     return time.monotonic() - begin
 
 

@@ -195,7 +195,7 @@ def test_a_python_that_does_not_fit_is_refused_in_one_sentence(tmp_path: Path) -
 def test_uv_is_installed_by_its_hashes_from_the_lock_of_the_images(
     script: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """pip would download it, so the test only looks at the command."""
+    """Pip would download it, so the test only looks at the command."""
     commands: list[list[str]] = []
     monkeypatch.setattr("shutil.which", lambda name: None)
     monkeypatch.setitem(script, "runs", lambda command: commands.append([*map(str, command)]) or True)

@@ -11,8 +11,8 @@ import pytest
 from pipeline import sources
 from pipeline.config import Settings, source_kinds
 from pipeline.errors import SourceError
-from pipeline.find_source import find_source, images_of
 from pipeline.sources import MISSING, Classes, Found, Listed, Skipped
+from pipeline.sources.detection import find_source, images_of
 from tests.sources.examples import EXAMPLES
 
 
@@ -25,7 +25,7 @@ def found_in(place: Path, kind: str = "auto") -> list[Found]:
 
 
 def test_every_kind_has_an_example():
-    assert source_kinds() == sorted(EXAMPLES)
+    assert source_kinds() == sorted(EXAMPLES), "each kind needs an example in tests/sources/examples.py"
 
 
 @pytest.mark.parametrize("kind", EXAMPLES)
@@ -111,15 +111,18 @@ def example_of_the_documentation() -> str:
 
 
 @pytest.fixture
-def own_kind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def own_kind(tmp_path: Path):
     """Puts a file beside those of pipeline/sources, as one's own source would be."""
 
-    def put(code: str) -> None:
-        (tmp_path / "own").mkdir()
-        (tmp_path / "own" / "mine.py").write_text(code)
-        monkeypatch.setattr(sources, "__path__", [*sources.__path__, str(tmp_path / "own")])
+    def put(code: str | bytes, file: str = "mine.py") -> None:
+        path = tmp_path / "own" / file
+        path.parent.mkdir(parents=True)
+        path.write_bytes(code.encode() if isinstance(code, str) else code)
+        sources.__path__.append(str(tmp_path / "own"))
 
     yield put
+    if str(tmp_path / "own") in sources.__path__:
+        sources.__path__.remove(str(tmp_path / "own"))
     sys.modules.pop("pipeline.sources.mine", None)
 
 
@@ -137,10 +140,30 @@ def test_the_example_of_the_documentation_works_as_written(own_kind, tmp_path: P
     place = tmp_path / "place"
     EXAMPLES["folder"](place)
     (place / "index.txt").write_text("val/cats/d.jpg cat\ntrain/cats/b.jpg dog\n")
-    assert source_kinds() == sorted([*EXAMPLES, "mine"])
+    assert "mine" in source_kinds()
     found = found_in(place)
     assert [(item.key, item.labels) for item in found] == [("train/cats/b.jpg", ("dog",)), ("val/cats/d.jpg", ("cat",))]
     assert [item.size for item in found] == [(place / item.key).stat().st_size for item in found]
+
+
+@pytest.mark.parametrize(
+    ("code", "file"),
+    [
+        ("from elsewhere import list_images, recognises\n", "mine.py"),
+        ("# coding: latin-1\nNAME = 'é'\n".encode("latin-1"), "mine.py"),
+        ("def list_images(place, settings): ...\n", "mine/__init__.py"),
+    ],
+)
+def test_a_kind_may_be_written_in_any_way_that_python_imports(code: str | bytes, file: str, own_kind):
+    own_kind(code, file)
+    assert "mine" in source_kinds()
+
+
+def test_the_lock_file_of_an_editor_is_no_kind(own_kind, tmp_path: Path):
+    own_kind("", "mine.py")
+    (tmp_path / "own" / ".#mine.py").symlink_to("nobody@nowhere")
+    (tmp_path / "own" / "mine.orig.py").touch()
+    assert [kind for kind in source_kinds() if "mine" in kind] == ["mine"]
 
 
 @pytest.mark.parametrize("keys", [("b", "a"), ("a", "a"), ("é", "z")])

@@ -128,7 +128,7 @@ def test_a_list_of_something_else_than_synsets_is_refused(line: str, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("names", "recognised"),
+    ("names", "recognized"),
     [
         ([f"train/{FISH}/a.JPEG"], True),
         ([f"train/{FISH}/a.JPEG", "train/.cache/a", "train/n02.tar"], True),
@@ -139,9 +139,9 @@ def test_a_list_of_something_else_than_synsets_is_refused(line: str, tmp_path: P
         ([f"val/{FISH}/a.JPEG"], False),
     ],
 )
-def test_what_is_recognised(names: list[str], recognised: bool, tmp_path: Path):
+def test_what_is_recognized(names: list[str], recognized: bool, tmp_path: Path):
     write_images(tmp_path, *names)
-    assert recognises(tmp_path) == recognised
+    assert recognises(tmp_path) == recognized
 
 
 def test_words_that_are_not_utf_8_are_refused_unless_their_encoding_is_declared(tmp_path: Path):

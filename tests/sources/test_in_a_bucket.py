@@ -6,10 +6,10 @@ import pytest
 
 from pipeline.config import Settings
 from pipeline.errors import SourceError
-from pipeline.extract import take_snapshot
-from pipeline.find_source import find_source, images_of
-from pipeline.snapshot import Snapshot, load_snapshot
+from pipeline.snapshot.extract import take_snapshot
+from pipeline.snapshot.snapshot import Snapshot, load_snapshot
 from pipeline.sources import Listed
+from pipeline.sources.detection import find_source, images_of
 from pipeline.storage import copy_new, place_of
 from tests.fake_gcs import FakeGcs
 from tests.sources.examples import EXAMPLES, write_annotations, write_images, write_meta

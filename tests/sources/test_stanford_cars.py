@@ -81,7 +81,7 @@ def test_the_copies_that_go_around(devkit: str, below: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize("lost", ["devkit/cars_meta.mat", "devkit/cars_train_annos.mat", "cars_train"])
-def test_what_lacks_a_part_is_not_recognised(lost: str, tmp_path: Path):
+def test_what_lacks_a_part_is_not_recognized(lost: str, tmp_path: Path):
     stanford_cars(tmp_path)
     (tmp_path / lost).rename(tmp_path / "elsewhere")
     assert not recognises(tmp_path)

@@ -12,7 +12,7 @@ from pipeline import storage
 from pipeline.errors import StorageError
 from pipeline.storage import BucketPath, deadlines
 from pipeline.storage import gcs as requests_of
-from pipeline.storage.deadlines import TooSlow, Watch
+from pipeline.storage.deadlines import RequestWatch, TooSlow
 from tests.fake_gcs import FakeGcs
 from tests.waiting import until
 
@@ -31,7 +31,7 @@ def write() -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requests_of, "WHOLE_S", 0.5)
+    monkeypatch.setattr(requests_of, "MAX_REQUEST_S", 0.5)
     monkeypatch.setattr(requests_of, "FIRST_WAIT_S", 0.01)
 
 
@@ -83,7 +83,7 @@ def test_a_listing_that_is_used_slowly_is_not_given_up(gcs: FakeGcs):
 
 
 def test_other_requests_of_the_same_client_go_on(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(requests_of, "WHOLE_S", 0.5)
+    monkeypatch.setattr(requests_of, "MAX_REQUEST_S", 0.5)
     gcs.put("bucket", PLACE.key, bytes(1000))
     gcs.put("bucket", "folder/other", b"other")
     gcs.fail("drip", on="download", matches="file", times=None, seconds=0.05)
@@ -104,9 +104,9 @@ def test_other_requests_of_the_same_client_go_on(gcs: FakeGcs, monkeypatch: pyte
 
 
 def test_an_error_of_before_the_deadline_stays_what_it_is():
-    with pytest.raises(ConnectionError), Watch().within(5):
+    with pytest.raises(ConnectionError), RequestWatch().within(5):
         raise ConnectionError
-    with pytest.raises(TooSlow, match=r"not done within 0\.1 s"), Watch().within(0.1):
+    with pytest.raises(TooSlow, match=r"not done within 0\.1 s"), RequestWatch().within(0.1):
         fail_after(0.3)
 
 
@@ -116,7 +116,7 @@ def fail_after(seconds: float) -> None:
 
 
 def test_work_without_an_error_is_done_even_if_late():
-    watch = Watch()
+    watch = RequestWatch()
     with watch.within(0.05):
         time.sleep(0.2)
         assert watch.is_over()
@@ -124,7 +124,7 @@ def test_work_without_an_error_is_done_even_if_late():
 
 def test_the_thread_ends_when_nothing_is_under_way_and_begins_again(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(deadlines, "IDLE_S", 0.05)
-    watch, others = Watch(), set(threading.enumerate())
+    watch, others = RequestWatch(), set(threading.enumerate())
 
     def is_watched() -> bool:
         return any(thread.name == "deadlines" for thread in set(threading.enumerate()) - others)
@@ -153,10 +153,10 @@ def is_hung_up(far: socket.socket) -> bool:
 
 
 def test_a_connection_that_another_thread_uses_since_then_stays_open():
-    watch, (connection, far) = Watch(), plain_connection()
+    watch, (connection, far) = RequestWatch(), plain_connection()
     with watch.within(0.05):
-        watch.sends_on(connection)
-        other = threading.Thread(target=watch.sends_on, args=(connection,))
+        watch.set_connection(connection)
+        other = threading.Thread(target=watch.set_connection, args=(connection,))
         other.start()
         other.join()
         until(watch.is_over)
@@ -166,10 +166,10 @@ def test_a_connection_that_another_thread_uses_since_then_stays_open():
 
 
 def test_a_second_request_of_what_is_late_is_ended_as_well():
-    watch, first, second = Watch(), plain_connection(), plain_connection()
+    watch, first, second = RequestWatch(), plain_connection(), plain_connection()
     with watch.within(0.05):
         for connection, far in (first, second):
-            watch.sends_on(connection)
+            watch.set_connection(connection)
             until(lambda far=far: is_hung_up(far))
     for connection, far in (first, second):
         connection.close()
@@ -184,12 +184,12 @@ def test_connections_through_a_proxy_are_ended_and_no_error_ends_the_watch(odd: 
         def __init__(self, inner: object) -> None:
             self.socket = inner
 
-    watch, wrapped, plain = Watch(), plain_connection(), plain_connection()
+    watch, wrapped, plain = RequestWatch(), plain_connection(), plain_connection()
     inner = wrapped[0].sock
     wrapped[0].sock = InTls(odd or inner)
     for connection, far in (wrapped, plain):
         with watch.within(0.05):
-            watch.sends_on(connection)
+            watch.set_connection(connection)
             until(watch.is_over)
             assert is_hung_up(far) == (connection is plain[0] or odd is None)
     for each in (inner, plain[0].sock, wrapped[1], plain[1]):

@@ -16,10 +16,10 @@ import pytest
 from pipeline import storage
 from pipeline.config import settings_from
 from pipeline.errors import AccessError, ConflictError, StorageError, TenfoldError
-from pipeline.extract import take_snapshot
-from pipeline.raw import Origin, RawImage
-from pipeline.raw_reader import RawReader
-from pipeline.snapshot import load_snapshot
+from pipeline.snapshot.extract import take_snapshot
+from pipeline.snapshot.raw_image import Origin, RawImage
+from pipeline.snapshot.raw_reader import RawReader
+from pipeline.snapshot.snapshot import load_snapshot
 from pipeline.storage import BucketPath
 from pipeline.storage import gcs as requests_of
 from tests.fake_gcs import FakeGcs
@@ -483,11 +483,11 @@ def test_a_damaged_image_is_never_in_the_cache(gcs: FakeGcs, tmp_path: Path, row
     reader = RawReader(Origin(str(PLACE.parent), cache=str(tmp_path), remote=True))
     damaged = gcs.fail("corrupt", on="download", times=times)
     if times == 1:
-        assert reader.keep(row)
+        assert reader.fetch_to_cache(row)
         assert cached(tmp_path) == [SMALL]
     else:
         with pytest.raises(StorageError, match="arrived damaged twice"):
-            reader.keep(row)
+            reader.fetch_to_cache(row)
         assert cached(tmp_path) == []
     assert damaged.fired == times
 
@@ -495,7 +495,7 @@ def test_a_damaged_image_is_never_in_the_cache(gcs: FakeGcs, tmp_path: Path, row
 @pytest.mark.parametrize("partial", [b"", SMALL[:3], SMALL[:-1] + b"!"], ids=["empty", "cut", "of the right size"])
 def test_a_partial_file_in_the_cache_is_replaced(gcs: FakeGcs, tmp_path: Path, row: RawImage, partial: bytes):
     reader = RawReader(Origin(str(PLACE.parent), cache=str(tmp_path), remote=True))
-    reader.keep(row)
+    reader.fetch_to_cache(row)
     [copy] = [path for path in tmp_path.rglob("*") if path.is_file()]
     copy.write_bytes(partial)
     assert reader.read(row) == SMALL

@@ -11,9 +11,9 @@ import pytest
 
 from pipeline import storage
 from pipeline.errors import ConflictError
+from pipeline.records.tfrecord import writer_of
 from pipeline.storage import local
 from pipeline.storage.local import this_host
-from pipeline.tfrecord import writer_of
 from tests.namespaces import unshared
 
 

@@ -11,10 +11,10 @@ import numpy as np
 import tensorflow as tf
 
 from pipeline.config import settings_from
-from pipeline.servers import Server
+from pipeline.rendezvous.servers import Server
 from pipeline.training.losses import cross_entropy
 from pipeline.training.optimizer import build_optimizer
-from pipeline.training.steps import Steps
+from pipeline.training.steps import StepOptions, Steps
 from pipeline.training.strategy import on_devices, open_strategy
 
 EXAMPLES = 12
@@ -23,12 +23,12 @@ SETTINGS = settings_from({"clip_norm": 0.05, "weight_decay": 0.01})
 
 
 class Pinned:
-    """A gang whose addresses are known."""
+    """A cluster whose addresses are known."""
 
     def __init__(self, index: int, addresses: list[str]) -> None:
         self.server, self.addresses = Server(index, len(addresses)), addresses
 
-    def own_part(self, devices: list) -> list:
+    def own_devices(self, devices: list) -> list:
         return devices
 
 
@@ -50,22 +50,22 @@ def model() -> keras.Model:
     return keras.Model(inputs, keras.layers.Dense(3)(hidden))
 
 
-def two_steps(gang: Pinned | None = None) -> list[np.ndarray]:
-    """What they told, weights and averages; on all devices of this process."""
-    strategy = open_strategy(gang)
-    server = gang.server if gang else Server()
+def two_steps(cluster: Pinned | None = None) -> list[np.ndarray]:
+    """Their results, weights and averages; on all devices of this process."""
+    strategy = open_strategy(cluster)
+    server = cluster.server if cluster else Server()
     keras.utils.set_random_seed(0)
     with strategy.scope():
         trained = model()
         optimizer = build_optimizer(SETTINGS, trained, 1)
         optimizer.build(trained.trainable_variables)
-    steps = Steps(strategy, trained, optimizer, loss=cross_entropy, flip=True)
+    steps = Steps(strategy, trained, optimizer, StepOptions(loss=cross_entropy, flip=True))
     [part] = on_devices(tf.data.Dataset.from_tensors(batch(server)), EXAMPLES // server.count, strategy)
     # In the second step the last server is to stop.
     flags = [tf.constant(0.0), tf.constant(float(server.index == server.count - 1))]
-    told = [steps.train(*part, asked).numpy() for asked in flags]
+    results = [steps.train(*part, should_stop).numpy() for should_stop in flags]
     # Adam's averages too: they hold the gradients, of which its first updates show little more than the sign.
-    return [np.array(told), *(variable.numpy() for variable in (*trained.weights, *optimizer.variables))]
+    return [np.array(results), *(variable.numpy() for variable in (*trained.weights, *optimizer.variables))]
 
 
 def split_processor() -> None:

@@ -8,8 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from pipeline.config import Settings
-from pipeline.dataset import Dataset, Split
-from pipeline.records import RecordFormat
+from pipeline.dataset.manifest import Dataset, Split
+from pipeline.records.format import RecordFormat
 from pipeline.training.checkpoint import Checkpoints, Position
 from pipeline.training.optimizer import build_optimizer
 from pipeline.training.phases import TwoPhases, build_steps

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.config import settings_from
-from pipeline.runs import Best, Run, best_model, forget_bests, load_best, save_best
+from pipeline.runs.run import Best, Run, best_model, forget_bests, load_best, save_best
 from pipeline.storage import crc32c_of
 
 

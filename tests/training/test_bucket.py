@@ -8,19 +8,19 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import shard_cache
 from pipeline.__main__ import main
 from pipeline.config import Settings, settings_from
-from pipeline.dataset import load
+from pipeline.dataset import shard_cache
+from pipeline.dataset.manifest import load
+from pipeline.dataset.shard_cache import needed_room
 from pipeline.errors import DatasetError, Preempted, SettingsError, StorageError
-from pipeline.mirror import mirrored
 from pipeline.monitor import read
 from pipeline.report import report_run
-from pipeline.runs import Run, load_result
-from pipeline.shard_cache import needed_room
+from pipeline.runs.launch import TrainingProcess, prepare_run
+from pipeline.runs.launch import trained as trained_before
+from pipeline.runs.mirror import mirrored
+from pipeline.runs.run import Run, load_result
 from pipeline.storage import BucketPath, place_of
-from pipeline.train import TrainingProcess, prepare_run
-from pipeline.train import trained as trained_before
 from pipeline.training.job import run_job
 from pipeline.training.loop import EpochLoop
 from tests.fake_gcs import FakeGcs

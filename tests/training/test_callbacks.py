@@ -18,8 +18,8 @@ from pipeline.errors import Preempted, SettingsError, TrainingError
 from pipeline.monitor import last_row, read
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
-from pipeline.runs import Run, load_result
-from pipeline.train import TrainingProcess, prepare_run
+from pipeline.runs.launch import TrainingProcess, prepare_run
+from pipeline.runs.run import Run, load_result
 from pipeline.training.callbacks import Callbacks
 from pipeline.training.checkpoint import Position
 from pipeline.training.job import run_job
@@ -151,7 +151,7 @@ class Training:
         """Up to the end of epoch `until`, and so many steps of the next; the training is killed there."""
         start = start or Position()
         callbacks = self.callbacks()
-        taken = callbacks.told_by(self)
+        taken = callbacks.report_batches_of(self)
         callbacks.begin(start)
         for epoch in range(start.epochs_done + 1, len(VAL_LOSSES) + 1):
             if not callbacks.begin_epoch(epoch):
@@ -170,7 +170,7 @@ class Training:
         return self
 
     def _end_epoch(self, epoch: int, callbacks: Callbacks) -> None:
-        callbacks.tested(lambda: Sums(1, 1.0, 1.0))
+        callbacks.validate(lambda: Sums(1, 1.0, 1.0))
         values = {"loss": 0.3, "val_loss": VAL_LOSSES[epoch - 1], "val_accuracy": 1 - VAL_LOSSES[epoch - 1]}
         values |= {"learning_rate": float(self.optimizer.learning_rate)}
         values |= callbacks.end_epoch(epoch, values)
@@ -298,7 +298,7 @@ def test_means_of_an_epoch_go_on_where_it_was_stopped(tmp_path: Path, monkeypatc
 def test_the_clock_of_the_loop_leaves_them_out(tmp_path: Path):
     callbacks = Training(tmp_path, settings_of("takes_time")).callbacks()
     training = Training(tmp_path, settings_of("takes_time"))
-    steps = callbacks.told_by(training)
+    steps = callbacks.report_batches_of(training)
     callbacks.begin(Position())
     callbacks.begin_epoch(1)
     begin, real = callbacks.clock(), time.perf_counter()
@@ -311,7 +311,7 @@ def test_the_clock_of_the_loop_leaves_them_out(tmp_path: Path):
 @pytest.mark.parametrize("name", ["", "stops_early", "reduces_the_rate", "logs"])
 def test_batches_cost_nothing_where_no_callback_listens(name: str, tmp_path: Path):
     training = Training(tmp_path, settings_of(name))
-    assert training.callbacks().told_by(training) is training
+    assert training.callbacks().report_batches_of(training) is training
 
 
 @pytest.mark.parametrize(

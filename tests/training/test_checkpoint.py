@@ -1,6 +1,7 @@
 """Checkpoints: what is in them, when they are made, and what damage does to them."""
 
 import io
+import json
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -50,6 +51,15 @@ def test_all_is_there_again(tmp_path: Path):
     again = Trained(tmp_path)
     assert again.checkpoints.restore() == position
     assert again.held == {7}
+
+
+def test_the_keys_of_a_checkpoint_are_those_of_earlier_releases(tmp_path: Path):
+    with Trained(tmp_path).checkpoints as checkpoints:
+        checkpoints.save(Position(2, 47, Sums(12, 3.5, 8.0, 0.25, 1.5), keeps=False))
+    with np.load(next(tmp_path.iterdir())) as arrays:
+        about = json.loads(str(arrays["arr_0"]))
+    assert about["sums"] == {"examples": 12, "loss": 3.5, "right": 8.0, "wait_s": 0.25, "time_s": 1.5}
+    assert (about["epochs_done"], about["step"], about["keeps"]) == (2, 47, False)
 
 
 def test_without_a_checkpoint_it_begins_at_the_beginning(tmp_path: Path):

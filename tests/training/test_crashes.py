@@ -9,8 +9,8 @@ import pytest
 from pipeline import storage
 from pipeline.config import settings_from
 from pipeline.monitor import read
-from pipeline.runs import Run, load_result, result_of
-from pipeline.train import prepare_run
+from pipeline.runs.launch import prepare_run
+from pipeline.runs.run import Run, load_result, result_of
 from pipeline.training.job import run_job
 from tests.crashes import recorded, restore, sampled, states
 

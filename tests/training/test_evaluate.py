@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from pipeline.evaluation import Predictions, joined
+from pipeline.evaluation.metrics import Predictions, joined
 from pipeline.training.evaluate import predicted
 
 ROOT = Path(__file__).resolve().parents[2]

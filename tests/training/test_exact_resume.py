@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from pipeline.config import Settings, settings_from
-from pipeline.dataset import load
+from pipeline.dataset.manifest import load
 from pipeline.monitor import read
-from pipeline.runs import Run, load_result
-from pipeline.train import prepare_run
+from pipeline.runs.launch import prepare_run
+from pipeline.runs.run import Run, load_result
 from tests.training import noting_ids
 from tests.waiting import until
 

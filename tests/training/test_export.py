@@ -11,16 +11,16 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from pipeline import dataset as datasets
 from pipeline.config import Settings, settings_from
+from pipeline.dataset import manifest as datasets
 from pipeline.errors import SourceError
 from pipeline.input import validation_batches
 from pipeline.input.options import batch_options
-from pipeline.records import RecordFormat, read_image
-from pipeline.runs import Run, load_result
+from pipeline.records.format import RecordFormat, read_image
+from pipeline.records.tfrecord import read_records
+from pipeline.runs.launch import prepare_run
+from pipeline.runs.run import Run, load_result
 from pipeline.storage import place_of
-from pipeline.tfrecord import read_records
-from pipeline.train import prepare_run
 from pipeline.training.export import export
 from pipeline.training.job import run_job
 from pipeline.training.models import build_model, with_probabilities

@@ -8,15 +8,15 @@ import keras
 import numpy as np
 import pytest
 
-from pipeline import dataset as datasets
 from pipeline import storage
 from pipeline.build import build
 from pipeline.config import Settings, settings_from
+from pipeline.dataset import manifest as datasets
 from pipeline.errors import DatasetError
-from pipeline.evaluation import Predictions, load_predictions, save_predictions
+from pipeline.evaluation.metrics import Predictions, load_predictions, save_predictions
 from pipeline.input import validation_batches
 from pipeline.input.options import batch_options
-from pipeline.promotion import gate
+from pipeline.runs.promotion import gate
 from pipeline.storage import place_of
 from pipeline.training.export import export
 from pipeline.training.exported import evaluate_exported, with_all_classes
@@ -73,7 +73,7 @@ def test_classes_that_came_later_have_no_probability():
     assert with_all_classes(probabilities, 4).tolist() == [[*row, 0, 0] for row in probabilities.tolist()]
     assert with_all_classes(probabilities, 1).shape == (2, 2)  # of a model that knows more
     kept = Predictions.of_batch(np.array([3, 1]), with_all_classes(probabilities, 4))
-    assert (kept.right.tolist(), kept.label_probability.tolist()) == ([False, True], [0.0, pytest.approx(0.6)])
+    assert (kept.correct.tolist(), kept.label_probability.tolist()) == ([False, True], [0.0, pytest.approx(0.6)])
 
 
 @pytest.mark.long
@@ -91,13 +91,13 @@ def test_the_champion_is_evaluated_on_the_images_of_a_new_version(
     (new / "export" / "about.json").write_text(json.dumps({**about, "dataset_version": version}))
     (new / "run.json").write_text(json.dumps({"dataset": str(folder), "settings": {}}))
     ours = evaluate_exported(exported / "export", folder)
-    assert ours.right.mean() >= 0.5
+    assert ours.correct.mean() >= 0.5
     save_predictions(new, ours._replace(predicted=1 - ours.label))
 
     assert gate(old, SETTINGS, output=2)["promoted"]
     told = gate(new, SETTINGS, output=2)
     assert not told["promoted"]
-    of_champion = f"accuracy 0.0% against {ours.right.mean():.1%} of old/key on the same {len(ours.label)} validation"
+    of_champion = f"accuracy 0.0% against {ours.correct.mean():.1%} of old/key on the same {len(ours.label)} validation"
     assert of_champion in told["verdict"]
 
     (folder / "dataset.json").unlink()

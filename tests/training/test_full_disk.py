@@ -1,7 +1,5 @@
 """A disk that fills while a training ends: a warning once the training is complete, one sentence before."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import threading
@@ -12,12 +10,12 @@ import pytest
 
 from pipeline import __main__ as command
 from pipeline.config import settings_from
-from pipeline.dataset import load
+from pipeline.dataset.manifest import load
 from pipeline.errors import TrainingError
 from pipeline.monitor import Row, closing_sink
 from pipeline.monitor.overview import OverviewSink
-from pipeline.runs import load_result, save_run
-from pipeline.train import TrainingProcess, prepare_run
+from pipeline.runs.launch import TrainingProcess, prepare_run
+from pipeline.runs.run import load_result, save_run
 from pipeline.training.full_disk import full_disk_in_words
 from pipeline.training.tensorboard import TensorBoardSink
 from tests.namespaces import disk_of, fill

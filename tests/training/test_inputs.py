@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 from pipeline.config import Settings, settings_from
-from pipeline.dataset import load
+from pipeline.dataset.manifest import load
 from pipeline.input import cache
-from pipeline.servers import Server
+from pipeline.rendezvous.servers import Server
 from pipeline.training.inputs import open_inputs
 
 

@@ -11,18 +11,18 @@ import keras
 import numpy as np
 import pytest
 
-from pipeline import dataset as datasets
 from pipeline import storage
 from pipeline.config import Settings, settings_from
+from pipeline.dataset import manifest as datasets
 from pipeline.errors import BadInput, CacheDamaged, DatasetError, Preempted, TrainingError
 from pipeline.monitor import read
-from pipeline.records import read_image
-from pipeline.runs import Run, best_model, load_best, load_result
-from pipeline.tfrecord import read_records
-from pipeline.train import prepare_run
+from pipeline.records.format import read_image
+from pipeline.records.tfrecord import read_records
+from pipeline.runs.launch import prepare_run
+from pipeline.runs.run import Run, best_model, load_best, load_result
 from pipeline.training.job import run_job
 from pipeline.training.models import base_of, build_model
-from tests.test_malloc import fetch_large_blocks, is_fetched, needs_counts
+from tests.system.test_malloc import fetch_large_blocks, is_fetched, needs_counts
 
 
 def settings_in(folder: Path) -> Settings:
@@ -51,18 +51,18 @@ def after(steps: int) -> Callable[[], bool]:
 
 @dataclass(frozen=True)
 class Trained:
-    """A complete training, and how often it was heard of."""
+    """A complete training, and how many heartbeats it gave."""
 
     run: Run
-    heard: int
+    heartbeats: int
 
 
 @pytest.fixture(scope="module")
 def trained(published: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
-    heard: list[None] = []
+    heartbeats: list[None] = []
     run = prepare_run(settings_in(tmp_path_factory.mktemp("trained")), published, "some run")
-    run_job(run, never, heard=lambda: heard.append(None))
-    return Trained(run, len(heard))
+    run_job(run, never, heartbeat=lambda: heartbeats.append(None))
+    return Trained(run, len(heartbeats))
 
 
 @pytest.mark.long
@@ -84,7 +84,7 @@ def test_a_training_leaves_all_that_it_promises(trained: Trained, published: Pat
     epochs, batches, samples = (read(run.folder / "record", kind) for kind in ("epochs", "batches", "samples"))
     train, validation = (datasets.load(published).splits[name].examples for name in ("train", "validation"))
     steps = -(-train // 8)
-    assert trained.heard == 2 * steps + 3 * -(-validation // 8)  # two epochs, and the evaluation
+    assert trained.heartbeats == 2 * steps + 3 * -(-validation // 8)  # two epochs, and the evaluation
     assert epochs["step"].tolist() == [1, 2]
     assert batches["step"].tolist() == list(range(1, 2 * steps + 1))
     assert batches["input/examples"].sum() == 2 * train

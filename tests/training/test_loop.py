@@ -29,15 +29,15 @@ class Steps:
         self._clock, self._seconds, self._loss = clock, seconds, loss
 
     def train(
-        self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, asked: tf.Tensor
+        self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, mirrored: tf.Tensor, should_stop: tf.Tensor
     ) -> tf.Tensor:
         assert mirrored.dtype == tf.bool
-        return self.evaluate(images, labels, weights, asked)
+        return self.evaluate(images, labels, weights, should_stop)
 
-    def evaluate(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, asked: tf.Tensor) -> tf.Tensor:
+    def evaluate(self, images: tf.Tensor, labels: tf.Tensor, weights: tf.Tensor, should_stop: tf.Tensor) -> tf.Tensor:
         self._clock.now += self._seconds
         examples = tf.reduce_sum(weights)
-        return tf.stack([self._loss * examples, 1.0, examples, asked])
+        return tf.stack([self._loss * examples, 1.0, examples, should_stop])
 
 
 class Recorder:
@@ -88,9 +88,8 @@ def test_a_checkpoint_is_told_with_the_step_behind_it(clock: Clock, recorder: Re
         with loop.standing_still():
             clock.now += seconds
 
-    loop.after_step = lambda _: save(2.0) if loop.step == 3 else None
     source = batches(clock)
-    loop.train(1, source, 5, lambda _: None)
+    loop.train(1, source, 5, lambda _: None, after_step=lambda _: save(2.0) if loop.step == 3 else None)
     save(4.0)  # at the end of an epoch: what was before it, as the validation, is nobody's
     loop.train(2, source, 10, lambda _: None)
     assert [each["checkpoint_s"] for each in recorder.batches] == [0, 0, 0, 2, 0, 4, 0, 0, 0, 0]
@@ -112,18 +111,26 @@ def test_validation_counts_the_last_small_batch(clock: Clock, recorder: Recorder
 
 @pytest.mark.parametrize("loss", [math.nan, math.inf])
 def test_a_loss_that_is_no_number_stops_the_training(clock: Clock, recorder: Recorder, loss: float):
-    loop = EpochLoop(Steps(clock, loss=loss), recorder, lambda: False, step=12, sums=Sums(examples=4))
-    loop.describe = lambda batch, spoiled: f"numbers {batch[4].numpy()}"
-    loop.after_step = lambda _: pytest.fail("a checkpoint of it")
+    loop = EpochLoop(
+        Steps(clock, loss=loss),
+        recorder,
+        lambda: False,
+        step=12,
+        sums=Sums(examples=4),
+        describe=lambda batch, spoiled: f"numbers {batch[4].numpy()}",
+    )
     with pytest.raises(TrainingError, match=rf"{loss} at step 13 of epoch 2, in numbers \[0 1\]: lower learning_rate"):
-        loop.train(2, batches(clock), 20, lambda _: None)
+        loop.train(2, batches(clock), 20, lambda _: None, after_step=lambda _: pytest.fail("a checkpoint of it"))
 
 
 def test_after_each_step_its_sums_are_there_for_a_checkpoint(clock: Clock, recorder: Recorder):
     loop = EpochLoop(Steps(clock, 0.5), recorder, lambda: False, clock=clock)
     seen: list[tuple[int, int, int, float]] = []
-    loop.after_step = lambda done: seen.append((done, loop.step, loop.sums.examples, loop.sums.time_s))
-    loop.train(3, batches(clock), 10, lambda _: None)
+
+    def note(epochs_done: int) -> None:
+        seen.append((epochs_done, loop.step, loop.sums.examples, loop.sums.time_s))
+
+    loop.train(3, batches(clock), 10, lambda _: None, after_step=note)
     assert seen == [(2, step, min(2 * step, 19), pytest.approx(step / 2)) for step in range(1, 11)]
 
 

@@ -6,8 +6,8 @@ import pytest
 import tensorflow as tf
 
 from pipeline.config import settings_from
-from pipeline.dataset import Dataset, Split
-from pipeline.records import RecordFormat
+from pipeline.dataset.manifest import Dataset, Split
+from pipeline.records.format import RecordFormat
 from pipeline.training.losses import balanced_weights, cross_entropy, smoothed_cross_entropy, training_loss
 
 LABELS = tf.constant([0, 2, 2])

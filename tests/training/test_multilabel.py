@@ -9,16 +9,16 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from pipeline import dataset as datasets
 from pipeline import storage
 from pipeline.build import build
 from pipeline.config import settings_from
-from pipeline.evaluation import load_predictions
+from pipeline.dataset import manifest as datasets
+from pipeline.evaluation.metrics import load_predictions
 from pipeline.monitor import read
-from pipeline.promotion import gate
 from pipeline.report import report_run
-from pipeline.runs import Run, load_result
-from pipeline.train import prepare_run
+from pipeline.runs.launch import prepare_run
+from pipeline.runs.promotion import gate
+from pipeline.runs.run import Run, load_result
 from pipeline.training.exported import evaluate_exported
 from pipeline.training.job import run_job
 from pipeline.training.predict import in_words, predict
@@ -26,16 +26,16 @@ from pipeline.training.predict import in_words, predict
 pytestmark = pytest.mark.long
 
 CORNERS = {"red": (4, 4), "green": (20, 4), "blue": (12, 20)}
-COLOURS = {"red": (230, 40, 40), "green": (40, 200, 60), "blue": (50, 60, 230)}
+COLORS = {"red": (230, 40, 40), "green": (40, 200, 60), "blue": (50, 60, 230)}
 SHOWN = [labels for labels in product((False, True), repeat=3) if any(labels)]
 
 
 def drawn(labels: list[str], seed: int) -> Image.Image:
-    """Grey noise with a patch of the colour of each label."""
+    """Gray noise with a patch of the color of each label."""
     noise = np.random.default_rng(seed).integers(60, 180, (32, 32, 1), np.uint8)
     image = Image.fromarray(np.repeat(noise, 3, axis=2))
     for label in labels:
-        image.paste(COLOURS[label], (*CORNERS[label], CORNERS[label][0] + 9, CORNERS[label][1] + 9))
+        image.paste(COLORS[label], (*CORNERS[label], CORNERS[label][0] + 9, CORNERS[label][1] + 9))
     return image
 
 

@@ -9,7 +9,7 @@ import pytest
 from pipeline.__main__ import main
 from pipeline.config import settings_from
 from pipeline.errors import SettingsError
-from pipeline.own_model import require_own_model
+from pipeline.runs.own_model import require_own_model
 from tests.conftest import MakeImages
 
 OWN = """

@@ -13,7 +13,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from pipeline import runs
 from pipeline.build import build
 from pipeline.config import Settings, settings_from
 from pipeline.errors import (
@@ -26,7 +25,9 @@ from pipeline.errors import (
     TrainingError,
 )
 from pipeline.monitor import last_row, read
-from pipeline.runs import (
+from pipeline.runs import run as runs
+from pipeline.runs.launch import TrainingProcess, prepare_run, train, trained
+from pipeline.runs.run import (
     EXIT_PREEMPTED,
     exclusive,
     load_result,
@@ -35,7 +36,6 @@ from pipeline.runs import (
     training_folder,
     training_words,
 )
-from pipeline.train import TrainingProcess, prepare_run, train, trained
 from pipeline.training import __main__ as process
 from tests.conftest import MakeImages
 from tests.waiting import until
@@ -93,7 +93,9 @@ def test_a_command_that_is_asked_to_stop_waits_for_its_training(settings: Settin
 
 @pytest.mark.long
 def test_a_trainer_does_not_outlive_its_killed_parent(settings: Settings, dataset: Path):
-    script = "from pathlib import Path; from pipeline.config import settings_from; from pipeline.train import train\n"
+    script = (
+        "from pathlib import Path; from pipeline.config import settings_from; from pipeline.runs.launch import train\n"
+    )
     script += f"train(settings_from({settings.model_dump()!r}), Path({str(dataset)!r}), 'run')"
     parent = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)
     folder = training_folder(settings, "run", dataset.name)

@@ -18,8 +18,8 @@ from pipeline.config import Settings, settings_from
 from pipeline.errors import SettingsError, TrainingError
 from pipeline.monitor import read
 from pipeline.rendezvous.presence import _free_port
-from pipeline.runs import EXIT_PREEMPTED, load_result, take_failure
-from pipeline.train import TrainingProcess, prepare_run, require_shares, train
+from pipeline.runs.launch import TrainingProcess, prepare_run, require_shares, train
+from pipeline.runs.run import EXIT_PREEMPTED, load_result, take_failure
 from tests.training import noting_ids, replicas
 from tests.waiting import until
 

@@ -18,7 +18,7 @@ from pipeline.input.color import jittered, seed_of_batch
 from pipeline.input.options import batch_options
 from pipeline.storage import BucketPath
 from pipeline.training import show as shown
-from pipeline.training.show import LABEL_HEIGHT, MARGIN, TITLE_HEIGHT, Seen, draw_grid, shortened, show, shown_side
+from pipeline.training.show import LABEL_HEIGHT, MARGIN, TITLE_HEIGHT, Shown, draw_grid, shortened, show, shown_side
 from tests.fake_gcs import FakeGcs
 from tests.published import publish, publish_case
 
@@ -29,7 +29,7 @@ WHITE = (255, 255, 255)
 
 @pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A data set of 40 images in two halves, of a colour each; their names are what people call folders."""
+    """A data set of 40 images in two halves, of a color each; their names are what people call folders."""
     root = tmp_path_factory.mktemp("published")
     for number in range(40):
         path = root / "source" / ("Chrysanthème 菊", "a name that is far too long " * 4)[number % 2] / f"{number}.png"
@@ -126,17 +126,17 @@ def test_from_a_bucket_it_is_the_same_picture(gcs: FakeGcs, published: Path, tmp
     assert remote.read_bytes() == local.read_bytes()
 
 
-def one_coloured(side: int, *colours: tuple[int, int, int]) -> list[Seen]:
-    return [Seen(Image.new("RGB", (side, side), colour), [label]) for label, colour in enumerate(colours)]
+def one_colored(side: int, *colors: tuple[int, int, int]) -> list[Shown]:
+    return [Shown(Image.new("RGB", (side, side), color), [label]) for label, color in enumerate(colors)]
 
 
 @pytest.mark.parametrize("side", [32, 96, 160, 224, 600])
 def test_images_stand_in_rows_and_no_label_in_another(side: int):
-    colours = [(200, 0, 0), (0, 200, 0), (0, 0, 200)]
-    picture = draw_grid(one_coloured(side, *colours), ["W" * 200, "b", "c"], "T" * 500, "s" * 500)
-    for number, colour in enumerate(colours):
+    colors = [(200, 0, 0), (0, 200, 0), (0, 0, 200)]
+    picture = draw_grid(one_colored(side, *colors), ["W" * 200, "b", "c"], "T" * 500, "s" * 500)
+    for number, color in enumerate(colors):
         image = tile(picture, number, 2, shown_side(side))
-        assert image.getcolors() == [(image.width * image.height, colour)]
+        assert image.getcolors() == [(image.width * image.height, color)]
     assert is_blank(tile(picture, 3, 2, shown_side(side)))
     strip = label_of(picture, 0, 2, shown_side(side))
     assert is_blank(strip.crop((strip.width - MARGIN, 0, *strip.size)))
@@ -145,7 +145,7 @@ def test_images_stand_in_rows_and_no_label_in_another(side: int):
 
 
 def test_labels_are_those_of_their_images():
-    seen = one_coloured(32, (1, 1, 1), (2, 2, 2))
+    seen = one_colored(32, (1, 1, 1), (2, 2, 2))
     picture = draw_grid([seen[0], seen[1], seen[0]], ["daisy", "rose"], "title", "subtitle")
     strips = [label_of(picture, number, 2).tobytes() for number in range(3)]
     assert strips[0] == strips[2] != strips[1]
@@ -171,7 +171,7 @@ def test_labels_are_those_of_their_images():
 )
 def test_any_name_can_be_drawn(monkeypatch: pytest.MonkeyPatch, fonts: tuple[str, ...], name: str):
     monkeypatch.setattr(shown, "FONTS", fonts)  # what other systems have
-    picture = draw_grid(one_coloured(32, (1, 1, 1)), [name], name, name)
+    picture = draw_grid(one_colored(32, (1, 1, 1)), [name], name, name)
     assert not is_blank(label_of(picture, 0, 1))
 
 
@@ -195,10 +195,10 @@ def test_several_labels_stand_side_by_side_and_the_first_as_if_alone(tmp_path: P
     path = show(settings_of(), dataset, tmp_path / "a.png", augmented=False, count=4)
     assert_shows(path, validated(dataset, settings_of()), 2)
     image = Image.new("RGB", (SIZE, SIZE))
-    both, one = (draw_grid([Seen(image, labels)], ["daisy", "rose"], "t", "s") for labels in ([0, 1], [0]))
+    both, one = (draw_grid([Shown(image, labels)], ["daisy", "rose"], "t", "s") for labels in ([0, 1], [0]))
     assert label_of(both, 0, 1).crop((0, 0, 45, LABEL_HEIGHT)) == label_of(one, 0, 1).crop((0, 0, 45, LABEL_HEIGHT))
     assert label_of(both, 0, 1).tobytes() != label_of(one, 0, 1).tobytes()
-    many = draw_grid([Seen(image, range(20))], ["a rather long name"] * 20, "t", "s")
+    many = draw_grid([Shown(image, range(20))], ["a rather long name"] * 20, "t", "s")
     assert is_blank(label_of(many, 0, 1).crop((shown_side(SIZE), 0, shown_side(SIZE) + MARGIN, LABEL_HEIGHT)))
 
 
@@ -207,7 +207,7 @@ def test_several_labels_stand_side_by_side_and_the_first_as_if_alone(tmp_path: P
     [
         ({}, True, "training, crop random, flip, 32 x 32 pixels"),
         ({"flip": False, "color_jitter": 0.4}, True, "training, crop random, color jitter 0.4, 32 x 32 pixels"),
-        ({"image_size": 40}, False, "validation, crop centre, 40 x 40 pixels"),
+        ({"image_size": 40}, False, "validation, crop center, 40 x 40 pixels"),
         ({"crop": "whole", "color_jitter": 0.4}, False, "validation, crop whole, 32 x 32 pixels"),
     ],
 )

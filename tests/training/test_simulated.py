@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from pipeline.config import settings_from
 from pipeline.monitor import read
-from pipeline.runs import load_result, training_folder
-from pipeline.train import prepare_run
+from pipeline.runs.launch import prepare_run
+from pipeline.runs.run import load_result, training_folder
 from pipeline.training.job import run_job
 from pipeline.training.simulated import SimulatedSteps
 

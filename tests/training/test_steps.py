@@ -13,7 +13,7 @@ from pipeline.config import settings_from
 from pipeline.errors import TrainingError
 from pipeline.training.loop import EpochLoop, NumberedBatch
 from pipeline.training.losses import Loss, cross_entropy
-from pipeline.training.steps import Steps
+from pipeline.training.steps import StepOptions, Steps
 from tests.training.small import BATCH, MIRRORED, TRAINED, Small, small
 
 ROOT = Path(__file__).parents[2]
@@ -52,32 +52,32 @@ def spoiled_by(label: int) -> Loss:
 def test_a_step_tells_that_its_gradients_overflowed(label: int, xla: bool, spoiled: float, tmp_path: Path):
     training = small(settings_from({}), tmp_path, dropout=0.0)
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
-    steps = Steps(strategy, training.model, training.optimizer, loss=spoiled_by(label), xla=xla)
-    told = steps.train(*TRAINED).numpy()
-    assert np.isfinite(told[0])
-    assert told[4:].tolist() == [spoiled]
+    steps = Steps(strategy, training.model, training.optimizer, StepOptions(loss=spoiled_by(label), xla=xla))
+    result = steps.train(*TRAINED).numpy()
+    assert np.isfinite(result[0])
+    assert result[4:].tolist() == [spoiled]
 
 
 def test_gradients_whose_squares_overflow_count_as_overflowed(tmp_path: Path):
     """Adam keeps the mean of the squares, which would stay infinite."""
     training = small(settings_from({}), tmp_path, dropout=0.0, normalized=False)
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
-    steps = Steps(strategy, training.model, training.optimizer, loss=lambda _, logits: 1e25 * tf.square(logits[:, 0]))
+    options = StepOptions(loss=lambda _, logits: 1e25 * tf.square(logits[:, 0]))
+    steps = Steps(strategy, training.model, training.optimizer, options)
     assert steps.train(*TRAINED).numpy()[4:].tolist() == [1.0]
     assert not all(np.isfinite(variable.numpy()).all() for variable in training.optimizer.variables)
 
 
 def test_an_overflow_of_the_scaled_loss_is_no_fault_of_a_batch(tmp_path: Path):
-    told = overflowing(tmp_path).steps.train(*TRAINED).numpy()
-    assert told[4:].tolist() == [0.0]
+    result = overflowing(tmp_path).steps.train(*TRAINED).numpy()
+    assert result[4:].tolist() == [0.0]
 
 
 def test_the_batch_whose_gradients_overflowed_is_blamed_and_not_the_next_one(tmp_path: Path):
     training = small(settings_from({}), tmp_path)
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
-    steps = Steps(strategy, training.model, training.optimizer, loss=spoiled_by(9))
-    loop = EpochLoop(steps, Unheard(), lambda: False)
-    loop.describe = lambda batch, _: f"numbers {batch[4].numpy()}"
+    steps = Steps(strategy, training.model, training.optimizer, StepOptions(loss=spoiled_by(9)))
+    loop = EpochLoop(steps, Unheard(), lambda: False, describe=lambda batch, _: f"numbers {batch[4].numpy()}")
 
     def batches() -> Iterator[NumberedBatch]:
         for number in range(5):
@@ -201,7 +201,7 @@ def test_a_step_in_parts_has_one_of_them_at_a_time(tmp_path: Path):
         return cross_entropy(labels, logits)
 
     strategy = tf.distribute.OneDeviceStrategy("/cpu:0")
-    steps = Steps(strategy, training.model, training.optimizer, loss=loss, parts=4)
+    steps = Steps(strategy, training.model, training.optimizer, StepOptions(loss=loss, micro_batches=4))
     graph = steps.train.get_concrete_function(*TRAINED).graph.as_graph_def()
     nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
     loops = [node.attr["parallel_iterations"].i for node in nodes if node.op in ("While", "StatelessWhile")]

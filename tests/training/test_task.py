@@ -6,10 +6,10 @@ import pytest
 import tensorflow as tf
 
 from pipeline.config import settings_from
-from pipeline.records import RecordFormat
+from pipeline.records.format import RecordFormat
 from pipeline.training.losses import sigmoid_cross_entropy
 from pipeline.training.models import build_model, with_probabilities
-from pipeline.training.steps import Steps
+from pipeline.training.steps import StepOptions, Steps
 from pipeline.training.task import OneLabel, SeveralLabels, task_of
 from tests.training.test_losses import DATASET
 
@@ -33,7 +33,7 @@ def test_the_loss_is_the_mean_over_all_classes_as_keras_has_it(smoothing: float)
 
 
 def test_an_example_is_right_when_all_its_labels_are():
-    assert SEVERAL.right(LABELS, LOGITS).numpy().tolist() == [1, 0, 1]
+    assert SEVERAL.correct(LABELS, LOGITS).numpy().tolist() == [1, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -66,6 +66,6 @@ def test_what_is_served_are_the_labels_over_one_half_the_likeliest_first():
 def test_a_step_sums_losses_and_exact_matches_without_the_padding():
     inputs = keras.Input((3,))
     model = keras.Model(inputs, keras.layers.Identity()(inputs))
-    steps = Steps(tf.distribute.OneDeviceStrategy("/cpu:0"), model, keras.optimizers.SGD(), task=SEVERAL)
+    steps = Steps(tf.distribute.OneDeviceStrategy("/cpu:0"), model, keras.optimizers.SGD(), StepOptions(task=SEVERAL))
     sums = steps.evaluate(LOGITS, LABELS, tf.constant([1.0, 1.0, 0.0]), tf.constant(0.0)).numpy()
     assert sums.tolist() == pytest.approx([float(tf.reduce_sum(sigmoid_cross_entropy(LABELS, LOGITS)[:2])), 1, 2, 0])

@@ -11,7 +11,7 @@ from pipeline.config import settings_from
 from pipeline.errors import Preempted
 from pipeline.monitor.record import RecordSink, rows
 from pipeline.monitor.row import Row
-from pipeline.train import prepare_run
+from pipeline.runs.launch import prepare_run
 from pipeline.training.job import run_job
 from pipeline.training.tensorboard import TensorBoardSink
 

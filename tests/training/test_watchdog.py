@@ -8,7 +8,7 @@ import pytest
 from pipeline.build import build
 from pipeline.config import settings_from
 from pipeline.errors import TenfoldError, TrainingError
-from pipeline.train import train
+from pipeline.runs.launch import train
 from pipeline.training import watchdog
 from pipeline.training.watchdog import STACKS, Watchdog, watched
 from tests.conftest import MakeImages
@@ -32,7 +32,7 @@ def test_a_training_is_stuck_where_nothing_is_heard_of_it(looks: range, steps: t
     found, left = [], list(steps)
     for time in looks:
         while left and left[0] <= time:
-            watch.heard()
+            watch.heartbeat()
             left.pop(0)
         now[0] = float(time)
         found.append(watch.look())
@@ -59,8 +59,8 @@ def test_what_is_stuck_is_left_with_the_stacks_of_all_threads(tmp_path: Path, ca
 
 @pytest.mark.parametrize("limit_s", [0.0, 3600.0])
 def test_what_goes_on_is_left_alone(tmp_path: Path, limit_s: float):
-    with watched(tmp_path, limit_s, lambda error: pytest.fail(str(error))) as heard:
-        heard()
+    with watched(tmp_path, limit_s, lambda error: pytest.fail(str(error))) as heartbeat:
+        heartbeat()
     until(lambda: all(thread.name != "watchdog" for thread in threading.enumerate()))
     assert not (tmp_path / STACKS).exists()
 

@@ -1,7 +1,5 @@
 """A training in a bucket: what is drawn of it is fetched, and no more."""
 
-from __future__ import annotations
-
 import shutil
 import threading
 import time
@@ -14,7 +12,7 @@ from pipeline.errors import StorageError
 from pipeline.storage import BucketPath
 from pipeline.watch import copies, questions, tables
 from pipeline.watch.copies import Copies
-from pipeline.watch.data import data, span_of
+from pipeline.watch.page_data import page_data, span_of
 from pipeline.watch.questions import Questions
 from tests.fake_gcs import FakeGcs, Fault
 from tests.report.rich import rich_run
@@ -26,7 +24,7 @@ PLACE = BucketPath("bucket", "w/runs/run/digest")
 
 
 def test_a_local_one_is_its_own(tmp_path: Path) -> None:
-    assert Copies(Questions()).at_hand(tmp_path) == tmp_path
+    assert Copies(Questions()).local_folder(tmp_path) == tmp_path
 
 
 def test_all_that_is_drawn_comes_and_no_record(gcs: FakeGcs, tmp_path: Path) -> None:
@@ -36,21 +34,21 @@ def test_all_that_is_drawn_comes_and_no_record(gcs: FakeGcs, tmp_path: Path) -> 
     (run / "run.json").write_text(text)
     gcs.put_folder("bucket", PLACE.key + "/", run)
     ours = Copies(Questions())
-    folder = ours.at_hand(PLACE)
-    assert data(folder, is_over=False)["columns"].keys() == data(run, is_over=False)["columns"].keys()
+    folder = ours.local_folder(PLACE)
+    assert page_data(folder, is_over=False)["columns"].keys() == page_data(run, is_over=False)["columns"].keys()
     assert not list(folder.rglob("record"))
 
 
 def test_it_is_asked_for_again_after_some_seconds(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     gcs.put("bucket", f"{PLACE.key}/run.json", b"{}")
     ours = Copies(Questions())
-    ours.at_hand(PLACE)
+    ours.local_folder(PLACE)
     requests = gcs.requests.total()
     gcs.put("bucket", f"{PLACE.key}/result.json", b"{}")
-    assert not (ours.at_hand(PLACE) / "result.json").exists()
+    assert not (ours.local_folder(PLACE) / "result.json").exists()
     assert gcs.requests.total() == requests
-    monkeypatch.setattr(copies, "AGAIN_S", 0.0)
-    assert (ours.at_hand(PLACE) / "result.json").exists()
+    monkeypatch.setattr(copies, "REFRESH_S", 0.0)
+    assert (ours.local_folder(PLACE) / "result.json").exists()
 
 
 def test_for_a_closer_look_a_few_segments_come(gcs: FakeGcs, tmp_path: Path) -> None:
@@ -58,25 +56,27 @@ def test_for_a_closer_look_a_few_segments_come(gcs: FakeGcs, tmp_path: Path) -> 
     (here / "run.json").write_text("{}")
     gcs.put_folder("bucket", PLACE.key + "/", here)
     ours = Copies(Questions())
-    folder = ours.at_hand(PLACE)
-    span = ours.bring(PLACE, span_of(folder, 500_000, 510_000))
+    folder = ours.local_folder(PLACE)
+    span = ours.fetch_span(PLACE, span_of(folder, 500_000, 510_000))
     assert len(list((folder / "record").iterdir())) < 30 < len(list((here / "record").iterdir()))
     for kind in ("samples", "batches"):
         seen = [
-            each for each in data(folder, False, span=span)["columns"][kind]["time"] if each and 5e5 <= each <= 5.1e5
+            each
+            for each in page_data(folder, False, span=span)["columns"][kind]["time"]
+            if each and 5e5 <= each <= 5.1e5
         ]
         assert len(seen) == 51
 
 
 def test_copies_that_nobody_looks_at_are_removed(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copies, "MOST", 2)
+    monkeypatch.setattr(copies, "MAX_COPIES", 2)
     ours = Copies(Questions())
     places = [BucketPath("bucket", f"w/runs/run/{name}") for name in "abc"]
     for place in places:
         gcs.put("bucket", f"{place.key}/run.json", b"{}")
-    folders = [ours.at_hand(place) for place in places]
+    folders = [ours.local_folder(place) for place in places]
     assert [folder.exists() for folder in folders] == [False, True, True]
-    assert ours.at_hand(places[0]).exists()
+    assert ours.local_folder(places[0]).exists()
 
 
 @pytest.mark.parametrize("place", ["a bucket", "a folder"])
@@ -91,10 +91,10 @@ def test_a_look_at_all_of_a_long_record_takes_the_overview(
     segment = tables.read_segment
     monkeypatch.setattr(tables, "read_segment", lambda path, *rest: read.append(path) or segment(path, *rest))
     ours, training = Copies(Questions()), here if place == "a folder" else PLACE
-    folder = ours.at_hand(training)
-    span = ours.bring(training, span_of(folder, 100_000, 900_000))
-    whole = data(folder, False)["columns"]
-    closer = data(folder, False, span=span)["columns"]
+    folder = ours.local_folder(training)
+    span = ours.fetch_span(training, span_of(folder, 100_000, 900_000))
+    whole = page_data(folder, False)["columns"]
+    closer = page_data(folder, False, span=span)["columns"]
     segments = [path for path in (here / "record").iterdir() if path.name.startswith(("samples", "batches"))]
     assert len(segments) > copies.MAX_SEGMENTS
     assert sum(path.parent.name == "record" for path in read) < 10
@@ -131,7 +131,7 @@ def test_a_bucket_that_does_not_answer_is_given_up_within_seconds(
     for _ in range(3):
         begin = time.monotonic()
         with pytest.raises(StorageError, match="gs://silent has not answered within"):
-            ours.at_hand(silent(0))
+            ours.local_folder(silent(0))
         took = time.monotonic() - begin
         assert took < 2
     assert took < 0.2  # a second call does not wait for the question under way
@@ -143,13 +143,13 @@ def test_a_bucket_that_does_not_answer_keeps_no_other_waiting(stalled: Fault, mo
     ours = Copies(Questions())
     for number in range(9):
         with pytest.raises(StorageError, match="gs://silent has not answered within"):
-            ours.at_hand(silent(number))
-    assert stalled.fired <= questions.OF_A_BUCKET
+            ours.local_folder(silent(number))
+    assert stalled.fired <= questions.MAX_PER_BUCKET
     begin = time.monotonic()
     with pytest.raises(StorageError, match="gs://silent has not answered within"):
-        ours.at_hand(silent(8))
+        ours.local_folder(silent(8))
     monkeypatch.setattr(questions, "PATIENCE_S", 20.0)
-    assert (ours.at_hand(PLACE) / "run.json").exists()
+    assert (ours.local_folder(PLACE) / "run.json").exists()
     assert time.monotonic() - begin < 2
 
 
@@ -161,42 +161,42 @@ def test_four_silent_buckets_take_no_place_of_another(
     for bucket in ("silent", *(f"silent-{number}" for number in range(3))):
         if bucket != "silent":
             gcs.create_bucket(bucket)
-        for number in range(questions.OF_A_BUCKET):
+        for number in range(questions.MAX_PER_BUCKET):
             with pytest.raises(StorageError, match=f"gs://{bucket} has not answered within"):
-                ours.at_hand(BucketPath(bucket, f"runs/{number}"))
+                ours.local_folder(BucketPath(bucket, f"runs/{number}"))
     monkeypatch.setattr(questions, "PATIENCE_S", 20.0)
-    assert (ours.at_hand(PLACE) / "run.json").exists()
+    assert (ours.local_folder(PLACE) / "run.json").exists()
     monkeypatch.setattr(questions, "PATIENCE_S", 0.2)
     monkeypatch.setattr(questions, "MAX_AT_ONCE", questions.AT_ONCE)
     with pytest.raises(StorageError, match="gs://bucket has not been asked: 16 questions to other buckets"):
-        ours.at_hand(BucketPath("bucket", "w/runs/run/another"))
+        ours.local_folder(BucketPath("bucket", "w/runs/run/another"))
 
 
 def test_an_old_copy_is_shown_while_its_bucket_does_not_answer(
     stalled: Fault, gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in {"AGAIN_S": 0.0, "KEPT_S": 2.0}.items():
+    for name, value in {"REFRESH_S": 0.0, "MAX_AGE_S": 2.0}.items():
         monkeypatch.setattr(copies, name, value)
     monkeypatch.setattr(questions, "PATIENCE_S", 0.2)
     ours = Copies(Questions())
-    folder = ours.at_hand(PLACE)
+    folder = ours.local_folder(PLACE)
     stall = gcs.fail("stall", matches=PLACE.key, times=None)
     try:
-        assert ours.at_hand(PLACE) == folder
+        assert ours.local_folder(PLACE) == folder
         time.sleep(2)
         with pytest.raises(StorageError, match="has not answered within"):
-            ours.at_hand(PLACE)
+            ours.local_folder(PLACE)
     finally:
         stall.release()
 
 
 def test_a_copy_that_somebody_else_removed_is_forgotten(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copies, "MOST", 1)
+    monkeypatch.setattr(copies, "MAX_COPIES", 1)
     ours = Copies(Questions())
     places = [BucketPath("bucket", f"w/runs/run/{name}") for name in "abc"]
     for place in places:
         gcs.put("bucket", f"{place.key}/run.json", b"{}")
-        folder = ours.at_hand(place)
+        folder = ours.local_folder(place)
         assert (folder / "run.json").exists()
         shutil.rmtree(folder.parent)
 
@@ -205,7 +205,7 @@ def test_an_answer_that_came_too_late_is_there_the_next_time(stalled: Fault, mon
     monkeypatch.setattr(questions, "PATIENCE_S", 0.2)
     ours = Copies(Questions())
     with pytest.raises(StorageError):
-        ours.at_hand(silent(0))
+        ours.local_folder(silent(0))
     stalled.release()
     monkeypatch.setattr(questions, "PATIENCE_S", 20.0)
-    assert (ours.at_hand(silent(0)) / "run.json").exists()
+    assert (ours.local_folder(silent(0)) / "run.json").exists()

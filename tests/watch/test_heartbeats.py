@@ -1,7 +1,5 @@
 """Whether a training is alive is told by what changes, not by the clock of its machine."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path
@@ -11,8 +9,8 @@ import pytest
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
 from pipeline.watch import heartbeats as module
-from pipeline.watch.data import data
 from pipeline.watch.heartbeats import Heartbeats
+from pipeline.watch.page_data import page_data
 from pipeline.watch.summary import Summaries, Training
 
 SKEWS = (-3600.0, -600.0, -60.0, 0.0, 60.0, 600.0, 3600.0)
@@ -33,8 +31,8 @@ class Clock:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    told = {"settings": {"epochs": 8, "model": "small_cnn", "dataset_name": "shapes"}, "steps_per_epoch": 60}
-    (tmp_path / "run.json").write_text(json.dumps(told))
+    run_json = {"settings": {"epochs": 8, "model": "small_cnn", "dataset_name": "shapes"}, "steps_per_epoch": 60}
+    (tmp_path / "run.json").write_text(json.dumps(run_json))
     return tmp_path
 
 
@@ -48,7 +46,7 @@ def sample(folder: Path, at: float, step: int = 30) -> None:
 @pytest.mark.parametrize("skew", [skew for skew in SKEWS if skew > -900])
 def test_a_clock_that_differs_makes_no_training_silent_at_the_first_look(folder: Path, skew: float) -> None:
     sample(folder, time.time() + skew)
-    assert data(folder, is_over=False)["status"]["state"] == "training"
+    assert page_data(folder, is_over=False)["status"]["state"] == "training"
     assert [each.state for each in Summaries().of([Training(folder, is_over=False)])] == ["training"]
 
 
@@ -57,7 +55,7 @@ def test_a_training_that_changes_is_alive_and_one_that_does_not_falls_silent(fol
     clock = Clock()
 
     def look() -> tuple[str, str]:
-        found = data(folder, is_over=False, heartbeats=clock.heartbeats)["status"]
+        found = page_data(folder, is_over=False, heartbeats=clock.heartbeats)["status"]
         return found["state"], found["words"]
 
     sample(folder, 1e9 + clock.now + skew)
@@ -95,4 +93,4 @@ def test_ages_are_told_by_one_clock(folder: Path) -> None:
     at = time.time() - 600
     sample(folder, at)
     (folder / "verdict.json").write_text(json.dumps({"sentence": "So.", "seconds": 60.0, "time": at - 30}))
-    assert data(folder, is_over=False)["status"]["verdict"] == "The 60 s that ended 30 s ago: So."
+    assert page_data(folder, is_over=False)["status"]["verdict"] == "The 60 s that ended 30 s ago: So."

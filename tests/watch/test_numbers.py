@@ -1,7 +1,5 @@
 """A quantity has the same number on the tab, in the report, in the comparison, and in the files of the record."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -16,8 +14,8 @@ from pipeline.monitor.row import Row
 from pipeline.monitor.verdict import diagnose_run, numbers
 from pipeline.report import page
 from pipeline.report.compare import cells, compared
-from pipeline.report.run import load
-from pipeline.watch.data import data
+from pipeline.runs.recorded_run import load_recorded_run
+from pipeline.watch.page_data import page_data
 from pipeline.watch.view import load_view
 from tests.report.rich import Records
 from tests.report.test_report import describe
@@ -37,8 +35,8 @@ def training(folder: Path, waits_ms: tuple[float, ...] = (0.0276,)) -> Path:
     for server, wait_ms in enumerate(waits_ms):
         write(Records(folder if not server else folder / "servers" / str(server)), wait_ms, server == 0)
     verdict = diagnose_run(folder, cores=2)
-    told = {"metrics": {"val_accuracy": 0.5}, "verdict": verdict.sentence, "limit": verdict.limit.value}
-    (folder / "result.json").write_text(json.dumps({**told, **numbers(verdict)}))
+    result = {"metrics": {"val_accuracy": 0.5}, "verdict": verdict.sentence, "limit": verdict.limit.value}
+    (folder / "result.json").write_text(json.dumps({**result, **numbers(verdict)}))
     return folder
 
 
@@ -74,7 +72,7 @@ def steady(record: Path) -> pandas.DataFrame:
 
 def shown(folder: Path) -> dict[str, Any]:
     """Return the status that the tab shows."""
-    return data(folder, is_over=True)["status"]
+    return page_data(folder, is_over=True)["status"]
 
 
 def test_wait_step_and_speed_are_the_same_everywhere(tmp_path: Path) -> None:
@@ -83,7 +81,7 @@ def test_wait_step_and_speed_are_the_same_everywhere(tmp_path: Path) -> None:
     wait, step = three_digits(rows["input/wait_ms"].mean()), three_digits(rows["step/time_ms"].mean())
     speed = 1000 * rows["input/examples"].sum() / rows["step/time_ms"].sum()
     share = percent(rows["input/wait_ms"].sum() / rows["step/time_ms"].sum())
-    tab, run = shown(folder), load(folder)
+    tab, run = shown(folder), load_recorded_run(folder)
     assert f"{share} of the time was waiting for data ({wait} of {step} ms a step)" in tab["sentences"]["waiting"]
     assert [row[1] for row in tab["tables"]["waiting"]["rows"]] == [wait, step]
     tiles = dict(tab["tiles"])
@@ -105,7 +103,7 @@ def test_the_seconds_of_each_epoch_are_those_of_its_steps(tmp_path: Path) -> Non
     folder = training(tmp_path / "run")
     batches = read(folder / "record", "batches")
     by_epoch = batches.groupby("epoch")[["input/wait_ms", "step/compute_ms", "step/checkpoint_ms"]].sum() / 1000
-    drawn = data(folder, is_over=True)["columns"]["spent"]
+    drawn = page_data(folder, is_over=True)["columns"]["spent"]
     for name, column in (
         ("waiting for data", "input/wait_ms"), ("computing", "step/compute_ms"), ("checkpoints", "step/checkpoint_ms"),
     ):  # fmt: skip
@@ -115,7 +113,7 @@ def test_the_seconds_of_each_epoch_are_those_of_its_steps(tmp_path: Path) -> Non
 def test_the_last_smaller_batch_is_not_counted_as_a_full_one(tmp_path: Path) -> None:
     folder = training(tmp_path / "run")
     means = load_view(folder, STEPS).batches.means
-    rates = [rate for rate in data(folder, is_over=True)["columns"]["batches"]["rate"] if rate is not None]
+    rates = [rate for rate in page_data(folder, is_over=True)["columns"]["batches"]["rate"] if rate is not None]
     seconds = means["steps"] * means["step/time_ms"] / 1000
     assert sum(rates * seconds) == pytest.approx(read(folder / "record", "batches")["input/examples"].sum(), rel=1e-3)
 
@@ -123,7 +121,7 @@ def test_the_last_smaller_batch_is_not_counted_as_a_full_one(tmp_path: Path) -> 
 def test_all_numbers_are_those_of_the_server_that_waits_most(tmp_path: Path) -> None:
     folder = training(tmp_path / "run", waits_ms=(1.0, 20.0, 5.0))
     wait = three_digits(steady(folder / "servers" / "1" / "record")["input/wait_ms"].mean())
-    tab, run = shown(folder), load(folder)
+    tab, run = shown(folder), load_recorded_run(folder)
     assert f"({wait} of " in tab["sentences"]["waiting"]
     assert page.timing(run, page.judged(run)).rows[1][1] == f"{wait} ms"
     beside = {row.name: cells(row)[1] for row in compared(run, run, (None, None)).rows}

@@ -1,7 +1,5 @@
 """Windows of a record: of the overview, of what that has not yet, and all rows where somebody looks closely."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -9,12 +7,12 @@ import pandas
 import pytest
 
 from pipeline.monitor import record
+from pipeline.monitor.aggregation import Intervals
 from pipeline.monitor.overview import OverviewSink
 from pipeline.monitor.record import RecordSink, segments
 from pipeline.monitor.row import Row
-from pipeline.monitor.window import Windows
 from pipeline.watch import tables
-from pipeline.watch.tables import MOST_ROWS, MOST_WINDOWS, NARROWEST_S, Span, even_width, gaps, of_span, windows
+from pipeline.watch.tables import MAX_INTERVALS, MAX_ROWS, MIN_WIDTH_S, Span, even_width, gaps, intervals, of_span
 
 BEGIN = 1e9
 
@@ -22,7 +20,7 @@ BEGIN = 1e9
 def written(folder: Path, seconds: int, segment_bytes: int = 2000, hz: int = 5) -> Path:
     """A training server's record: busy is the second of the sample, and a step a sample."""
     whole, overview = RecordSink(folder / "record", segment_bytes), RecordSink(folder / "overview")
-    ended = Windows()
+    ended = Intervals()
     for number in range(seconds * hz):
         time = BEGIN + number / hz
         for row in (
@@ -30,15 +28,15 @@ def written(folder: Path, seconds: int, segment_bytes: int = 2000, hz: int = 5) 
             Row("batches", time, number + 1, {"input/wait_ms": 1.0, "step/time_ms": 10.0}),
         ):
             whole.write(row)
-            for window in ended.add(row):  # that which is under way stays there, as in a training that goes on
-                overview.write(window)
+            for interval in ended.add(row):  # that which is under way stays there, as in a training that goes on
+                overview.write(interval)
     whole.close()
     overview.close()
     return folder
 
 
 def test_the_overview_is_followed_by_the_latest_seconds(tmp_path: Path) -> None:
-    found = windows(written(tmp_path, seconds=61), "samples")
+    found = intervals(written(tmp_path, seconds=61), "samples")
     settled = found.means["time"] <= found.settled
     assert BEGIN + 56 < found.settled < BEGIN + 60
     assert settled.sum() == pytest.approx(29, abs=1)  # of two seconds each
@@ -52,31 +50,31 @@ def test_a_record_without_an_overview_is_all_latest(tmp_path: Path) -> None:
     sink = RecordSink(tmp_path / "record")
     sink.write(Row("samples", BEGIN, 0, {"sys/cpu_pct": 5.0}))
     sink.close()
-    found = windows(tmp_path, "samples")
+    found = intervals(tmp_path, "samples")
     assert (found.settled, found.means["sys/cpu_pct"].tolist()) == (0.0, [5.0])
 
 
 def test_nothing_at_all_is_an_empty_table(tmp_path: Path) -> None:
-    found = windows(tmp_path, "batches")
+    found = intervals(tmp_path, "batches")
     assert (len(found.means), found.settled) == (0, 0.0)
     assert list(found.means) == ["time", "step", "steps"]
 
 
 def test_a_span_is_as_close_as_it_was_measured_and_the_rest_is_as_before(tmp_path: Path) -> None:
     folder = written(tmp_path, seconds=61)
-    closely = windows(folder, "samples", Span(BEGIN + 20, BEGIN + 30)).means
+    closely = intervals(folder, "samples", Span(BEGIN + 20, BEGIN + 30)).means
     inside = closely["time"].between(BEGIN + 20, BEGIN + 30)
     assert inside.sum() == 51
     assert closely[~inside]["time"].tolist() == [
-        time for time in windows(folder, "samples").means["time"] if not BEGIN + 20 <= time <= BEGIN + 30
+        time for time in intervals(folder, "samples").means["time"] if not BEGIN + 20 <= time <= BEGIN + 30
     ]
     assert closely["time"].is_monotonic_increasing
 
 
 def test_a_long_span_keeps_its_peaks(tmp_path: Path) -> None:
     folder = written(tmp_path, seconds=1000)
-    found = windows(folder, "samples", Span(BEGIN, BEGIN + 1000))
-    assert MOST_ROWS * 0.9 < len(found.means) <= MOST_ROWS + 1
+    found = intervals(folder, "samples", Span(BEGIN, BEGIN + 1000))
+    assert MAX_ROWS * 0.9 < len(found.means) <= MAX_ROWS + 1
     assert found.highest["sys/cpu_pct"].max() == 999
 
 
@@ -85,7 +83,7 @@ def test_few_segments_are_read_for_a_span(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(segments(folder / "record", "samples")) > 50
     read: list[Path] = []
     monkeypatch.setattr(tables, "read_segment", lambda path, _: read.append(path) or record.read_segment(path))
-    windows(folder, "samples", Span(BEGIN + 500, BEGIN + 510))
+    intervals(folder, "samples", Span(BEGIN + 500, BEGIN + 510))
     assert 0 < len([path for path in read if path.parent.name == "record"]) < 6
 
 
@@ -94,7 +92,7 @@ def test_few_segments_are_read_for_a_span(tmp_path: Path, monkeypatch: pytest.Mo
 )
 def test_windows_are_doubled_as_a_training_goes_on(seconds: float, width: float) -> None:
     assert even_width(seconds) == width
-    assert width == NARROWEST_S or MOST_WINDOWS / 2 < seconds / width <= MOST_WINDOWS
+    assert width == MIN_WIDTH_S or MAX_INTERVALS / 2 < seconds / width <= MAX_INTERVALS
 
 
 def overview_of(folder: Path, stalled: int, count: int) -> None:
@@ -110,7 +108,7 @@ def overview_of(folder: Path, stalled: int, count: int) -> None:
 
 def test_windows_of_a_long_training_are_as_wide_as_each_other_and_each_step_weighs_the_same(tmp_path: Path) -> None:
     overview_of(tmp_path, stalled=1000, count=3600)
-    means, highest, _ = windows(tmp_path, "batches")
+    means, highest, _ = intervals(tmp_path, "batches")
     assert len(means) == len(highest) == 900
     assert np.diff(means["time"]).tolist() == [8.0] * 899
     assert means["steps"].sum() == means["step"].iloc[-1] == 3599 * 100 + 1
@@ -123,7 +121,7 @@ def test_what_is_settled_stays_while_a_training_goes_on(tmp_path: Path) -> None:
     before, after = (tmp_path / f"{count}" for count in (3601, 3607))
     for folder in (before, after):
         overview_of(folder, stalled=5, count=int(folder.name))
-    first, second = (windows(folder, "batches") for folder in (before, after))
+    first, second = (intervals(folder, "batches") for folder in (before, after))
     kept = first.means["time"] <= first.settled
     assert (len(first.means), kept.sum()) == (901, 900)
     pandas.testing.assert_frame_equal(second.means[: kept.sum()], first.means[kept])
@@ -151,7 +149,7 @@ def test_steps_that_were_done_again_count_once(tmp_path: Path) -> None:
         for step in steps:
             sink.write(Row("batches", begin + step, step, {"step/time_ms": 1.0}))
         sink.close()
-    found = windows(tmp_path, "batches").means
+    found = intervals(tmp_path, "batches").means
     assert found["step"].is_monotonic_increasing
     assert found["step"].iloc[-1] == 80
 

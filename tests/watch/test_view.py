@@ -1,7 +1,5 @@
 """What the page draws of a training, and what it says."""
 
-from __future__ import annotations
-
 import json
 import time
 from pathlib import Path
@@ -11,12 +9,13 @@ import numpy as np
 import pandas
 import pytest
 
+from pipeline.monitor.gpu_columns import busy_pct
 from pipeline.monitor.record import RecordSink
 from pipeline.monitor.row import Row
-from pipeline.report.utilization import busiest
-from pipeline.watch.data import data, span_of
+from pipeline.runs.files import load_files
 from pipeline.watch.heartbeats import Heartbeats
-from pipeline.watch.status import _examples_per_s, _per_step, duration, load_told
+from pipeline.watch.page_data import page_data, span_of
+from pipeline.watch.status import _examples_per_s, _per_step, duration
 from pipeline.watch.view import _by_epoch, drawable, load_view
 from tests.report.rich import SERVERS, Records, rich_run
 
@@ -37,12 +36,12 @@ def describe(folder: Path, epochs: int) -> None:
     (folder / "run.json").write_text(json.dumps({**described, "steps_per_epoch": STEPS, "settings": settings}))
 
 
-def told(run: Path, is_over: bool = False, heartbeats: Heartbeats | None = None) -> dict[str, Any]:
-    return data(run, is_over, heartbeats=heartbeats)["status"]
+def status_of(run: Path, is_over: bool = False, heartbeats: Heartbeats | None = None) -> dict[str, Any]:
+    return page_data(run, is_over, heartbeats=heartbeats)["status"]
 
 
 def test_all_figures_have_their_sources(run: Path) -> None:
-    drawn = data(run, is_over=False)
+    drawn = page_data(run, is_over=False)
     assert [figure["name"] for figure in drawn["figures"]] == ["waiting", "learning", "spent", "machine", "servers"]
     documents = [json.dumps(each["json"]) for figure in drawn["figures"] for each in figure["documents"]]
     for name, columns in drawn["columns"].items():
@@ -55,13 +54,13 @@ def test_all_figures_have_their_sources(run: Path) -> None:
 
 
 def test_each_plot_is_a_document_but_those_that_share_an_axis(run: Path) -> None:
-    places = [each["places"] for figure in data(run, is_over=False)["figures"] for each in figure["documents"]]
+    places = [each["places"] for figure in page_data(run, is_over=False)["figures"] for each in figure["documents"]]
     assert places[:5] == [("waiting-0",), ("waiting-1",), ("waiting-2",), ("learning-0", "learning-1"), ("spent-0",)]
     assert {len(each) for each in places[5:]} == {1}
 
 
 def test_where_the_time_of_each_epoch_went_is_that_of_its_steps(run: Path) -> None:
-    spent = data(run, is_over=False)["columns"]["spent"]
+    spent = page_data(run, is_over=False)["columns"]["spent"]
     assert spent["epoch"] == list(range(1, EPOCHS + 1))
     assert sum(filter(None, spent["computing"])) == pytest.approx(EPOCHS * STEPS * 0.060, rel=0.02)
     assert sum(filter(None, spent["validation"])) == pytest.approx(EPOCHS * 0.55, rel=0.1)
@@ -73,7 +72,7 @@ def test_a_window_of_two_epochs_counts_in_both() -> None:
     pieces = _by_epoch(np.array([30, 50, 130, 120]), steps_per_epoch=40)  # 120: a new try that went back
     assert pieces.to_dict("list") == {
         "steps": [30, 10, 10, 30, 40, 10],
-        "window": [0, 1, 1, 2, 2, 2],
+        "interval": [0, 1, 1, 2, 2, 2],
         "epoch": [1, 1, 2, 2, 3, 4],
     }
     assert len(_by_epoch(np.empty(0), steps_per_epoch=40)) == 0
@@ -86,8 +85,8 @@ def test_a_stall_of_one_step_is_no_more_than_a_step_in_a_mean() -> None:
 
 
 def test_what_is_newer_than_what_was_settled_comes_alone(run: Path) -> None:
-    whole = data(run, is_over=False)
-    newer = data(run, is_over=False, after=whole["settled"] - 5000, shown=whole["frames"])
+    whole = page_data(run, is_over=False)
+    newer = page_data(run, is_over=False, after=whole["settled"] - 5000, shown=whole["frames"])
     assert (newer["after"], newer["figures"]) == (whole["settled"] - 5000, None)
     for name in ("samples", "batches", "busy 1"):
         times = newer["columns"][name]["time"]
@@ -98,25 +97,25 @@ def test_what_is_newer_than_what_was_settled_comes_alone(run: Path) -> None:
 
 def test_the_ends_of_many_epochs_do_not_hide_the_curves(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def ends() -> tuple[int, bool]:
-        found = data(run, is_over=False)
+        found = page_data(run, is_over=False)
         return len(found["columns"]["ends"]["time"]), "dotted" in found["status"]["sentences"]["waiting"]
 
     assert ends() == (EPOCHS, True)
     for module in ("view", "status"):
-        monkeypatch.setattr(f"pipeline.watch.{module}.MOST_ENDS", EPOCHS - 1)
+        monkeypatch.setattr(f"pipeline.watch.{module}.MAX_ENDS", EPOCHS - 1)
     assert ends() == (0, False)
 
 
 def test_other_figures_than_those_that_are_shown_come_with_all_of_their_curves(run: Path) -> None:
-    whole = data(run, is_over=False)
-    found = data(run, is_over=False, after=whole["settled"], shown="others")
+    whole = page_data(run, is_over=False)
+    found = page_data(run, is_over=False, after=whole["settled"], shown="others")
     assert found["after"] is None
     assert found["columns"] == whole["columns"]
     assert found["figures"] == whole["figures"]
 
 
 def test_a_closer_look_has_more_points(run: Path) -> None:
-    whole, closer = (data(run, is_over=False, span=span) for span in (None, span_of(run, 10_000, 20_000)))
+    whole, closer = (page_data(run, is_over=False, span=span) for span in (None, span_of(run, 10_000, 20_000)))
     seen = [each for each in closer["columns"]["samples"]["time"] if each is not None and 10_000 <= each <= 20_000]
     assert len(seen) > 90
     assert len(whole["columns"]["samples"]["time"]) < 30
@@ -129,7 +128,7 @@ def test_equal_curves_have_equal_frames_and_others_have_others(run: Path, tmp_pa
     describe(other, epochs=1)
     of_both = [drawable(load_view(folder, STEPS)) for folder in (run, other)]
     assert of_both[0] == of_both[1]
-    assert data(run, is_over=False)["figures"] is data(other, is_over=False)["figures"]  # made once
+    assert page_data(run, is_over=False)["figures"] is page_data(other, is_over=False)["figures"]  # made once
     assert drawable(load_view(run, 0)).spent == ()
 
 
@@ -142,7 +141,7 @@ def test_equal_curves_have_equal_frames_and_others_have_others(run: Path, tmp_pa
 )
 def test_the_state_of_a_training_of_years_ago(run: Path, epochs: int, is_over: bool, state: str, words: str) -> None:
     describe(run, epochs)
-    found = told(run, is_over)
+    found = status_of(run, is_over)
     assert found["state"] == state
     assert found["words"].startswith(words)
 
@@ -154,7 +153,7 @@ def test_the_state_of_a_training_of_years_ago(run: Path, epochs: int, is_over: b
 def test_the_state_of_one_that_goes_on(run: Path, epochs: int, state: str, words: str) -> None:
     describe(run, epochs)
     last = float(load_view(run, STEPS).samples.means["time"].iloc[-1])
-    found = told(run, heartbeats=Heartbeats(wall_clock=lambda: last + 1))
+    found = status_of(run, heartbeats=Heartbeats(wall_clock=lambda: last + 1))
     assert (found["state"], found["words"][: len(words)]) == (state, words)
     assert found["progress"] == pytest.approx(min(1, 360 / (epochs * STEPS)))
     tiles = dict(found["tiles"])
@@ -167,15 +166,15 @@ def test_the_state_of_one_that_goes_on(run: Path, epochs: int, state: str, words
 
 def test_before_the_first_step_it_says_what_takes_so_long(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps({"settings": {"model": "small_cnn", "dataset_name": "flowers"}}))
-    found = data(tmp_path, is_over=False)
+    found = page_data(tmp_path, is_over=False)
     assert found["status"]["state"] == "starting"
     assert found["status"]["title"] == "flowers: small_cnn"
-    assert "first 20 seconds" in found["status"]["verdict"]
+    assert "appears after 20 seconds" in found["status"]["verdict"]
     json.dumps(found["figures"], allow_nan=False)
 
 
 def test_a_folder_that_is_gone_says_so_without_an_error(tmp_path: Path) -> None:
-    found = data(tmp_path / "gone", is_over=True)["status"]
+    found = page_data(tmp_path / "gone", is_over=True)["status"]
     assert (found["state"], found["verdict"]) == ("stopped", "")
 
 
@@ -185,7 +184,7 @@ def test_the_first_step_hides_no_other(tmp_path: Path) -> None:
         times = {"input/wait_ms": 1.0, "step/time_ms": 5000.0 if step == 1 else 20.0 + step % 10}
         sink.write(Row("batches", 1e9 + step, step, times))
     sink.close()
-    longest = data(tmp_path, is_over=False)["columns"]["batches"]["step/time_ms/max"]
+    longest = page_data(tmp_path, is_over=False)["columns"]["batches"]["step/time_ms/max"]
     assert max(filter(None, longest[1:])) == 29
     assert longest[0] < 5000
 
@@ -194,17 +193,17 @@ def test_the_verdict_is_the_last_one_and_at_the_end_that_of_the_whole(run: Path)
     verdict = {"sentence": "Compute-bound.", "seconds": 60.2, "time": time.time() - 3600}
     (run / "verdict.json").write_text(json.dumps(verdict))
     # An hour is shown in minutes, so that a slow test reads the same.
-    assert told(run)["verdict"] == "The 60 s that ended 60 min ago: Compute-bound."
+    assert status_of(run)["verdict"] == "The 60 s that ended 60 min ago: Compute-bound."
     (run / "result.json").write_text(json.dumps({"verdict": "Compute-bound, all of it."}))
-    assert told(run)["verdict"] == "Compute-bound, all of it."
-    assert (told(run)["state"], told(run)["progress"]) == ("trained", 1.0)
+    assert status_of(run)["verdict"] == "Compute-bound, all of it."
+    assert (status_of(run)["state"], status_of(run)["progress"]) == ("trained", 1.0)
 
 
 def test_a_training_that_is_complete_has_the_numbers_of_its_verdict(run: Path) -> None:
     (run / "result.json").write_text(json.dumps({"wait_fraction": 0.25, "step_ms": 40.0}))
-    tiles, tables = told(run)["tiles"], told(run)["tables"]
+    tiles, tables = status_of(run)["tiles"], status_of(run)["tables"]
     assert tiles[:3] == [("waiting for data", "25%"), ("a step", "40 ms"), ("examples a second", "800")]
-    assert "25% of the time was waiting for data (10 of 40 ms a step)" in told(run)["sentences"]["waiting"]
+    assert "25% of the time was waiting for data (10 of 40 ms a step)" in status_of(run)["sentences"]["waiting"]
     assert [row[1] for row in tables["waiting"]["rows"]] == ["10", "40"]
 
 
@@ -213,12 +212,12 @@ def test_verdict_and_numbers_are_of_the_same_interval(run: Path) -> None:
     end = float(samples["time"].iloc[-1]) - 5
     verdict = {"sentence": "So.", "time": end, "seconds": 4.0, "wait_fraction": 0.25, "step_ms": 40.0}
     (run / "verdict.json").write_text(json.dumps({**verdict, "examples_per_s": 321.0}))
-    tiles = told(run)["tiles"]
+    tiles = status_of(run)["tiles"]
     assert tiles[:3] == [("waiting for data", "25%"), ("a step", "40 ms"), ("examples a second", "321")]
     busy = samples[(samples["time"] > end - 4) & (samples["time"] <= end)]
     assert len(busy) < len(samples)
-    assert dict(tiles)["GPU busy"] == f"{busiest(busy).mean():.0f}%"
-    assert "In the steps of the verdict, 25% of the time was waiting" in told(run)["sentences"]["waiting"]
+    assert dict(tiles)["GPU busy"] == f"{busy_pct(busy).mean():.0f}%"
+    assert "In the steps of the verdict, 25% of the time was waiting" in status_of(run)["sentences"]["waiting"]
 
 
 def test_windows_from_before_an_upgrade_lower_no_speed(tmp_path: Path) -> None:
@@ -227,11 +226,11 @@ def test_windows_from_before_an_upgrade_lower_no_speed(tmp_path: Path) -> None:
     describe(run, epochs=1)
     batches = load_view(run, STEPS).batches.means.assign(**{"step/time_ms": 40.0, "input/examples": 32.0})
     batches.loc[batches.index[:-1], "input/examples"] = np.nan
-    assert _examples_per_s(load_told(run), batches, 40.0) == 800
+    assert _examples_per_s(load_files(run), batches, 40.0) == 800
 
 
 def test_numbers_for_those_who_listen(run: Path) -> None:
-    tables = told(run)["tables"]
+    tables = status_of(run)["tables"]
     assert tables["learning"]["rows"][0][0] == tables["spent"]["rows"][0][0] == "6"
     assert len(tables["spent"]["rows"]) == EPOCHS
     assert float(tables["waiting"]["rows"][0][1]) == pytest.approx(20, rel=0.15)
@@ -262,17 +261,17 @@ def test_there_are_numbers_if_windows_are_wider_than_the_interval_of_the_verdict
         sink.close()
     verdict = {"sentence": "So.", "time": 1e9 + 90 * 20 - 10, "seconds": 60.0, "wait_fraction": 0.25, "step_ms": 40.0}
     (tmp_path / "verdict.json").write_text(json.dumps(verdict))
-    tiles = dict(told(tmp_path)["tiles"])
+    tiles = dict(status_of(tmp_path)["tiles"])
     assert (tiles["waiting for data"], tiles["processor busy"]) == ("25%", "30%")
 
 
 def test_a_verdict_without_a_step_has_no_numbers_of_earlier_steps(run: Path) -> None:
     samples = load_view(run, STEPS).samples.means
     end = float(samples["time"].iloc[-1]) + 300
-    said = "No step has ended for 60 s: writing a checkpoint."
-    verdict = {"sentence": said, "time": end, "seconds": 60.0, "wait_fraction": 0.0, "step_ms": 0.0}
+    sentence = "No step has ended for 60 s: writing a checkpoint."
+    verdict = {"sentence": sentence, "time": end, "seconds": 60.0, "wait_fraction": 0.0, "step_ms": 0.0}
     (run / "verdict.json").write_text(json.dumps(verdict))
-    found = told(run)
-    assert found["verdict"].endswith(said)
+    found = status_of(run)
+    assert found["verdict"].endswith(sentence)
     assert {"waiting for data", "a step", "GPU busy"}.isdisjoint(dict(found["tiles"]))
     assert found["sentences"]["waiting"] == "No step ended in the interval of the verdict."

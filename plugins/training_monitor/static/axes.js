@@ -1,65 +1,65 @@
-// Axes that figures have in common: the time is one for all, and what two trainings show under the same title is as
-// high. Each figure is a document of its own to Bokeh, which shares no axes between those.
+// Axes that figures share: all have the same time, and plots of two trainings with the same title have the same height.
+// Bokeh shares no axes between documents, and each figure has documents of its own.
 
-const LOOK_MS = 300;
+const ZOOM_MS = 300;
 
 export class Axes {
   constructor() {
-    this.times = [];
+    this.time_axes = [];
     this.whole = [0, 1];
-    this.looks = [];
-    this.alike = new Map();
+    this.listeners = [];
+    this.plots_by_title = new Map();
   }
 
-  // Take in the plots of a figure. Not by their places: with a GPU there are more panels, and others below each other.
+  // Add the plots of a document. They are matched by title, because a training with a GPU has more panels.
   add(document) {
     const time = document.get_model_by_name("time");
     if (time) this.follow(time);
-    for (const plot of document.roots()) this.alike.set(plot.title.text, [...(this.alike.get(plot.title.text) ?? []), plot]);
+    for (const plot of document.roots()) this.plots_by_title.set(plot.title.text, [...(this.plots_by_title.get(plot.title.text) ?? []), plot]);
   }
 
-  // Forget plots that are drawn no more.
+  // Remove the plots of a document that is no longer drawn.
   remove(document) {
     const time = document.get_model_by_name("time");
-    this.times = this.times.filter(each => each !== time);
-    for (const [title, plots] of this.alike) this.alike.set(title, plots.filter(plot => plot.document !== document));
+    this.time_axes = this.time_axes.filter(each => each !== time);
+    for (const [title, plots] of this.plots_by_title) this.plots_by_title.set(title, plots.filter(plot => plot.document !== document));
   }
 
-  // Call with [start, end] where somebody zooms or moves, when it has settled, and with null where the whole is shown.
-  on_look(look) {
-    this.looks.push(look);
+  // Call the listener with [start, end] after the user has zoomed or moved, and with null if the whole is shown.
+  on_zoom(listener) {
+    this.listeners.push(listener);
   }
 
   follow(time) {
-    this.times.push(time);
-    this.show(time, this.closer ?? this.whole);
-    time.change.connect(() => this.moved(time));
+    this.time_axes.push(time);
+    this.show(time, this.zoom ?? this.whole);
+    time.change.connect(() => this.on_move(time));
   }
 
-  moved({start, end}) {
-    if (this.showing) return;
-    this.closer = start === this.whole[0] && end === this.whole[1] ? null : [start, end];
-    for (const time of this.times) this.show(time, [start, end]);
+  on_move({start, end}) {
+    if (this.is_setting) return;
+    this.zoom = start === this.whole[0] && end === this.whole[1] ? null : [start, end];
+    for (const time of this.time_axes) this.show(time, [start, end]);
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.looks.forEach(look => look(this.closer)), LOOK_MS);
+    this.timer = setTimeout(() => this.listeners.forEach(listener => listener(this.zoom)), ZOOM_MS);
   }
 
   show(time, [start, end]) {
-    this.showing = true;
+    this.is_setting = true;
     time.setv({start, end, reset_start: this.whole[0], reset_end: this.whole[1]});
-    this.showing = false;
+    this.is_setting = false;
   }
 
-  // The newest of what was measured, in ms from the start, of any training.
-  reach(end) {
+  // Extend the time axes to the newest sample of any training, in ms since its start.
+  extend(end) {
     if (!(end > this.whole[1])) return;
     this.whole = [0, end];
-    for (const time of this.times) this.show(time, this.closer ?? this.whole);
+    for (const time of this.time_axes) this.show(time, this.zoom ?? this.whole);
   }
 
-  // Have all that is drawn be seen: after the curves came, or others.
+  // Fit the axes to the curves, after these have changed.
   fit() {
-    for (const plots of this.alike.values()) {
+    for (const plots of this.plots_by_title.values()) {
       if (plots[0]?.y_range.tags.includes("from zero")) this.fit_from_zero(plots);
       if (plots.length > 1) this.fit_around(plots);
     }
@@ -71,13 +71,13 @@ export class Axes {
     for (const {y_range} of plots) y_range.setv({end, reset_end: end});
   }
 
-  // Others, as percents and the time, are told where they end.
+  // Fit the axes that Bokeh would fit itself. Axes of percentages and of the time have fixed ends.
   fit_around(plots) {
     for (const axis of ["x", "y"]) {
       const ranges = plots.map(plot => plot[`${axis}_range`]).filter(range => range.type === "DataRange1d");
       if (!ranges.length) continue;
       const [lowest, highest] = extent(plots, axis);
-      if (lowest > highest) continue;  // nothing yet
+      if (lowest > highest) continue;  // There are no values yet.
       const margin = 0.05 * (highest - lowest) || ranges[0].default_span / 2;
       for (const range of ranges)
         if (!range.have_updated_interactively) range.setv({start: lowest - margin, end: highest + margin});
@@ -85,11 +85,11 @@ export class Axes {
   }
 }
 
-// The lowest and the highest value that plots show; [Infinity, -Infinity] where there is none.
+// The lowest and the highest value that plots show; [Infinity, -Infinity] if there is none.
 function extent(plots, axis) {
   let lowest = Infinity, highest = -Infinity;
   for (const {glyph, data_source} of plots.flatMap(plot => plot.renderers))
-    for (const values of data_source ? values_of(glyph, data_source.data, axis) : [])
+    for (const values of data_source ? columns_of(glyph, data_source.data, axis) : [])
       for (const value of values) {
         if (value < lowest) lowest = value;
         if (value > highest) highest = value;
@@ -97,8 +97,8 @@ function extent(plots, axis) {
   return [lowest, highest];
 }
 
-// Columns of what a line goes through, or of where bars begin and end; these are stacked.
-function values_of({x, y, top, width}, data, axis) {
+// The columns of values of a line, or of the ends of bars, which are stacked.
+function columns_of({x, y, top, width}, data, axis) {
   if (axis === "y" && top) return [sums(top.expr.fields.map(field => data[field]))];
   const values = data[(axis === "x" ? x : y)?.field] ?? [];
   return axis === "x" && width ? [-0.5, 0.5].map(part => values.map(value => value + part * width.value)) : [values];

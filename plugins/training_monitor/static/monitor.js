@@ -1,12 +1,12 @@
-// What the pages share: the looks of Airflow around them, elements, and requests.
+// What the pages share: the theme of Airflow, elements, and requests.
 
-const COLOURS = {
+const COLORS = {
   "--page": "--chakra-colors-bg", "--subtle": "--chakra-colors-bg-subtle", "--ink": "--chakra-colors-fg",
   "--soft": "--chakra-colors-fg-muted", "--line": "--chakra-colors-border",
 };
 
-// The page of Airflow that this one lies in; null where it was opened by itself.
-function around() {
+// The document of Airflow's page around this one; null if this page was opened by itself.
+function airflow_document() {
   try {
     return parent === window ? null : parent.document;
   } catch {
@@ -14,22 +14,22 @@ function around() {
   }
 }
 
-// Take over the colors of Airflow, and call `changed` after each change.
-export function follow_looks(changed = () => {}) {
-  const outer = around()?.documentElement;
-  const looks = () => {
+// Use the colors of Airflow, and call `changed` after each change.
+export function follow_theme(changed = () => {}) {
+  const outer = airflow_document()?.documentElement;
+  const update = () => {
     const dark = outer ? outer.classList.contains("dark") : matchMedia("(prefers-color-scheme: dark)").matches;
     const root = document.documentElement;
     root.classList.toggle("dark", dark);
-    for (const [ours, theirs] of outer ? Object.entries(COLOURS) : []) {
+    for (const [ours, theirs] of outer ? Object.entries(COLORS) : []) {
       const value = getComputedStyle(outer).getPropertyValue(theirs).trim();
       if (value) root.style.setProperty(ours, value);
     }
     changed();
   };
-  looks();
-  if (outer) new MutationObserver(looks).observe(outer, {attributes: true, attributeFilter: ["class"]});
-  else matchMedia("(prefers-color-scheme: dark)").addEventListener("change", looks);
+  update();
+  if (outer) new MutationObserver(update).observe(outer, {attributes: true, attributeFilter: ["class"]});
+  else matchMedia("(prefers-color-scheme: dark)").addEventListener("change", update);
 }
 
 // The color of secondary text, as #rrggbb, because Bokeh reads fewer notations of colors than a browser.
@@ -40,12 +40,12 @@ export function soft_color() {
   return `#${[...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3).map(each => each.toString(16).padStart(2, "0")).join("")}`;
 }
 
-// An element with attributes and children. Texts are put in as text: nothing that comes from elsewhere is markup.
+// An element with attributes and children. Strings are inserted as text, so no name from outside is parsed as markup.
 export function element(name, attributes = {}, ...children) {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children.map(child => (child instanceof Node ? child : String(child))));
-  return made;
+  const node = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) node.setAttribute(key, value);
+  node.append(...children.map(child => (child instanceof Node ? child : String(child))));
+  return node;
 }
 
 export function table(head, rows, caption) {
@@ -55,49 +55,49 @@ export function table(head, rows, caption) {
     element("thead", {}, element("tr", {}, ...cells(head, "th"))), element("tbody", {}, ...body)));
 }
 
-export class Refused extends Error {}
+export class RequestError extends Error {}
 
-// The JSON at an address of ours. Raises Refused with words for a person.
-export async function ask(address) {
+// The JSON at one of our addresses. Throws RequestError with a message for the user.
+export async function request_json(address) {
   let response;
   try {
     response = await fetch(address, {credentials: "same-origin"});
   } catch {
-    throw new Refused("Airflow does not answer: trying again.");
+    throw new RequestError("Airflow does not answer: trying again.");
   }
-  if (response.status === 401) throw new Refused("You are not logged in any more: reload the page of Airflow.");
-  if (response.status === 403) throw new Refused("You may not see the runs of this DAG.");
-  if (!response.ok) throw new Refused(`Airflow answered ${response.status}: its log says why.`);
+  if (response.status === 401) throw new RequestError("You are not logged in any more: reload the page of Airflow.");
+  if (response.status === 403) throw new RequestError("You may not see the runs of this DAG.");
+  if (!response.ok) throw new RequestError(`Airflow answered ${response.status}: its log says why.`);
   return response.json();
 }
 
-// A link that leaves the frame. Airflow's frame may open no window and move no page; its own page may, and does it.
-function leaving(address, words, target) {
-  const made = element("a", {href: address, target, rel: "noopener"}, words);
+// A link that leaves the frame. Airflow's frame may neither open a window nor change the page, so Airflow's page does it.
+function leaving_link(address, words, target) {
+  const anchor = element("a", {href: address, target, rel: "noopener"}, words);
   const follow = event => {
-    const outer = around();
+    const outer = airflow_document();
     if (!outer || event.button > 1) return;
     event.preventDefault();
-    const aside = event.button === 1 || event.ctrlKey || event.metaKey || event.shiftKey;
+    const in_new_tab = event.button === 1 || event.ctrlKey || event.metaKey || event.shiftKey;
     const proxy = outer.createElement("a");
-    Object.assign(proxy, {href: made.href, target: aside ? "_blank" : target, rel: "noopener"});
+    Object.assign(proxy, {href: anchor.href, target: in_new_tab ? "_blank" : target, rel: "noopener"});
     proxy.click();
   };
-  made.addEventListener("click", follow);
-  made.addEventListener("auxclick", follow);
-  return made;
+  anchor.addEventListener("click", follow);
+  anchor.addEventListener("auxclick", follow);
+  return anchor;
 }
 
-// A link to a page of its own.
-export const link = (address, words) => leaving(address, words, "_blank");
+// A link that opens a new tab.
+export const link = (address, words) => leaving_link(address, words, "_blank");
 
 // A link to a page of Airflow.
-export const page_link = (address, words) => leaving(address, words, "_top");
+export const page_link = (address, words) => leaving_link(address, words, "_top");
 
 // A link to the page of Airflow that has a run's training.
 export function run_link({dag_id, run_id}, words) {
   const [dag, run] = [dag_id, run_id].map(encodeURIComponent);
-  return leaving(`../dags/${dag}/runs/${run}/plugin/training`, words, "_top");
+  return leaving_link(`../dags/${dag}/runs/${run}/plugin/training`, words, "_top");
 }
 
-export const dag_link = (dag_id, words) => leaving(`../dags/${encodeURIComponent(dag_id)}`, words, "_top");
+export const dag_link = (dag_id, words) => leaving_link(`../dags/${encodeURIComponent(dag_id)}`, words, "_top");

@@ -1,16 +1,16 @@
-// A training while it goes on. Two of them lie beside each other where the address names a second one.
+// The page of a run and its training. It shows two side by side if the address names a second one.
 import {Axes} from "./axes.js";
-import {Refused, ask, element, follow_looks, link, run_link, soft_color, table} from "./monitor.js";
+import {RequestError, element, follow_theme, link, request_json, run_link, soft_color, table} from "./monitor.js";
 
-const EVERY_MS = 5000, AT_REST_MS = 60000, FEW = 8;
-const OVER = ["trained", "stopped", "failed", "none", "unknown"];
+const EVERY_MS = 5000, EVERY_MS_AFTER_END = 60000, MAX_OPEN_ROWS = 8;
+const ENDED = ["trained", "stopped", "failed", "none", "unknown"];
 
 class Training {
-  // The browser began to ask for the `first` address with the page, whose header names it.
-  constructor(ids, first, place, number, axes, on_described) {
+  // The browser has requested the `first` address together with the page, because a header of the page names it.
+  constructor(ids, first, place, number, axes, on_description) {
     this.ids = ids;
-    this.first = first;
-    this.on_described = on_described;
+    this.first_address = first;
+    this.on_description = on_description;
     this.place = place;
     this.number = number;
     this.axes = axes;
@@ -18,46 +18,46 @@ class Training {
     this.shown = [];
     this.columns = {};
     this.settled = null;
-    this.closer = null;
+    this.zoom = null;
     this.head = element("div");
     this.figures = element("div");
     place.append(this.head, this.figures);
-    axes.on_look(closer => this.look(closer));
+    axes.on_zoom(zoom => this.show_zoom(zoom));
   }
 
-  // Ask for what is new and show it; how long to wait until the next time.
+  // Request what is new and show it. Return how long to wait until the next request, in ms.
   async refresh() {
-    const closer = this.closer;
-    let found;
+    const zoom = this.zoom;
+    let answer;
     try {
-      found = await this.ask_data();
+      answer = await this.request_data();
     } catch (error) {
-      if (!(error instanceof Refused)) throw error;
-      this.say_refused(error.message);
+      if (!(error instanceof RequestError)) throw error;
+      this.show_error(error.message);
       return EVERY_MS;
     }
-    if (closer !== this.closer) return EVERY_MS;  // zoomed meanwhile: what it shows then is on its way
-    this.show_status(found.status);
-    this.place.setAttribute("data-state", found.status.state);
-    if (found.columns) await this.show_curves(found);
-    return OVER.includes(found.status.state) ? AT_REST_MS : EVERY_MS;
+    if (zoom !== this.zoom) return EVERY_MS;  // The user has zoomed since, and the next request is on its way.
+    this.show_status(answer.status);
+    this.place.setAttribute("data-state", answer.status.state);
+    if (answer.columns) await this.show_curves(answer);
+    return ENDED.includes(answer.status.state) ? EVERY_MS_AFTER_END : EVERY_MS;
   }
 
-  ask_data() {
-    const part = this.closer ? {start: this.closer[0], end: this.closer[1]} : this.settled === null ? {} : {after: this.settled};
-    const address = this.first ?? `data?${new URLSearchParams({...this.ids, ...part, shown: this.frames})}`;
-    this.first = null;
-    return ask(address);
+  request_data() {
+    const part = this.zoom ? {start: this.zoom[0], end: this.zoom[1]} : this.settled === null ? {} : {after: this.settled};
+    const address = this.first_address ?? `data?${new URLSearchParams({...this.ids, ...part, shown: this.frames})}`;
+    this.first_address = null;
+    return request_json(address);
   }
 
-  say_refused(words) {
-    this.refused ??= element("p", {class: "verdict", role: "alert"});
-    this.refused.textContent = words;
-    this.place.prepend(this.refused);
+  show_error(words) {
+    this.error ??= element("p", {class: "verdict", role: "alert"});
+    this.error.textContent = words;
+    this.place.prepend(this.error);
   }
 
   show_status(status) {
-    this.refused?.remove();
+    this.error?.remove();
     if (!status.title && !status.tiles) {
       const links = (status.links ?? []).map(([words, address]) => link(address, words));
       this.head.replaceChildren(element("p", {class: "empty"}, status.words), element("nav", {class: "links"}, ...links));
@@ -80,7 +80,7 @@ class Training {
     this.sentences = status.sentences;
     this.tables = status.tables;
     this.described = status.described;
-    this.on_described();
+    this.on_description();
   }
 
   build_head() {
@@ -88,7 +88,7 @@ class Training {
     this.badge = element("span", {class: "badge", role: "status"});
     this.words = element("span", {class: "soft"});
     this.bar = element("progress", {max: 1, "aria-label": "share of the steps that are done"});
-    this.verdict = element("p", {class: "verdict", role: "status"});  // new each minute: worth saying aloud
+    this.verdict = element("p", {class: "verdict", role: "status"});  // A screen reader announces it, once a minute.
     this.promotion = element("p", {class: "soft"});
     this.tiles = element("dl", {class: "tiles"});
     this.links = element("nav", {class: "links", "aria-label": "More of this run"});
@@ -99,32 +99,32 @@ class Training {
     );
   }
 
-  // Only when others come: whoever has reached a link with the keyboard stays on it.
+  // Replace the links only if they change, so that the keyboard focus stays on a link.
   show_links(links) {
-    if (this.linked === JSON.stringify(links)) return;
-    this.linked = JSON.stringify(links);
+    if (this.links_shown === JSON.stringify(links)) return;
+    this.links_shown = JSON.stringify(links);
     const beside = element("a", {href: `trainings?${new URLSearchParams(this.ids)}`}, "Beside another run");
     this.links.replaceChildren(...links.map(([words, address]) => link(address, words)), beside);
   }
 
-  async show_curves(found) {
-    for (const [name, columns] of Object.entries(found.columns)) this.take(name, columns, found.after);
-    this.settled = found.settled;
-    this.axes.reach(Math.max(...Object.values(this.columns).map(({time}) => time?.at(-1) ?? 0)));
-    this.frames = found.frames;
-    if (found.figures) await this.draw(found.figures).catch(error => this.draw_again(error));
-    else this.drawn().forEach(document => this.fill(document));
+  async show_curves(answer) {
+    for (const [name, columns] of Object.entries(answer.columns)) this.update_columns(name, columns, answer.after);
+    this.settled = answer.settled;
+    this.axes.extend(Math.max(...Object.values(this.columns).map(({time}) => time?.at(-1) ?? 0)));
+    this.frames = answer.frames;
+    if (answer.figures) await this.draw(answer.figures).catch(error => this.draw_again(error));
+    else this.documents().forEach(document => this.fill(document));
     this.axes.fit();
-    this.say_numbers();
+    this.show_numbers();
   }
 
-  // The documents of figures that there are views of.
-  drawn() {
+  // The Bokeh documents that are drawn.
+  documents() {
     return this.shown.flatMap(({parts}) => parts).flatMap(({document}) => document ?? []);
   }
 
-  // What was settled before stays, where that was asked for; the rest is replaced.
-  take(name, columns, after) {
+  // Keep the rows up to `after`, and replace the rest. If `after` is null, replace all rows.
+  update_columns(name, columns, after) {
     const before = this.columns[name];
     if (before && "time" in columns && after !== null) {
       const last = before.time.findLastIndex(time => time !== null && time <= after) + 1;
@@ -133,38 +133,38 @@ class Training {
     this.columns[name] = columns;
   }
 
-  // One plot after the other, so that the first ones are seen while those further down are still drawn.
+  // Draw one plot after another, so that the first ones are visible while others are still being drawn.
   async draw(figures) {
-    for (const document of this.drawn()) {
+    for (const document of this.documents()) {
       this.axes.remove(document);
       document.clear();
       Bokeh.documents.splice(Bokeh.documents.indexOf(document), 1);
     }
     const shown = this.shown = figures.map(figure => this.section(figure));
     this.figures.replaceChildren(...shown.map(each => each.section));
-    this.say_numbers();
-    await painted();
+    this.show_numbers();
+    await next_frame();
     performance.mark("numbers shown");  // benchmarks/plugin.py reads these
-    await loaded;
+    await bokeh_loaded;
     for (const {name, parts, section} of shown) {
       for (const part of parts) {
-        if (shown !== this.shown) return;  // others came meanwhile
+        if (shown !== this.shown) return;  // Other figures have come since.
         await this.draw_part(part);
       }
-      while (!parts.every(({document}) => document.is_idle)) await painted();
+      while (!parts.every(({document}) => document.is_idle)) await next_frame();
       section.setAttribute("data-drawn", "");
       performance.mark(`${name} drawn`);
     }
   }
 
-  // What could not be drawn is brought once more by the next answer.
+  // Have the next answer bring the figures again, because they could not be drawn.
   draw_again(error) {
     this.frames = "";
     throw error;
   }
 
   async draw_part(part) {
-    // Filled before it has views: each change after that would paint it again.
+    // Fill the document before it is shown, because each later change would paint it again.
     part.document = Bokeh.require("document").Document.from_json(part.json);
     this.fill(part.document);
     color_words(part.document, soft_color());
@@ -172,8 +172,8 @@ class Training {
     this.axes.fit();
     const places = part.places.map(each => document.getElementById(this.place_of(each)));
     await Bokeh.embed.add_document_standalone(part.document, places[0], places);
-    this.axes.fit();  // Bokeh may have set ranges of its own meanwhile
-    await painted();
+    this.axes.fit();  // Bokeh may have set ranges of its own.
+    await next_frame();
   }
 
   fill(document) {
@@ -183,7 +183,7 @@ class Training {
     }
   }
 
-  say_numbers() {
+  show_numbers() {
     for (const {name, sentence, numbers, plots} of this.shown) {
       sentence.textContent = this.sentences[name] ?? "";
       plots.setAttribute("aria-label", sentence.textContent);
@@ -205,21 +205,21 @@ class Training {
     return `${plot}-of-${this.number}`;
   }
 
-  // Zoomed in, all that was measured is asked for; the reset button shows the whole again.
-  look(closer) {
-    if (String(closer) === String(this.closer)) return;
-    this.closer = closer;
+  // Request the zoomed part in full resolution, or the whole after a reset (null).
+  show_zoom(zoom) {
+    if (String(zoom) === String(this.zoom)) return;
+    this.zoom = zoom;
     this.settled = null;
-    this.again();
+    this.refresh_soon();
   }
 
-  again() {
+  refresh_soon() {
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.turn(), 0);
+    this.timer = setTimeout(() => this.refresh_and_wait(), 0);
   }
 
-  // What goes wrong once, and is said on the console, must not leave the page as it is for ever.
-  async turn() {
+  // An error must not end the refreshing. The console shows it.
+  async refresh_and_wait() {
     let pause = EVERY_MS;
     try {
       if (!document.hidden) pause = await this.refresh();
@@ -230,45 +230,45 @@ class Training {
 
   wait(milliseconds) {
     clearTimeout(this.timer);
-    this.timer = setTimeout(() => this.again(), milliseconds);
+    this.timer = setTimeout(() => this.refresh_soon(), milliseconds);
   }
 }
 
-function named(query, before = "") {
+function ids_from(query, before = "") {
   const [dag_id, run_id] = [query.get(`${before}dag_id`), query.get(`${before}run_id`)];
   return dag_id && run_id ? [{dag_id, run_id}] : [];
 }
 
-const loaded = new Promise(done => (window.Bokeh ? done() : addEventListener("DOMContentLoaded", done)));
-const painted = () => new Promise(done => requestAnimationFrame(() => setTimeout(done)));
+const bokeh_loaded = new Promise(done => (window.Bokeh ? done() : addEventListener("DOMContentLoaded", done)));
+const next_frame = () => new Promise(done => requestAnimationFrame(() => setTimeout(done)));
 
 const query = new URLSearchParams(location.search);
-const all = [...named(query), ...named(query, "other_")];
+const runs = [...ids_from(query), ...ids_from(query, "other_")];
 const main = document.getElementById("runs");
-main.classList.toggle("two", all.length > 1);
-const axes = new Axes(), between = element("section", {hidden: ""});
-if (all.length > 1) main.append(between);
-const trainings = all.map((ids, number) => {
+main.classList.toggle("two", runs.length > 1);
+const axes = new Axes(), differences = element("section", {hidden: ""});
+if (runs.length > 1) main.append(differences);
+const trainings = runs.map((ids, number) => {
   const place = element("article", {"aria-label": `${ids.dag_id}, ${ids.run_id}`});
   main.append(place);
-  if (all.length > 1) place.append(element("p", {class: "soft"}, `${ids.dag_id}: `, run_link(ids, ids.run_id)));
-  const first = all.length === 1 ? `data${location.search}` : null;
-  return new Training(ids, first, place, number, axes, () => say_differences(trainings));
+  if (runs.length > 1) place.append(element("p", {class: "soft"}, `${ids.dag_id}: `, run_link(ids, ids.run_id)));
+  const first = runs.length === 1 ? `data${location.search}` : null;
+  return new Training(ids, first, place, number, axes, () => show_differences(trainings));
 });
-follow_looks(() => trainings.flatMap(training => training.drawn()).forEach(drawn => color_words(drawn, soft_color())));
-trainings.forEach(training => training.turn());
+follow_theme(() => trainings.flatMap(training => training.documents()).forEach(document => color_words(document, soft_color())));
+trainings.forEach(training => training.refresh_and_wait());
 
-// What two trainings were told differently; nothing beside one alone.
-function say_differences(trainings) {
+// Show the settings and facts in which two trainings differ.
+function show_differences(trainings) {
   const [one, other] = trainings.map(({described}) => described);
-  const known = JSON.stringify([one, other]);
-  if (!one || !other || known === between.known) return;  // folded or not by whoever reads it
-  between.known = known;
+  const described = JSON.stringify([one, other]);
+  if (!one || !other || described === differences.described) return;  // The user may have folded the table.
+  differences.described = described;
   const all = Object.keys({...one, ...other}).map(name => [name, one[name] ?? "", other[name] ?? ""]);
   const rows = all.filter(([, first, second]) => first !== second);
   const heads = ["", ...trainings.map(({ids}) => ids.run_id)];
-  const said = `What differs: ${rows.length ? `${rows.length} of ${all.length} settings and facts` : "nothing that was set"}`;
-  const told = element("details", rows.length <= FEW ? {open: ""} : {}, element("summary", {}, said), table(heads, rows, "What differs"));
-  between.replaceChildren(told);
-  between.hidden = false;
+  const summary = `What differs: ${rows.length ? `${rows.length} of ${all.length} settings and facts` : "nothing that was set"}`;
+  const details = element("details", rows.length <= MAX_OPEN_ROWS ? {open: ""} : {}, element("summary", {}, summary), table(heads, rows, "What differs"));
+  differences.replaceChildren(details);
+  differences.hidden = false;
 }

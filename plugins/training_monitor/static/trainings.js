@@ -1,5 +1,5 @@
-// All trainings, page by page, the newest first. Two trainings that are chosen are shown beside each other.
-import {Refused, ask, dag_link, element, follow_looks, page_link, run_link} from "./monitor.js";
+// The list of all trainings, page by page, the newest first. The user may choose two, to see them side by side.
+import {RequestError, dag_link, element, follow_theme, page_link, request_json, run_link} from "./monitor.js";
 
 const EVERY_MS = 15000, PAGE = 100, SEARCH_MS = 300;
 const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;
@@ -30,10 +30,10 @@ function progress_of(row) {
   return element("div", {}, row.cells.progress, bar);
 }
 
-const several = count => `${count.toLocaleString("en")} training${count === 1 ? "" : "s"}`;
+const count_of = count => `${count.toLocaleString("en")} training${count === 1 ? "" : "s"}`;
 const key_of = ids => JSON.stringify([ids.dag_id, ids.run_id]);
 
-// A line of the table, which stays while what it shows changes.
+// A row of the table. Its element stays while its content changes.
 class Line {
   constructor(row, chosen, choose) {
     this.box = element("input", {type: "checkbox", "aria-label": `choose ${row.run_id} of ${row.dag_id}`});
@@ -62,22 +62,22 @@ class Trainings {
     this.chosen = new Map(chosen.map(ids => [key_of(ids), ids]));
     this.sorted = {column: COLUMNS.find(({id}) => id === "started"), up: false};
     this.offset = 0;
-    this.asked = 0;
+    this.requests = 0;
     this.build(place);
-    this.say_chosen();
+    this.show_chosen();
   }
 
   build(place) {
     this.search = element("input", {type: "search", placeholder: "Search all columns", "aria-label": "Search all columns"});
     this.search.addEventListener("input", () => this.search_soon());
     this.beside = element("button", {type: "button", "aria-describedby": "chosen"}, "Beside each other");
-    this.beside.addEventListener("click", () => this.lay_beside());
+    this.beside.addEventListener("click", () => this.show_side_by_side());
     this.hint = element("span", {class: "soft", id: "chosen", role: "status"});
     this.count = element("span", {class: "soft count", role: "status"});
     this.alert = element("p", {class: "verdict", role: "alert", hidden: ""});
     this.empty = element("div", {class: "empty", hidden: ""});
-    this.before = this.turner("Previous", -PAGE);
-    this.after = this.turner("Next", PAGE);
+    this.before = this.page_button("Previous", -PAGE);
+    this.after = this.page_button("Next", PAGE);
     this.pages = element("nav", {class: "tools", "aria-label": "Pages", hidden: ""}, this.before, this.after);
     this.body = element("tbody");
     this.heads = COLUMNS.map(column => this.head(column));
@@ -90,58 +90,58 @@ class Trainings {
   head(column) {
     const button = element("button", {type: "button"}, column.name);
     button.addEventListener("click", () => this.sort_by(column));
-    const made = element("th", {scope: "col", ...(column.number ? {class: "number"} : {})}, button);
-    if (column.about) made.title = column.about;
-    return made;
+    const cell = element("th", {scope: "col", ...(column.number ? {class: "number"} : {})}, button);
+    if (column.about) cell.title = column.about;
+    return cell;
   }
 
-  turner(words, rows) {
+  page_button(words, rows) {
     const button = element("button", {type: "button"}, words);
-    button.addEventListener("click", () => this.turn_to(this.offset + rows));
+    button.addEventListener("click", () => this.go_to(this.offset + rows));
     return button;
   }
 
-  turn_to(offset) {
+  go_to(offset) {
     this.offset = Math.max(0, offset);
     this.refresh();
   }
 
-  // Numbers and times begin with the highest value, texts with A.
+  // Numbers and times start with the highest value, texts with A.
   sort_by(column) {
     this.sorted = {column, up: this.sorted.column === column ? !this.sorted.up : !column.down};
-    this.turn_to(0);
+    this.go_to(0);
   }
 
   // A search looks at all trainings, so it waits until the user stops typing.
   search_soon() {
     clearTimeout(this.searching);
-    this.searching = setTimeout(() => this.turn_to(0), SEARCH_MS);
+    this.searching = setTimeout(() => this.go_to(0), SEARCH_MS);
   }
 
-  // Ask for the page that is shown, again and again, because trainings make progress.
+  // Request the current page of the list and show it.
   async refresh() {
-    const number = ++this.asked;
+    const number = ++this.requests;
     const {column: {id: sort}, up} = this.sorted;
     const query = {limit: PAGE, offset: this.offset, search: this.search.value.trim(), sort, up, zone: ZONE};
-    let found;
+    let answer;
     try {
-      found = await ask(`trainings.json?${new URLSearchParams(query)}`);
+      answer = await request_json(`trainings.json?${new URLSearchParams(query)}`);
     } catch (error) {
-      if (!(error instanceof Refused)) throw error;
+      if (!(error instanceof RequestError)) throw error;
       this.alert.textContent = error.message;
       this.alert.hidden = false;
       return;
     }
-    if (number !== this.asked) return;  // the user has asked for another page or search since
+    if (number !== this.requests) return;  // The user has requested another page or search since.
     this.alert.hidden = true;
-    if (!found.rows.length && this.offset) return this.turn_to(0);  // there are fewer than before
-    this.arrange(found, query.search);
+    if (!answer.rows.length && this.offset) return this.go_to(0);  // There are fewer trainings than before.
+    this.show_rows(answer, query.search);
   }
 
-  arrange({rows, more, ...counts}, search) {
+  show_rows({rows, more, ...counts}, search) {
     const lines = rows.map(row => [key_of(row), this.line(row)]);
     this.lines = new Map(lines);
-    this.put(lines.map(([, line]) => line.element));
+    this.set_rows(lines.map(([, line]) => line.element));
     this.heads.forEach((head, index) => {
       const sorted = COLUMNS[index] === this.sorted.column ? (this.sorted.up ? "ascending" : "descending") : "none";
       head.setAttribute("aria-sort", sorted);
@@ -149,7 +149,7 @@ class Trainings {
     this.before.disabled = !this.offset;
     this.after.disabled = !more;
     this.pages.hidden = !this.offset && !more;
-    this.say_how_many(rows.length, counts, search);
+    this.show_counts(rows.length, counts, search);
   }
 
   line(row) {
@@ -159,8 +159,8 @@ class Trainings {
     return line;
   }
 
-  // Whoever is in one of the lines with the keyboard stays there.
-  put(elements) {
+  // Replace the rows of the table. The keyboard focus stays where it is.
+  set_rows(elements) {
     const before = [...this.body.children];
     if (before.length === elements.length && before.every((element, index) => element === elements[index])) return;
     const focused = document.activeElement;
@@ -168,14 +168,14 @@ class Trainings {
     if (this.body.contains(focused)) focused.focus({preventScroll: true});
   }
 
-  say_how_many(shown, {found, total, searched, unread}, search) {
-    const all = found === total ? several(total) : `${found.toLocaleString("en")} of ${several(total)}`;
+  show_counts(shown, {found, total, searched, unread}, search) {
+    const all = found === total ? count_of(total) : `${found.toLocaleString("en")} of ${count_of(total)}`;
     const part = shown === found ? "" : `${(this.offset + 1).toLocaleString("en")} to ${(this.offset + shown).toLocaleString("en")} of `;
     const limits = [
       ...(searched < total ? [`The newest ${searched.toLocaleString("en")} were searched.`] : []),
-      ...(unread ? [`The buckets of ${several(unread)} have not answered yet.`] : []),
+      ...(unread ? [`The buckets of ${count_of(unread)} have not answered yet.`] : []),
     ];
-    this.set(this.count, [`${part}${all}.`, ...limits].join(" "));
+    this.set_text(this.count, [`${part}${all}.`, ...limits].join(" "));
     this.table.hidden = !shown;
     this.tools.hidden = !total && !search;
     this.empty.hidden = shown > 0;
@@ -187,22 +187,22 @@ class Trainings {
     const {dag_id, run_id} = row;
     if (is_chosen) this.chosen.set(key_of(row), {dag_id, run_id});
     else this.chosen.delete(key_of(row));
-    this.say_chosen();
+    this.show_chosen();
   }
 
-  say_chosen() {
+  show_chosen() {
     const names = [...this.chosen.values()].map(ids => ids.run_id);
     this.beside.disabled = names.length !== 2;
     const words = {0: "Choose two of them.", 1: `Choose one more beside ${names[0]}.`, 2: names.join(" and ")};
-    this.set(this.hint, words[names.length] ?? `${names.length} are chosen: choose two.`);
+    this.set_text(this.hint, words[names.length] ?? `${names.length} are chosen: choose two.`);
   }
 
-  // Only what is new is said aloud.
-  set(place, words) {
+  // Set a text only if it changes, because a screen reader announces each change.
+  set_text(place, words) {
     if (place.textContent !== words) place.textContent = words;
   }
 
-  lay_beside() {
+  show_side_by_side() {
     const [one, other] = this.chosen.values();
     location.assign(`run?${new URLSearchParams({...one, other_dag_id: other.dag_id, other_run_id: other.run_id})}`);
   }
@@ -215,7 +215,7 @@ class Trainings {
   }
 }
 
-follow_looks();
+follow_theme();
 const query = new URLSearchParams(location.search);
 const [dag_id, run_id] = [query.get("dag_id"), query.get("run_id")];
 const trainings = new Trainings(document.getElementById("trainings"), dag_id && run_id ? [{dag_id, run_id}] : []);

@@ -1,0 +1,501 @@
+"""The input pipelines that are measured, each as a user would write it from the documentation of what it uses.
+
+A pipeline takes a job and returns a function of a number of epochs, whose iterator gives the number of images of each
+batch as it arrives; what outlives an epoch is made once. A job says: `measure` (of MEASURES), `folder` (of the data
+set, or of the files of this reader), `image_size`, `batch_size`, `images` (in an epoch), `epochs` (in a round), and for
+some more. Imports are inside, so that a process pays for its own pipeline alone.
+"""
+
+import io
+import os
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import cache, partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from benchmarks.contenders import Job
+
+Batches = Callable[[int], Iterator[int]]
+"""From a number of epochs to the number of images of each batch."""
+Pipeline = Callable[[Job], Batches]
+
+BLOG_SHUFFLE, KERAS_IMAGENET_SHUFFLE, SHUFFLE = 1024, 8192, 1024
+WORKERS = 2
+"""Processes or threads of those who must be told."""
+MANY = 1_000_000
+STEPS = 100
+
+
+# --- this project -----------------------------------------------------------------------------------------------------
+
+
+def read_tenfold(job: Job) -> Batches:
+    """This project's batches, taken as its training takes them; an epoch is filled up with images of no weight."""
+    import numpy as np
+
+    from pipeline.input import BatchOptions, one_ahead, training_batches
+
+    names = ("image_size", "batch_size", "crop", "min_crop_area", "cache")
+    options = BatchOptions(**{name: job[name] for name in names if name in job})
+
+    @cache  # a training makes it once, too
+    def dataset(epochs: int) -> Any:
+        return training_batches(Path(job["folder"]), options, epochs=epochs)
+
+    def batches(epochs: int) -> Iterator[int]:
+        for _, _, weights in one_ahead(dataset(epochs)):
+            yield int(np.count_nonzero(weights))
+
+    return batches
+
+
+def read_tenfold_cached(job: Job) -> Batches:
+    """The same from memory: the first, untimed round fills the cache, and all others go on from there."""
+    endless = read_tenfold(job)(MANY)
+
+    def batches(epochs: int) -> Iterator[int]:
+        wanted = epochs * job["images"]
+        while wanted > 0:
+            count = next(endless)
+            wanted -= count
+            yield count
+
+    return batches
+
+
+# --- articles and plain TensorFlow ------------------------------------------------------------------------------------
+
+
+def read_raw_files(job: Job) -> Batches:
+    """The article's raw files: a serial map with a `py_function`, float32."""
+    from pipeline.input.raw_files import raw_file_batches
+
+    return _again(raw_file_batches(Path(job["folder"]), image_size=job["image_size"], batch_size=job["batch_size"]))
+
+
+def read_article_tfrecord(job: Job) -> Batches:
+    """The article's TFRecord: a serial map, and a shuffle of decoded float32."""
+    import tensorflow as tf
+
+    def image_and_label(record: Any) -> tuple[Any, Any]:
+        features = _parse(record)
+        return _whole_image(features, job["image_size"]) / 255.0, features["image/class/label"]
+
+    return _again(
+        tf.data.Dataset.from_tensor_slices(_shards(job))
+        .interleave(tf.data.TFRecordDataset)
+        .map(image_and_label)
+        .shuffle(BLOG_SHUFFLE)
+        .batch(job["batch_size"])
+        .prefetch(tf.data.AUTOTUNE)
+    )
+
+
+def read_keras_imagenet(job: Job) -> Batches:
+    """keras_imagenet by its documented behavior: inception-style crops, float32 from -1 to 1."""
+    import tensorflow as tf
+
+    def image_and_label(record: Any) -> tuple[Any, Any]:
+        features = _parse(record)
+        image = tf.image.random_flip_left_right(_inception_crop(features["image/encoded"], job["image_size"]))
+        return image / 127.5 - 1.0, features["image/class/label"]
+
+    return _again(
+        tf.data.Dataset.from_tensor_slices(_shards(job))
+        .shuffle(len(_shards(job)))
+        .interleave(tf.data.TFRecordDataset, cycle_length=4)
+        .shuffle(KERAS_IMAGENET_SHUFFLE)
+        .map(image_and_label, num_parallel_calls=tf.data.AUTOTUNE)
+        .batch(job["batch_size"])
+        .prefetch(tf.data.AUTOTUNE)
+    )
+
+
+def read_tfdata_whole(job: Job) -> Batches:
+    """The best of plain tf.data that sees the whole image."""
+    return _best_tfdata(job, _whole_image)
+
+
+def read_tfdata_crop(job: Job) -> Batches:
+    """The best of plain tf.data with a random-resized crop, cut out while decoding by the stored size."""
+    return _best_tfdata(job, _random_resized_crop)
+
+
+def read_tfds(job: Job) -> Batches:
+    """TensorFlow Datasets on this project's shards, as they are published: it decodes, the user resizes."""
+    import tensorflow as tf
+    import tensorflow_datasets as tfds
+
+    def resized(example: Any) -> tuple[Any, Any]:
+        image = tf.image.resize(example["image"]["encoded"], [job["image_size"]] * 2)
+        return _to_uint8(image), example["image"]["class"]["label"]
+
+    return _again(
+        tfds.builder_from_directory(job["folder"])
+        .as_dataset(split="train", shuffle_files=True)
+        .shuffle(SHUFFLE)
+        .map(resized, num_parallel_calls=tf.data.AUTOTUNE)
+        .batch(job["batch_size"])
+        .prefetch(tf.data.AUTOTUNE)
+    )
+
+
+def _best_tfdata(job: Job, decode: Callable[[Any, int], Any]) -> Batches:
+    import tensorflow as tf
+
+    def image_and_label(record: Any) -> tuple[Any, Any]:
+        features = _parse(record)
+        return _to_uint8(decode(features, job["image_size"])), features["image/class/label"]
+
+    return _again(
+        tf.data.Dataset.from_tensor_slices(_shards(job))
+        .shuffle(len(_shards(job)))
+        .interleave(tf.data.TFRecordDataset, num_parallel_calls=tf.data.AUTOTUNE, deterministic=False)
+        .shuffle(SHUFFLE)
+        .map(image_and_label, num_parallel_calls=tf.data.AUTOTUNE, deterministic=False)
+        .batch(job["batch_size"])
+        .prefetch(tf.data.AUTOTUNE)
+    )
+
+
+def _again(dataset: Any) -> Batches:
+    """The epochs of a dataset of TensorFlow."""
+    # The end of an iterator may wait for TensorFlow's autotuning, nearly as long as it lived. That is no reading.
+    ended: list[Any] = []
+
+    def batches(epochs: int) -> Iterator[int]:
+        for _ in range(epochs):
+            iterator = iter(dataset)
+            ended.append(iterator)
+            for images, _ in iterator:
+                yield images.shape[0]
+
+    return batches
+
+
+def _shards(job: Job) -> list[str]:
+    return sorted(str(path) for path in Path(job["folder"]).glob("train-*.tfrecord"))
+
+
+def _parse(record: Any) -> Any:
+    import tensorflow as tf
+
+    number = tf.io.FixedLenFeature([], tf.int64)
+    numbers = dict.fromkeys(("image/height", "image/width", "image/class/label"), number)
+    return tf.io.parse_single_example(record, {"image/encoded": tf.io.FixedLenFeature([], tf.string)} | numbers)
+
+
+def _to_uint8(image: Any) -> Any:
+    import tensorflow as tf
+
+    return tf.cast(tf.round(image), tf.uint8)
+
+
+def _whole_image(features: Any, size: int) -> Any:
+    import tensorflow as tf
+
+    return tf.image.resize(tf.io.decode_jpeg(features["image/encoded"], channels=3), [size, size])
+
+
+def _random_resized_crop(features: Any, size: int) -> Any:
+    """A random part of the image, 8 to 100% of its area, and in half of the cases its mirror image."""
+    import tensorflow as tf
+
+    sides = tf.cast(tf.stack([features["image/height"], features["image/width"]]), tf.float32)
+    area = tf.random.uniform([], 0.08, 1.0) * tf.reduce_prod(sides)
+    ratio = tf.exp(tf.random.uniform([], tf.math.log(3 / 4), tf.math.log(4 / 3)))
+    # Cut to the image, where others draw again: nothing here depends on a condition.
+    crop = tf.minimum(tf.sqrt(area * tf.stack([1 / ratio, ratio])), sides)
+    corner = tf.random.uniform([2]) * (sides - crop)
+    window = tf.cast(tf.concat([corner, tf.maximum(crop, 1.0)], 0), tf.int32)
+    image = tf.io.decode_and_crop_jpeg(features["image/encoded"], window, channels=3)
+    return tf.image.random_flip_left_right(tf.image.resize(image, [size, size]))
+
+
+def _inception_crop(encoded: Any, size: int) -> Any:
+    import tensorflow as tf
+
+    begin, extent, _ = tf.image.sample_distorted_bounding_box(
+        tf.io.extract_jpeg_shape(encoded),
+        bounding_boxes=tf.zeros([1, 0, 4]),
+        min_object_covered=0.1,
+        aspect_ratio_range=(3 / 4, 4 / 3),
+        area_range=(0.08, 1.0),
+        max_attempts=100,
+        use_image_if_no_bounding_boxes=True,
+    )
+    image = tf.io.decode_and_crop_jpeg(encoded, tf.concat([begin[:2], extent[:2]], 0), channels=3)
+    return tf.image.resize(image, [size, size])
+
+
+# --- packages of others: random-resized crops and flips by Pillow, decoded by Pillow or simplejpeg --------------------
+
+
+class Files:
+    """Images as PyTorch takes them: by number."""
+
+    def __init__(self, paths: Sequence[Path], load: Callable[[bytes], Any]) -> None:
+        self._paths, self._load = paths, load
+        self._classes = sorted({path.parent.name for path in paths})
+
+    def __len__(self) -> int:
+        return len(self._paths)
+
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        path = self._paths[index]
+        return self._load(path.read_bytes()), self._classes.index(path.parent.name)
+
+
+def read_pytorch(job: Job) -> Batches:
+    """PyTorch's DataLoader over JPEG files."""
+    files = Files(sorted(Path(job["folder"]).glob("*/*.jpg")), _loader(job))
+    return _of_pytorch(job, files, shuffle=True, batch_size=job["batch_size"])
+
+
+def read_webdataset(job: Job) -> Batches:
+    """WebDataset's tar files; its workers make the batches."""
+    import webdataset
+
+    load = _loader(job)
+    samples = (
+        webdataset.WebDataset(sorted(map(str, Path(job["folder"]).glob("*.tar"))), shardshuffle=100)
+        .shuffle(SHUFFLE)
+        .to_tuple("jpg", "cls")
+        .map_tuple(load, int)
+        .batched(job["batch_size"])
+    )
+    return _of_pytorch(job, samples, batch_size=None)
+
+
+def read_mosaicml(job: Job) -> Batches:
+    """MosaicML Streaming's MDS shards on this disk."""
+    from streaming import StreamingDataset
+
+    load = _loader(job)
+
+    class Samples(StreamingDataset):
+        def __getitem__(self, index: int) -> tuple[Any, int]:
+            sample = super().__getitem__(index)
+            return load(sample["image"]), sample["label"]
+
+    # In a folder name of its own: two datasets of one name refuse each other, also in other processes.
+    samples = Samples(local=_linked(job), shuffle=True, batch_size=job["batch_size"])
+    return _of_pytorch(job, samples, batch_size=job["batch_size"])
+
+
+def read_grain(job: Job) -> Batches:
+    """Grain over ArrayRecord, in threads."""
+    import grain
+
+    load = _loader(job)
+
+    def image_and_label(record: Any) -> tuple[Any, Any]:
+        label, _, encoded = record.partition(b"\n")
+        return load(encoded), int(label)
+
+    source = grain.sources.ArrayRecordDataSource(sorted(map(str, Path(job["folder"]).glob("train-*"))))
+    samples = grain.MapDataset.source(source).seed(0).shuffle().map(image_and_label)
+    options = grain.ReadOptions(num_threads=WORKERS, prefetch_buffer_size=2 * job["batch_size"])
+
+    def batches(epochs: int) -> Iterator[int]:
+        for images, _ in samples.repeat(epochs).to_iter_dataset(options).batch(job["batch_size"]):
+            yield len(images)
+
+    return batches
+
+
+def _of_pytorch(job: Job, samples: Any, **told: Any) -> Batches:
+    """The epochs of PyTorch's loader; its workers stay from one to the next."""
+    from torch.utils.data import DataLoader
+
+    loader = DataLoader(samples, num_workers=WORKERS, persistent_workers=True, **told)
+
+    def batches(epochs: int) -> Iterator[int]:
+        for _ in range(epochs):
+            for images, _ in loader:
+                yield len(images)
+
+    return batches
+
+
+def _linked(job: Job) -> str:
+    folder = Path(job["folder"])
+    mine = Path(job["own_folder"])
+    mine.mkdir(parents=True)
+    for path in folder.iterdir():
+        os.link(path, mine / path.name)
+    return str(mine)
+
+
+def _loader(job: Job) -> Callable[[bytes], Any]:
+    return partial({"pillow": _by_pillow, "simplejpeg": _by_simplejpeg}[job["decoder"]], size=job["image_size"])
+
+
+def _by_pillow(encoded: Any, size: int) -> Any:
+    from PIL import Image
+
+    image = Image.open(io.BytesIO(encoded))
+    return _resized(image if image.mode == "RGB" else image.convert("RGB"), random_box(*image.size), size)
+
+
+def _by_simplejpeg(encoded: Any, size: int) -> Any:
+    import numpy as np
+    import simplejpeg
+    from PIL import Image
+
+    pixels = simplejpeg.decode_jpeg(encoded)
+    left, top, right, bottom = random_box(pixels.shape[1], pixels.shape[0])
+    # Cut out first: Pillow copies what it is given.
+    image = Image.fromarray(np.ascontiguousarray(pixels[top:bottom, left:right]))
+    return _resized(image, (0, 0, *image.size), size)
+
+
+def _resized(image: Any, box: tuple[int, int, int, int], size: int) -> Any:
+    import numpy as np
+    from PIL import Image
+
+    small = image.resize((size, size), Image.Resampling.BILINEAR, box=box)
+    return np.array(small.transpose(Image.Transpose.FLIP_LEFT_RIGHT) if random.random() < 0.5 else small)
+
+
+def random_box(width: int, height: int) -> tuple[int, int, int, int]:
+    """Left, top, right and bottom of a random part: 8 to 100% of the area, 3:4 to 4:3; the whole after ten tries."""
+    for _ in range(10):
+        area = random.uniform(0.08, 1) * width * height
+        ratio = (3 / 4) * (16 / 9) ** random.random()
+        wide, high = round((area * ratio) ** 0.5), round((area / ratio) ** 0.5)
+        if 0 < wide <= width and 0 < high <= height:
+            left, top = random.randint(0, width - wide), random.randint(0, height - high)
+            return left, top, left + wide, top + high
+    return 0, 0, width, height
+
+
+# --- the limits -------------------------------------------------------------------------------------------------------
+
+
+def limit_of_decoding(job: Job) -> Batches:
+    """Nothing but libjpeg-turbo, on bytes in memory; a process a core."""
+    import simplejpeg
+
+    encoded = [image.encoded for image in _recorded(job)]
+
+    def images(epochs: int) -> Iterator[int]:
+        for _ in range(epochs):
+            for each in encoded:
+                simplejpeg.decode_jpeg(each)
+                yield 1
+
+    return images
+
+
+def limit_of_copying(job: Job) -> Batches:
+    """Nothing but the middle of each image of pixels in memory, copied into a batch; a process a core."""
+    import numpy as np
+
+    size = job["image_size"]
+    images = [np.frombuffer(each.encoded, np.uint8).reshape(each.height, each.width, 3) for each in _recorded(job)]
+    middles = [image[(image.shape[0] - size) // 2 :, (image.shape[1] - size) // 2 :][:size, :size] for image in images]
+
+    batch = np.empty((job["batch_size"], size, size, 3), np.uint8)  # a new one each time would cost as much again
+
+    def batches(epochs: int) -> Iterator[int]:
+        for _ in range(epochs):
+            for start in range(0, len(middles), len(batch)):
+                taken = middles[start : start + len(batch)]
+                np.stack(taken, out=batch[: len(taken)])
+                yield len(taken)
+
+    return batches
+
+
+def _recorded(job: Job) -> list[Any]:
+    """The images of some shards."""
+    from pipeline.records.format import RecordFormat, read_image
+    from pipeline.records.tfrecord import read_records
+
+    form = RecordFormat(pixels=job["pixels"])
+    return [read_image(record, form) for name in job["shards"] for record in read_records(Path(job["folder"], name))]
+
+
+# --- what is measured -------------------------------------------------------------------------------------------------
+
+
+def whole_epochs(pipeline: Pipeline, job: Job) -> None:
+    """Take every batch of the epochs of a round; timed from outside."""
+    if "opened" not in job:
+        job["opened"] = pipeline(job)
+    _require(sum(job["opened"](job["epochs"])), job["images"] * job["epochs"])
+
+
+def first_batch(pipeline: Pipeline, job: Job) -> float:
+    """Seconds from the call to the first batch; TensorFlow and this project's reader are imported before."""
+    import_module("pipeline.input")
+    begin = time.perf_counter()
+    next(iter(pipeline(job)(1)))
+    return time.perf_counter() - begin
+
+
+def waiting(pipeline: Pipeline, job: Job) -> float:
+    """Share of the time that a training waits for batches, whose step takes `step_s` and nothing of this machine."""
+    batches = pipeline(job)(job["epochs"])
+    next(batches)  # how long the first one takes is measured on its own
+    waited, step_s = 0.0, float(job["step_s"])
+    for _ in range(STEPS):
+        time.sleep(step_s)
+        begin = time.perf_counter()
+        next(batches)
+        waited += time.perf_counter() - begin
+    return waited / (waited + STEPS * step_s)
+
+
+def memory(pipeline: Pipeline, job: Job) -> list[float]:
+    """Resident MB after each of some numbers of epochs."""
+    import psutil
+
+    batches = pipeline(job)(max(job["after_epochs"]))
+    found: list[float] = []
+    done = 0
+    for epochs in job["after_epochs"]:
+        while done < epochs * job["images"]:
+            done += next(batches)
+        found.append(psutil.Process().memory_info().rss / 1e6)
+    _require(done + sum(batches), max(job["after_epochs"]) * job["images"])
+    return found
+
+
+MEASURES: dict[str, Callable[[Pipeline, Job], Any]] = {
+    measure.__name__: measure for measure in (whole_epochs, first_batch, waiting, memory)
+}
+
+
+def _require(count: int, wanted: int) -> None:
+    if count != wanted:
+        raise ValueError(f"gave {count} of {wanted} images")
+
+
+def _measured(pipeline: Pipeline, job: Job) -> Any:
+    return MEASURES[job["measure"]](pipeline, job)
+
+
+READERS = {
+    pipeline.__name__: partial(_measured, pipeline)
+    for pipeline in (
+        read_tenfold,
+        read_tenfold_cached,
+        read_raw_files,
+        read_article_tfrecord,
+        read_keras_imagenet,
+        read_tfdata_whole,
+        read_tfdata_crop,
+        read_tfds,
+        read_pytorch,
+        read_webdataset,
+        read_mosaicml,
+        read_grain,
+        limit_of_decoding,
+        limit_of_copying,
+    )
+}

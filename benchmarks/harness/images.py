@@ -1,0 +1,121 @@
+"""What is written: images drawn once, kept in a folder, and the same for every writer."""
+
+import io
+import os
+import random
+import shutil
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+CLASSES = 10
+PHOTO = (500, 375)
+TINY = (32, 32)
+
+
+def photographs(folder: Path, count: int) -> Path:
+    """`count` JPEGs with the spectrum and the size of ImageNet's: about 110 KB, 500 x 375 or upright."""
+    return make_source(folder, count, photograph)
+
+
+def tiny_images(folder: Path, count: int) -> Path:
+    """`count` JPEGs of 32 x 32 pixels, about 1 KB, as those of CIFAR."""
+    return make_source(folder, count, tiny_image)
+
+
+def given_images(folder: Path, count: int, given: Path) -> Path:
+    """`count` images from the folder `given`, as they are; again from the first where it holds fewer."""
+    found = sorted(path for path in given.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg", ".png"))
+    if not found:
+        raise SystemExit(f"no .jpg or .png below {given}: give --images a folder that holds some")
+    paths = list(islice(cycle(found), count + 1))
+    return make_source(folder, count, partial(_read, paths))
+
+
+def photograph(seed: int) -> bytes:
+    """One drawn photograph: noise of 1/f, which is what natural images have, with grain on top."""
+    rng = np.random.default_rng(seed)
+    size = PHOTO if rng.random() < 0.8 else PHOTO[::-1]
+    contrast = rng.lognormal(0, 0.35)
+    return _jpeg(_noise(rng, size, octaves=9, strength=38 * contrast, grain=11 * contrast), quality=95)
+
+
+def tiny_image(seed: int) -> bytes:
+    """One drawn image of 32 x 32 pixels."""
+    return _jpeg(_noise(np.random.default_rng(seed), TINY, octaves=5, strength=30, grain=4), quality=88)
+
+
+def linked(folder: Path, count: int, images: Path) -> Path:
+    """A source of `count` images, each a hard link to one of `images`: many files without many bytes."""
+    paths = list(islice(cycle(sorted(images.rglob("*.jpg"))), count + 1))
+    if not folder.exists():
+        for number, (path, place) in enumerate(zip(paths, _places(folder, count), strict=True)):
+            if number < CLASSES or number == count:
+                place.parent.mkdir(parents=True, exist_ok=True)
+            os.link(path, place)
+    return folder
+
+
+def rows_of(source: Path) -> list[Any]:
+    """Path, class id and class of every training image, mixed as in our own shards."""
+    paths = sorted(path.relative_to(source) for path in (source / "train").rglob("*") if path.is_file())
+    ids = {text: number for number, text in enumerate(sorted({path.parent.name for path in paths}))}
+    rows = [[str(path), ids[path.parent.name], path.parent.name] for path in paths]
+    random.Random(0).shuffle(rows)
+    return rows
+
+
+def split(rows: list[Any], parts: int) -> list[list[Any]]:
+    """As many lists of about one length."""
+    return [rows[number::parts] for number in range(parts)]
+
+
+def _read(paths: Sequence[Path], number: int) -> bytes:
+    return paths[number].read_bytes()
+
+
+def make_source(folder: Path, count: int, image: Callable[[int], bytes]) -> Path:
+    """A source of `count` training images in ten classes and one for validation, made once, whole or absent."""
+    if not folder.exists():
+        part = folder.with_name(f".{folder.name}.part")
+        shutil.rmtree(part, ignore_errors=True)
+        with ProcessPoolExecutor() as pool:
+            for place, encoded in zip(
+                _places(part, count), pool.map(image, range(count + 1), chunksize=20), strict=True
+            ):
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(encoded)
+        part.rename(folder)
+    return folder
+
+
+def _places(folder: Path, count: int) -> list[Path]:
+    """Paths of a source. The one image for validation keeps our writer from holding more of them back."""
+    train = (folder / "train" / f"class-{n % CLASSES}" / f"{n:06d}.jpg" for n in range(count))
+    return [*train, folder / "validation" / "class-0" / "held-back.jpg"]
+
+
+def _noise(rng: np.random.Generator, size: tuple[int, int], octaves: int, strength: float, grain: float) -> Image.Image:
+    width, height = size
+    pixels = np.full((height, width, 3), 128, np.float32)
+    for octave in range(1, octaves):
+        cells = rng.normal(size=(2**octave, 2**octave, 4)).astype(np.float32)
+        # Most of a natural image's variance is in its brightness, little in its colors.
+        colors = 0.85 * cells[..., 3:] + 0.3 * cells[..., :3]
+        for channel in range(3):
+            layer = Image.fromarray(colors[..., channel]).resize(size, Image.Resampling.BICUBIC)
+            pixels[..., channel] += strength / octave * np.asarray(layer)
+    pixels += grain * rng.normal(size=(height, width, 1)).astype(np.float32)
+    return Image.fromarray(np.clip(pixels, 0, 255).astype(np.uint8))
+
+
+def _jpeg(image: Image.Image, quality: int) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=quality)
+    return buffer.getvalue()

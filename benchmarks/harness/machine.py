@@ -1,0 +1,89 @@
+"""Where it is measured: the machine, the folder for what is drawn and written, and the other packages beside it."""
+
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from argparse import Namespace
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness.rounds import ROOT
+
+HOME = ROOT / ".bench"
+PEERS_PYTHON = HOME / "env" / "bin" / "python"
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def has_peers() -> bool:
+    """Whether the other packages are installed."""
+    return PEERS_PYTHON.exists()
+
+
+def machine_line(*packages: str) -> str:
+    """Where and when it was measured, with which of these packages in our own environment."""
+    day = datetime.now(UTC).date().isoformat()
+    ours = "".join(f", {name} {version(name)}" for name in packages)
+    return f"{day}, {cpu_model()}, {CORES} cores, Python {platform.python_version()}{ours}."
+
+
+def cpu_model() -> str:
+    """What the processor calls itself."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    return next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def measure_sections(
+    machine: Sequence[str], sections: Mapping[str, Callable[[Namespace], Any]], options: Namespace
+) -> None:
+    """Say where it is measured, run the sections one after another, and write all figures where `--json` wants them."""
+    print(*machine, sep="\n", flush=True)
+    try:
+        results = {name: measure(options) for name, measure in sections.items()}
+    finally:
+        shutil.rmtree(HOME / "work", ignore_errors=True)
+    if options.json:
+        options.json.write_text(json.dumps({"machine": list(machine)} | results, indent=1))
+
+
+def versions_in(python: Path, *packages: str) -> str:
+    """Versions of the other packages, in the environment of `python`."""
+    if not python.exists():
+        return "The other packages are not installed: `make bench-env`."
+    code = "import sys, importlib.metadata as m; print(*(f'{p} {m.version(p)}' for p in sys.argv[1:]), sep=', ')"
+    return subprocess.check_output([python, "-c", code, *packages], text=True).strip() + "."
+
+
+def job_file(job: dict[str, Any]) -> Path:
+    """A file that holds what a worker is told."""
+    path = new_folder("job") / "job.json"
+    path.parent.mkdir()
+    path.write_text(json.dumps(job))
+    return path
+
+
+def new_folder(name: str) -> Path:
+    """A folder that is not there yet, in a place that is removed at the end."""
+    (HOME / "work").mkdir(parents=True, exist_ok=True)
+    return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=HOME / "work")) / name
+
+
+def logs() -> Path:
+    """Where the words of the workers go."""
+    folder = HOME / "logs"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def say(words: str) -> None:
+    """Progress, for a person."""
+    print(words, file=sys.stderr, flush=True)

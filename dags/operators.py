@@ -1,0 +1,148 @@
+"""The operators of this project: a person's approval, and one server of a training."""
+
+from datetime import timedelta
+from typing import Any
+
+from airflow.providers.standard.operators.hitl import HITLOperator
+from airflow.sdk import BaseOperator
+
+from dags.links import CometLink, TrainingLink
+from dags.notify import notifiers
+from dags.places import DATASET_PLACE, TRAINING_PLACE
+from pipeline.config import Settings, settings_from
+from pipeline.errors import GateError
+from pipeline.storage import place_of
+
+_APPROVE = "Approve"
+_ASKED = "asked"
+"""XCom key of the questions that the task asked. When it resumes, there may be other questions."""
+
+APPROVE_DOC = """
+Ask a person if the images exceed a threshold whose setting is `ask`. The question appears under *Required Actions*. No
+worker and no GPU waits for the answer.
+
+*Cost*: none. *A failure* is the answer *Reject*, or no answer within `ask_hours`: clear the task to be asked again. If
+another run of this dataset name commits a version in the meantime, the images are compared with that version, and the
+approval no longer holds: trigger the DAG again.
+"""
+TRAIN_DOC = """
+Train in a process of its own, on a slot of the pool `gpu`. A killed or cleared training continues from its last
+checkpoint. If it is out of memory, it continues with micro-batches of half the size. If it is stuck for
+`stall_minutes`, it writes where it hangs and is tried again. Several servers train together: they wait for each other,
+and if one ends, all end and are tried again.
+
+*Cost*: the GPU, for the time that the log shows. *A failure*: a server is missing (the pool `gpu` needs a slot for each
+server, and the queue a worker), the loss is not a number (use a smaller `learning_rate`), a shard is damaged, or a
+single example needs too much memory (the message names it and the remedy). *In the state scheduled* it waits for a
+slot. If the pool does not exist, it waits forever: create it with `airflow pools set gpu 1 "trainings at once"`.
+"""
+
+
+class ApproveOperator(HITLOperator):
+    """Asks a person whether to publish images that exceed a threshold whose setting is `ask`. Else it does nothing.
+
+    This is not Airflow's own ApprovalOperator, because that one skips the following tasks if the answer is no, and the
+    run would then count as a success.
+
+    :param plan_file: file of the plan. Its shards are written
+    :param settings: the settings, as `extract` returned them
+    """
+
+    template_fields = (*HITLOperator.template_fields, "plan_file", "settings")
+
+    def __init__(self, *, plan_file: str, settings: dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(subject="Publish this dataset?", options=[_APPROVE, "Reject"], notifiers=notifiers(), **kwargs)
+        self.plan_file = plan_file
+        self.settings = settings
+
+    def execute(self, context: Any) -> None:
+        """Write the question and leave the worker until it is answered."""
+        questions = self._questions()
+        if not questions:
+            return
+        name = " ".join(filter(None, (self._settings.dataset_name, self._settings.data_date)))
+        self.subject = f"Publish this dataset of {name!r}?"
+        self.body = "\n".join([f"Images of {self._settings.source_uri}:", "", *(f"- {each}" for each in questions)])
+        self.response_timeout = timedelta(hours=self._settings.ask_hours)
+        self.log.warning("%s\nanswer under Required Actions within %g hours", self.body, self._settings.ask_hours)
+        context["ti"].xcom_push(key=_ASKED, value=questions)
+        super().execute(context)
+
+    def execute_complete(self, context: Any, event: dict[str, Any]) -> None:
+        """Store the approval.
+
+        Raises GateError if the answer is no, if there is no answer in time, or if there are new questions.
+        """
+        from pipeline.sharding.approval import approve, new_question_error
+
+        # Nothing is kept of a question that an older release asked, before an upgrade.
+        asked: list[str] = context["ti"].xcom_pull(task_ids=self.task_id, key=_ASKED) or self._questions()
+        stopped = f"{'; '.join(asked)}; clear this task to be asked again"
+        if event.get("error_type") == "timeout":
+            raise GateError(f"nobody answered within ask_hours={self._settings.ask_hours:g}: {stopped}")
+        answer = super().execute_complete(context, event)
+        if answer["chosen_options"] != [_APPROVE]:
+            raise GateError(f"stopped by the answer {answer['chosen_options'][0]!r}: {stopped}")
+        approve(place_of(self.plan_file), asked)
+        if questions := self._questions():
+            # This task cannot ask them: Airflow 3.3.2 would show the text of its first question again.
+            raise new_question_error(questions, asked)
+
+    @property
+    def _settings(self) -> Settings:
+        return settings_from(self.settings)
+
+    def _questions(self) -> list[str]:
+        from pipeline.sharding.approval import questions
+
+        return questions(place_of(self.plan_file), self._settings)
+
+
+class TrainOperator(BaseOperator):
+    """Runs one server of a training in a process of its own.
+
+    The end of the process frees the GPU. If the task is killed, the process writes a checkpoint first. Returns {"run",
+    "metrics", "model", "export", "comet", "verdict", "limit", "wait_fraction", "step_ms", "epochs"}, the same on all
+    servers.
+
+    :param settings: the settings, as `extract` or `choose` returned them
+    :param dataset: folder of the published dataset
+    :param server: index of the training server, from 0
+    :param training: id of the training. The same id with the same data and settings continues from its checkpoint
+    """
+
+    template_fields = ("settings", "dataset", "server", "training")
+    operator_extra_links = (TrainingLink(), CometLink())
+
+    def __init__(
+        self,
+        *,
+        settings: dict[str, Any],
+        dataset: str,
+        server: int = 0,
+        training: str = "{{ run_id }}",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.settings = settings
+        self.server = server
+        self.dataset = dataset
+        self.training = training
+        self._process: Any = None
+
+    def execute(self, context: Any) -> dict[str, Any]:
+        """Start the training process, unless its result is complete, and wait for its end."""
+        from pipeline.runs.launch import TrainingProcess, prepare_run
+
+        dataset = place_of(self.dataset)
+        run = prepare_run(settings_from(self.settings), dataset, self.training, self.server, self.dag_id)
+        for key, value in ((TRAINING_PLACE, str(run.training)), (DATASET_PLACE, self.dataset)):
+            context["ti"].xcom_push(key=key, value=value)
+        self._process = TrainingProcess(run, output=1)  # the task's own stdout, which Airflow shows as it comes
+        result: dict[str, Any] = self._process.wait()
+        return result
+
+    def on_kill(self) -> None:
+        """Ask the process to write a checkpoint and end. The wait in `execute` then ends too."""
+        if self._process is not None:
+            self._process.ask_to_stop()

@@ -1,0 +1,224 @@
+"""The task functions that the DAGs share. Each imports what it needs of `pipeline` when it runs."""
+
+import logging
+import os
+from datetime import timedelta
+from typing import Any
+
+from airflow.sdk import get_current_context, task
+
+from dags.places import DATASET_PLACE, GPU_POOL, pool_command
+from pipeline.config import Settings, settings_from
+from pipeline.errors import SettingsError
+from pipeline.storage import place_of
+
+_log = logging.getLogger(__name__)
+
+
+@task(multiple_outputs=True, execution_timeout=timedelta(hours=12))
+def extract(for_training: bool) -> dict[str, Any]:
+    """Check the form, fix the data date, and list the images with label, size and checksum.
+
+    *Cost*: new images on a disk are read once. A bucket is only listed.
+
+    *A failure* names the wrong field or source. It is not retried: trigger the DAG again with another value.
+    """
+    from pipeline.runs.launch import require_shares, require_trainable
+    from pipeline.snapshot.extract import take_snapshot
+
+    run = get_current_context()["dag_run"]
+    settings = or_sample_images(settings_of_run()).dated(run.logical_date or run.run_after)
+    if for_training:
+        require_shares(settings, settings.train_shards)
+        _warn_of_slots(settings)
+    snapshot = take_snapshot(settings)
+    if for_training:
+        require_trainable(settings, snapshot)
+    return {"settings": settings.model_dump(), "snapshot": str(snapshot)}
+
+
+@task(execution_timeout=timedelta(hours=2))
+def plan(settings: dict[str, Any], snapshot: str) -> list[str]:
+    """Decide the split and shard of each image, and write a plan file for each task that writes shards.
+
+    *Cost*: seconds for a million images, and 100 bytes of memory for each image. For a complete dataset, no task
+    follows.
+
+    *A failure* comes from the data gate (validation images that are also in training, classes out of balance): repair
+    the source, or change the threshold that the message names.
+    """
+    from pipeline.sharding.gate import ask_later
+    from pipeline.sharding.plan_files import load_plan, make_plan
+
+    path = make_plan(settings_from(settings), place_of(snapshot), ask_later)
+    # In an XCom of its own, because Airflow maps over the returned value.
+    get_current_context()["ti"].xcom_push(key="plan", value=str(path))
+    return load_plan(path).ranges
+
+
+@task(map_index_template="{{ shards }}", execution_timeout=timedelta(hours=12))
+def write(plan_file: str) -> None:
+    """Write the shards of one range. Complete shards are skipped.
+
+    *Cost*: one core, 30 MB of memory, a second for about 1,000 photographs (`check: strict`).
+
+    *A failure*: an image changed or vanished after it was listed (trigger the DAG again), or the disk is full (free
+    some space and clear this task; complete shards stay).
+    """
+    from pipeline.sharding.ranges import load_range
+    from pipeline.sharding.write import write_range
+    from pipeline.system.progress import progress
+
+    _name_after_range(plan_file)
+    with progress("shard", load_range(place_of(plan_file)).images) as advance:
+        write_range(place_of(plan_file), advance)
+
+
+@task(map_index_template="{{ shards }}", execution_timeout=timedelta(hours=12))
+def copy(plan_file: str) -> None:
+    """Copy the shards of one range to the published folder, and verify every byte there.
+
+    *Cost*: the shards are read once, and copied if workspace and published folder are in different stores.
+
+    *A failure*: another file has the name of a shard (it is left untouched: move it away and clear this task), or a
+    bucket does not answer (clear this task later; it continues).
+    """
+    from pipeline.sharding.publish import copy_range, copy_size
+    from pipeline.system.progress import progress
+
+    _name_after_range(plan_file)
+    shards, total_bytes = copy_size(place_of(plan_file))
+    with progress("upload", shards, "shards", total_bytes) as advance:
+        copy_range(place_of(plan_file), advance)
+
+
+# If there is nothing to write, the mapped tasks are skipped, and the dataset is complete. That is no failure.
+@task(trigger_rule="none_failed", execution_timeout=timedelta(hours=2))
+def commit(plan_file: str, settings: dict[str, Any]) -> dict[str, Any]:
+    """Write `dataset.json`. From then on the dataset exists, and the event of the asset has its version.
+
+    *Cost*: seconds.
+
+    *A failure* comes from the data gate (too many rejected images, drift; the message names the threshold), from a
+    count that does not add up, or from labels that a person released in the meantime. For the last two, clear
+    `shard.plan` and all tasks after it.
+    """
+    from pipeline.build import summary
+    from pipeline.report import write_card
+    from pipeline.sharding.approval import answers
+    from pipeline.sharding.plan_files import load_plan
+    from pipeline.sharding.publish import commit as commit_dataset
+
+    dataset = commit_dataset(place_of(plan_file), settings_from(settings), write_card, answers(place_of(plan_file)))
+    published = summary(load_plan(place_of(plan_file)), dataset)
+    context = get_current_context()
+    context["ti"].xcom_push(key=DATASET_PLACE, value=published["dataset"])
+    for asset in context["task"].outlets:
+        context["outlet_events"][asset].extra = {
+            **{name: settings[name] for name in ("dataset_name", "data_date")},
+            **published,
+        }
+    return published
+
+
+@task(execution_timeout=timedelta(minutes=30))
+def servers(settings: dict[str, Any], dataset: str) -> list[int]:
+    """Check that the training can start, and start a task for each of its servers.
+
+    *Cost*: seconds, and no GPU. *A failure* names the reason: the dataset or the weights are missing, or the dataset
+    has too few shards for the servers. The log names the pool that the training needs.
+    """
+    from pipeline.runs.launch import require_startable
+
+    checked = settings_from(settings)
+    require_startable(checked, place_of(dataset))
+    # A task cannot look up pools, and Airflow 3.3 reports a missing pool only in the scheduler's log.
+    _log.info(
+        "the training takes %d slots of the pool %r. If `train` stays in the state scheduled, the pool is missing or "
+        "full: look under Admin, Pools, or create the pool with `%s`",
+        checked.num_training_servers,
+        GPU_POOL,
+        pool_command(checked.num_training_servers),
+    )
+    _warn_of_slots(checked)
+    return list(range(checked.num_training_servers))
+
+
+@task(execution_timeout=timedelta(minutes=30))
+def report(runs: list[str]) -> dict[str, str]:
+    """Draw the report of a training from its local record.
+
+    *Cost*: seconds. *A failure* does not affect the model: clear this task.
+    """
+    from pipeline.report import report_run
+
+    return {"report": str(report_run(place_of(runs[0])))}  # All servers of a training return the same run.
+
+
+@task(execution_timeout=timedelta(hours=6))
+def promote(settings: dict[str, Any], runs: list[str]) -> dict[str, Any]:
+    """Make the model the champion of its dataset name, unless it is worse than the champion on the same images.
+
+    The log and the returned value give the reason. A refusal is no failure, and the trained model stays available.
+
+    *Cost*: seconds. If the champion was evaluated on another version of the dataset, it is evaluated again, so this
+    task uses a slot of the pool `gpu`.
+
+    *A failure*: the champion cannot be evaluated, or its file is damaged (the message names it). Clear this task. It
+    gives the same answer again and promotes nothing twice.
+    """
+    from pipeline.runs.promotion import gate
+
+    return gate(place_of(runs[0]), settings_from(settings), output=1)  # 1 is the task's own stdout.
+
+
+def settings_of_run() -> Settings:
+    """Return the settings of this run's form.
+
+    Raises:
+        SettingsError: A name is no setting, or no setting of this DAG.
+    """
+    context = get_current_context()
+    # Airflow accepts an unknown key of a REST call without an error, and leaves it out of `params`.
+    conf = context["dag_run"].conf or {}
+    settings = settings_from({**context["params"], **conf})
+    form = context["dag"].params
+    if foreign := sorted(name for name in conf if name not in form):
+        raise SettingsError(f"{foreign[0]} is not a setting of {context['dag'].dag_id}: those are {', '.join(form)}")
+    return settings
+
+
+def _warn_of_slots(settings: Settings) -> None:
+    """Warn if the pool was created with fewer slots than the training has servers, or if their number is unknown.
+
+    It is a warning and not an error, because a task cannot look up the current slots of a pool.
+    """
+    servers, slots = settings.num_training_servers, os.environ.get("TENFOLD_GPUS", "")
+    if servers == 1 or (slots.isdecimal() and servers <= int(slots)):
+        return
+    created = f", but TENFOLD_GPUS={slots} made it" if slots else ""
+    _log.warning(
+        "num_training_servers=%d needs %d slots of the pool %r at the same time%s: check the slots under Admin, Pools, "
+        "or train on fewer servers; with fewer slots, the servers wait for each other for %g minutes "
+        "(server_wait_minutes) and fail",
+        *(servers, servers, GPU_POOL, created, settings.server_wait_minutes),
+    )
+
+
+def or_sample_images(settings: Settings) -> Settings:
+    """Return the settings, with the sample images of `make up` as the source if the form names no source.
+
+    The sample images get a dataset name of their own. Otherwise, their classes would stay in a user's label map.
+    """
+    samples = os.environ.get("TENFOLD_SAMPLES")
+    if settings.source_uri or not samples:
+        return settings
+    _log.warning("source_uri is empty: taking the sample images of %s", samples)
+    return settings.model_copy(update={"source_uri": samples, "dataset_name": "samples"})
+
+
+def _name_after_range(plan_file: str) -> None:
+    """Name a mapped task after its shards in Airflow's list."""
+    from pipeline.sharding.ranges import describe_range, load_range
+
+    get_current_context()["shards"] = describe_range(load_range(place_of(plan_file)).shards)

@@ -1,0 +1,90 @@
+"""How the tasks depend on each other: the part of a DAG that builds a dataset, and the part that trains on it."""
+
+import os
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+from airflow.sdk import Asset, task_group
+
+from dags.defaults import training_retries
+from dags.links import CardLink, ReportLink
+from dags.operators import APPROVE_DOC, TRAIN_DOC, ApproveOperator, TrainOperator
+from dags.places import GPU_POOL
+from dags.tasks import commit, copy, extract, plan, promote, report, servers, write
+
+
+class Published(NamedTuple):
+    """Results of the tasks that build a dataset, for the tasks that come after them."""
+
+    settings: Any
+    committed: Any
+
+
+def publish(for_training: bool, outlets: list[Asset]) -> Published:
+    """Add the tasks from the images to a published dataset."""
+    extracted = extract(for_training)
+    settings = extracted["settings"]
+
+    @task_group
+    def shard(settings, snapshot):  # type: ignore[no-untyped-def]
+        planned = plan(settings, snapshot)
+        return planned, _mapped(write, planned)
+
+    @task_group
+    def upload(planned, written, settings):  # type: ignore[no-untyped-def]
+        approved = ApproveOperator(
+            task_id="approve",
+            plan_file=planned["plan"],
+            settings=settings,
+            trigger_rule="none_failed",
+            doc_md=APPROVE_DOC,
+        )
+        copied = _mapped(copy, planned)
+        committed = commit.override(outlets=outlets)(planned["plan"], settings)
+        committed.operator.operator_extra_links = (CardLink(),)
+        written >> approved >> copied >> committed
+        return committed
+
+    planned, written = shard(settings, extracted["snapshot"])
+    return Published(settings, upload(planned, written, settings))
+
+
+def train_and_report(settings: Any, dataset: Any, training: str = "{{ run_id }}") -> None:
+    """Add the tasks from a published dataset to a model and its report."""
+    trained = TrainOperator.partial(
+        task_id="train",
+        settings=settings,
+        dataset=dataset,
+        training=training,
+        **_on_training_workers(priority=1),
+        **training_retries(),
+        multiple_outputs=True,
+        execution_timeout=timedelta(days=7),
+        map_index_template="server {{ task.server }}",
+        doc_md=TRAIN_DOC,
+    ).expand(server=servers(settings, dataset))
+    promoted = promote.override(**_on_training_workers(priority=2))(settings, trained.output["run"])
+    reported = report(trained.output["run"])
+    reported.operator.operator_extra_links = (ReportLink(),)
+    promoted >> reported  # The report shows the promotion.
+
+
+def _on_training_workers(priority: int) -> dict[str, Any]:
+    """Return the arguments that send a task to the workers that train. Other workers have no TensorFlow.
+
+    The waiting task of the highest priority gets the next free slot. So the promotion takes the slot of its training,
+    and does not wait for the trainings of other runs.
+    """
+    template = os.environ.get("TENFOLD_GPU_POD_TEMPLATE")
+    return {
+        "pool": GPU_POOL,
+        "queue": os.environ.get("TENFOLD_GPU_QUEUE") or "default",
+        "executor_config": {"pod_template_file": template} if template else {},
+        "priority_weight": priority,
+        "weight_rule": "absolute",  # Otherwise, Airflow adds the priorities of all tasks that follow.
+    }
+
+
+def _mapped(function: Any, plan_files: Any) -> Any:
+    """Map a task function over the plan files. Airflow itself copies the docstring only if a task is not mapped."""
+    return function.override(doc_md=function.function.__doc__).expand(plan_file=plan_files)

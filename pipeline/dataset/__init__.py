@@ -1,0 +1,9 @@
+"""What a dataset is: the manifest (`dataset.json`), labels, partitions, verification, metadata, local copies."""
+
+from typing import Any
+
+from pipeline import moved_name
+
+
+def __getattr__(name: str) -> Any:
+    return moved_name(__name__, "pipeline.dataset.manifest", name)

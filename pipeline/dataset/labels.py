@@ -1,0 +1,302 @@
+"""The label map of a dataset name: which id a label has, in all versions, forever.
+
+Each state is a file of its own, `labels/00003.json`. A process writes the next state under the next number, and only if
+no other process has written that file. This compare-and-swap makes parallel runs of several dates agree, in a bucket
+and on a disk.
+
+Planning reserves ids, because the records need them. The commit of a version makes its ids permanent. A command removes
+the reservations that no committed dataset uses, and their ids are used again. A commit claims its ids here before it
+writes `dataset.json`, so that a release and a commit cannot both succeed.
+"""
+
+import json
+import logging
+import re
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import takewhile
+from pathlib import Path
+from typing import Any
+
+from pipeline import storage
+from pipeline.allowed import require_allowed
+from pipeline.config import Settings
+from pipeline.dataset.manifest import PARALLEL_REQUESTS, is_committed, load
+from pipeline.errors import ConflictError, DatasetError, SettingsError, SourceError
+from pipeline.storage import Place
+from pipeline.system.os_errors import retried
+from pipeline.system.parallel import ordered_map
+from pipeline.workspace import name_folder
+
+COMMIT_NS = 3_600_000_000_000
+"""An hour. A commit writes `dataset.json` seconds after its claim. An older claim without a dataset has failed."""
+_MEND = "bring back a copy of it, or the `labels` that dataset.json of the newest version lists"
+_STATE = re.compile(r"([0-9]{5,})\.json")
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """The labels that a build added when it was planned: from `first_id` up to the next reservation."""
+
+    first_id: int
+    build: str
+    """The work folder of the build, which is named after its version."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A commit that uses the first `labels` ids."""
+
+    version: str
+    labels: int
+    claimed_ns: int
+
+
+@dataclass(frozen=True)
+class LabelMap:
+    """One state of the label map."""
+
+    number: int = 0
+    """Number of the state, from 1. 0 if no state was written yet."""
+    labels: tuple[str, ...] = ()
+    """Labels by id, from 0."""
+    reservations: tuple[Reservation, ...] = ()
+    claims: tuple[Claim, ...] = ()
+
+    def build_of(self, label_id: int) -> str:
+        """Return the build that added a label. Empty if an earlier release added it, which kept no record of builds."""
+        return next((each.build for each in reversed(self.reservations) if each.first_id <= label_id), "")
+
+
+@dataclass(frozen=True)
+class LabelUse:
+    """Whether the id of a label is permanent, and if not, which build or commit holds it."""
+
+    id: int
+    label: str
+    is_permanent: bool
+    held_by: str
+    """The build or the commit that holds the label. Empty if the label is permanent."""
+
+
+def proposed_labels(folder: Place, needed: Sequence[str]) -> list[str]:
+    """Return the labels by id, up to the last one that is `needed`. Missing labels are appended in their order.
+
+    Nothing is written. `folder` is the folder of the dataset name. Labels that other versions added after the last
+    needed one are left out, so that the same images keep their version.
+
+    Raises DatasetError if the newest state is damaged.
+    """
+    labels = _latest(folder).labels
+    known = set(labels)
+    return _up_to_last([*labels, *(label for label in needed if label not in known)], needed)
+
+
+def reserve_labels(folder: Place, labels: Sequence[str], build: str) -> bool:
+    """Reserve the ids that `proposed_labels` returned for `labels`. `build` is the work folder of the build.
+
+    Returns:
+        False if the label map has changed, so that the labels cannot have these ids. Call `proposed_labels` again.
+
+    Raises:
+        DatasetError: The newest state is damaged.
+    """
+    while True:
+        state = _latest(folder)
+        common = min(len(labels), len(state.labels))
+        if state.labels[:common] != tuple(labels[:common]):
+            return False
+        if common == len(labels):
+            return True
+        with suppress(ConflictError):  # another run was first: see what it added
+            reservations = (*state.reservations, Reservation(common, build))
+            _write_next(folder, replace(state, labels=tuple(labels), reservations=reservations))
+            _log.info("label map %s: %d labels added, ids from %d", folder / "labels", len(labels) - common, common)
+
+
+def claim_labels(folder: Place, labels: Sequence[str], version: str) -> None:
+    """Prevent a release from removing the labels of a version that is about to be committed.
+
+    Writes a claim, unless a committed version has at least as many labels, which are then permanent already.
+
+    Raises DatasetError if the labels no longer have these ids in the label map.
+    """
+    while True:
+        state = _latest(folder)
+        _require_ids(folder, state, labels, version)
+        enough = (each for each in state.claims if each.labels >= len(labels))
+        if any(is_committed(folder / each.version) for each in enough):
+            storage.sync_folder(folder / "labels")  # another process may have written it just now
+            return
+        claim = Claim(version, len(labels), time.time_ns())
+        others = [each for each in state.claims if _is_recent(each) or each.labels > len(labels)]
+        with suppress(ConflictError):
+            claims = (*(each for each in others if each.version != version), claim)
+            _write_next(folder, replace(state, claims=claims))
+            return
+
+
+def label_uses(settings: Settings) -> list[LabelUse]:
+    """Return every label of a dataset name, by id. Raises the same errors as `release_labels`."""
+    require_allowed(settings)
+    folder = name_folder(settings)
+    state = _latest(folder)
+    committed = _committed(folder, state)
+    return [
+        LabelUse(number, label, number < committed, "" if number < committed else _holder(state, number))
+        for number, label in enumerate(state.labels)
+    ]
+
+
+def release_labels(settings: Settings) -> list[str]:
+    """Remove the labels that neither a committed dataset nor a commit in progress uses, and return them.
+
+    A build that was planned with these labels and is not committed must be planned again. Its commit fails with an
+    error that says so.
+
+    Raises DatasetError if the label map or a committed dataset cannot be read, and SettingsError if the administrator
+    does not allow a folder of the settings.
+    """
+    require_allowed(settings)
+    folder = name_folder(settings)
+    while True:
+        state = _latest(folder)
+        under_way = [claim.labels for claim in state.claims if _is_recent(claim)]
+        used = max([_committed(folder, state), *under_way])
+        if used >= len(state.labels):
+            return []
+        with suppress(ConflictError):  # a build or a commit was first: look again
+            reservations = tuple(each for each in state.reservations if each.first_id < used)
+            claims = tuple(each for each in state.claims if each.labels <= used)
+            _write_next(folder, LabelMap(state.number, state.labels[:used], reservations, claims))
+            return list(state.labels[used:])
+
+
+def _require_ids(folder: Place, state: LabelMap, labels: Sequence[str], version: str) -> None:
+    if state.labels[: len(labels)] == tuple(labels):
+        return
+    wrong = next(number for number, label in enumerate(labels) if state.labels[number : number + 1] != (label,))
+    now = f"belongs to {state.labels[wrong]!r}" if wrong < len(state.labels) else "belongs to no label"
+    mend = "run its `shard` stage again (in Airflow: clear `shard.plan` and what follows it)"
+    if is_committed(folder / version):
+        mend = f"remove the folder {folder / version}, which was committed at the same moment, and {mend}"
+    raise DatasetError(
+        f"version {version} was built with id {wrong} for the label {labels[wrong]!r}, and this id now {now} in the "
+        f"label map {_path(folder, state.number)}, because the labels were released while the version was built: {mend}"
+    )
+
+
+def _committed(folder: Place, state: LabelMap) -> int:
+    """Return how many labels, from id 0, committed datasets use."""
+    if not folder.is_dir():
+        return 0
+    names = (version.name for version in storage.folders(folder))
+    versions = ordered_map(partial(_labels_in, folder), names, PARALLEL_REQUESTS)
+    return max((_common(labels, state.labels) for labels in versions), default=0)
+
+
+def _labels_in(folder: Place, name: str) -> Sequence[str]:
+    return load(folder / name).labels if is_committed(folder / name) else ()
+
+
+def _common(some: Sequence[str], others: Sequence[str]) -> int:
+    """Return how many labels at the beginning of two lists are equal. A user's own `label_map` may differ early."""
+    pairs = zip(some, others, strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def _holder(state: LabelMap, label_id: int) -> str:
+    claims = (each for each in state.claims if each.labels > label_id and _is_recent(each))
+    if claim := next(claims, None):
+        return f"the commit of version {claim.version}, which is in progress or was stopped less than an hour ago"
+    return state.build_of(label_id) or "a build of an earlier release"
+
+
+def _is_recent(claim: Claim) -> bool:
+    return time.time_ns() - claim.claimed_ns < COMMIT_NS
+
+
+def given_labels(path: Path, needed: Sequence[str]) -> list[str]:
+    """The labels of a user's own file, a label a line.
+
+    Raises SettingsError where it cannot be read or names one twice, SourceError where it lacks one that is needed.
+    """
+    labels = _read_given(path)
+    missing = sorted(set(needed) - set(labels))
+    if missing:
+        raise SourceError(f"label_map {str(path)!r} lacks {_few(missing)}: add the labels at its end, a label a line")
+    return labels
+
+
+def _read_given(path: Path) -> list[str]:
+    try:
+        lines = retried(path.read_bytes, path).decode("utf-8-sig", "surrogateescape").split("\n")
+    except OSError as error:
+        raise SettingsError(f"label_map must be a file of labels, got {str(path)!r}: {error.strerror}") from error
+    labels = [label for line in lines if (label := line.strip("\r"))]
+    twice = sorted({label for label in labels if labels.count(label) > 1}) if len(set(labels)) < len(labels) else []
+    if twice or not labels:
+        raise SettingsError(f"label_map {str(path)!r} {f'names {_few(twice)} twice' if twice else 'is empty'}")
+    return labels
+
+
+def _latest(folder: Place) -> LabelMap:
+    states = folder / "labels"
+    # `glob` would treat a folder that it may not read as empty, and known labels would get other ids.
+    paths = states.iterdir() if states.is_dir() else ()
+    # Not "00001 (copy).json", nor anything else that a person put beside them.
+    number = max((int(match[1]) for path in paths if (match := _STATE.fullmatch(path.name))), default=0)
+    return _read_state(_path(folder, number), number) if number else LabelMap()
+
+
+def _read_state(path: Place, number: int) -> LabelMap:
+    """Read a state. If a damaged state were used, known labels would get other ids."""
+    try:
+        state = _parse(storage.read_json(path), number)
+    except ValueError as error:
+        raise DatasetError(f"label map {path} cannot be read ({error}): {_MEND}") from error
+    except (KeyError, TypeError) as error:
+        raise DatasetError(f"label map {path} holds no list of labels: {_MEND}") from error
+    if len(set(state.labels)) < len(state.labels):
+        raise DatasetError(f"label map {path} names a label twice: {_MEND}")
+    return state
+
+
+def _parse(content: Any, number: int) -> LabelMap:
+    if isinstance(content, list):  # of an earlier release
+        content = {"labels": content, "reservations": [], "claims": []}
+    labels = content["labels"]
+    if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        raise TypeError("labels must be a list of texts")
+    return LabelMap(
+        number=number,
+        labels=tuple(labels),
+        reservations=tuple(Reservation(**each) for each in content["reservations"]),
+        claims=tuple(Claim(**each) for each in content["claims"]),
+    )
+
+
+def _path(folder: Place, number: int) -> Place:
+    return folder / "labels" / f"{number:05d}.json"
+
+
+def _write_next(folder: Place, state: LabelMap) -> None:
+    """Write the state that follows `state.number`. Raises ConflictError if that file exists with other content."""
+    content = asdict(state)
+    del content["number"]
+    with storage.write_new(_path(folder, state.number + 1), synced=True) as file:
+        file.write(json.dumps(content, indent=0).encode("ascii"))
+    storage.sync_folder(folder / "labels")  # After a crash, no dataset may exist whose ids are lost.
+
+
+def _up_to_last(labels: Sequence[str], needed: Sequence[str]) -> list[str]:
+    wanted = set(needed)
+    return list(labels[: 1 + max(number for number, label in enumerate(labels) if label in wanted)])
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:5])) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

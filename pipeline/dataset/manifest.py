@@ -1,0 +1,366 @@
+"""What a data set is: a folder of shards with a `dataset.json`, written last. Without that file nothing reads it."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from itertools import islice
+from typing import Any, Protocol
+
+import google_crc32c
+
+from pipeline import storage
+from pipeline.dataset_name import PATTERN
+from pipeline.errors import ConflictError, DatasetError
+from pipeline.records import tfrecord
+from pipeline.records.format import RecordFormat, as_file, read_image
+from pipeline.storage import BucketPath, ObjectStat, Place
+from pipeline.system.parallel import ordered_map
+
+COMMIT = "dataset.json"
+CARD = "card.html"
+REJECTED = "rejected.jsonl"
+SCHEMA_VERSION = 2
+SAMPLED_RECORDS = 2000
+PARALLEL_REQUESTS = 32
+"""Number of requests at once, if each of many files takes a request."""
+_LIST = ("file", "bytes", "crc32c")
+_REQUIRED_FIELDS = {"rejected": ("count", *_LIST), "duplicates": _LIST, "source": ("uri", "listed")}
+"""Fields within fields that readers rely on."""
+_PLAIN = r"[A-Za-z0-9][A-Za-z0-9_.-]*"
+_NAME = re.compile(PATTERN)
+_VERSION = re.compile("[A-Za-z0-9][A-Za-z0-9_-]*")
+_FILE = re.compile(_PLAIN)
+# Those of a window lie in the folders of its versions.
+_SHARD = re.compile(rf"(\.\./\.\./{_VERSION.pattern}/)?{_PLAIN}")
+_CRC32C = re.compile("[0-9a-f]{8}")
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One published file; `crc32c` is that of the whole file, as eight hexadecimal digits."""
+
+    name: str
+    examples: int
+    bytes: int
+    crc32c: str
+    ends: str = ""
+    """The result of `tfrecord.ends_of`, in hexadecimal digits. Empty if unknown, as in earlier releases."""
+
+
+@dataclass(frozen=True)
+class Split:
+    """The examples of train, validation or test, with the number of each class."""
+
+    examples: int
+    bytes: int
+    classes: Mapping[str, int]
+    shards: tuple[Shard, ...]
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A committed data set: what `dataset.json` says."""
+
+    name: str
+    version: str
+    labels: tuple[str, ...]
+    """Ordered by id, from 0."""
+    texts: Mapping[str, str]
+    """Words for people, of labels that are codes."""
+    records: RecordFormat
+    features: Mapping[str, str]
+    splits: Mapping[str, Split]
+    rejected: Mapping[str, Any]
+    """The number of rejected images, and the file that names them with its size and CRC32C."""
+    duplicates: Mapping[str, Any]
+    """The same of groups of equal images, and of those that look alike where they were looked for."""
+    source: Mapping[str, Any]
+    quality: Mapping[str, Any]
+    """What the data gate decides on, and what the data set card shows."""
+    settings: Mapping[str, Any]
+    software: Mapping[str, str]
+    window: Mapping[str, str] = field(default_factory=dict)
+    """The version of each partition, of a data set that is made of several (pipeline/sharding/window.py)."""
+    hashes: Mapping[str, Any] = field(default_factory=dict)
+    """The file of the content hashes (`content_hashes.py`): its size and CRC32C. Empty in a window, and in versions of
+    earlier releases."""
+
+    files: Sequence[Mapping[str, Any]] = ()
+    """Further files, which TensorFlow Datasets reads, each with its size and CRC32C. Empty in earlier releases."""
+
+    def class_counts(self, split: str) -> list[int]:
+        """Examples of each label in a split, ordered by id: of some there may be none."""
+        classes = self.splits[split].classes
+        return [classes.get(label, 0) for label in self.labels]
+
+    @property
+    def lists(self) -> list[Mapping[str, Any]]:
+        """The files beside the shards, each with its size and CRC32C."""
+        return [listed for listed in (self.rejected, self.duplicates, self.hashes, *self.files) if listed]
+
+    @property
+    def names(self) -> list[str]:
+        """What people call the classes, by id."""
+        return [self.texts.get(label, label) for label in self.labels]
+
+    @property
+    def labels_crc32c(self) -> str:
+        """CRC32C of the label map, one label a line: two data sets of the same one have the same ids."""
+        lines = "".join(f"{label}\n" for label in self.labels)
+        return f"{google_crc32c.value(lines.encode('utf-8', 'surrogateescape')):08x}"
+
+
+class WriteCard(Protocol):
+    """Writes the dataset card, `CARD`, into the folder of a dataset whose shards are there."""
+
+    def __call__(
+        self,
+        folder: Place,
+        dataset: Dataset,
+        rejected: Sequence[Mapping[str, Any]],
+        duplicates: Sequence[Mapping[str, Any]],
+        skipped: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
+        """Write it. `rejected`, `duplicates` and `skipped` are the rows of the files of these names."""
+
+
+def to_json(dataset: Dataset) -> bytes:
+    """The content of `dataset.json`."""
+    content = {"format": "tenfold", "schema_version": SCHEMA_VERSION, **asdict(dataset)}
+    for name in ("window", "hashes", "files"):
+        if not content[name]:
+            del content[name]
+    return json.dumps({**content, "checksum": checksum(content)}, indent=1).encode() + b"\n"
+
+
+def checksum(content: Mapping[str, Any]) -> str:
+    """CRC32C of what `dataset.json` holds beside its own checksum, however it is laid out on the page."""
+    canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return f"{google_crc32c.value(canonical.encode()):08x}"
+
+
+def file_facts(name: str, content: bytes) -> dict[str, Any]:
+    """What `dataset.json` says of one of its lists."""
+    return {"file": name, "bytes": len(content), "crc32c": f"{google_crc32c.value(content):08x}"}
+
+
+def save(folder: Place, dataset: Dataset, lists: Mapping[str, bytes]) -> None:
+    """Write the lists of a data set by their names, then `dataset.json`: from then on it exists. Nothing is replaced.
+
+    Raises ConflictError where other content stands there.
+    """
+    for name, content in lists.items():
+        _write_new(folder / name, content)
+    storage.sync_folder(folder)  # before the name that promises them
+    try:
+        _write_new(folder / COMMIT, to_json(dataset))
+    except ConflictError:
+        # Equal images in another place give the same version; whoever came first named its own place.
+        if load(folder).splits != dataset.splits:
+            raise
+    storage.sync_folder(folder)
+
+
+def _write_new(path: Place, content: bytes) -> None:
+    with storage.write_new(path, synced=True) as file:
+        file.write(content)
+
+
+def is_committed(folder: Place) -> bool:
+    """Whether a data set exists in `folder`."""
+    return (folder / COMMIT).exists()
+
+
+def load(folder: Place) -> Dataset:
+    """The data set in `folder`.
+
+    Raises DatasetError where there is none, or one that this version cannot read.
+    """
+    if not folder.is_dir():
+        raise DatasetError(f"{folder} is no folder: name the folder of a version, which holds {COMMIT}")
+    if not is_committed(folder):
+        versions = ", ".join(sorted(path.parent.name for path in folder.glob(f"*/{COMMIT}"))[:5])
+        hint = f"name one of its versions ({versions})" if versions else "it is written last"
+        raise DatasetError(f"{folder} holds no data set: there is no {COMMIT}; {hint}")
+    try:
+        return _parse(storage.read_json(folder / COMMIT))
+    except (ValueError, KeyError, TypeError) as error:
+        raise DatasetError(f"{folder / COMMIT} cannot be read: {error}") from error
+
+
+def require_shards(folder: Place, dataset: Dataset) -> None:
+    """Refuse a dataset if one of its files is missing or differs from the committed file.
+
+    In a bucket, the CRC32C of every object is compared. On a disk, the size of every file is compared, and the first
+    and last record of every shard. Reading whole shards would take as long as an epoch; `verify` does that. TensorFlow
+    reads a truncated shard as a clean end, and a swapped shard as if it belonged there.
+
+    Raises DatasetError with the name of the file.
+    """
+    if isinstance(folder, BucketPath):
+        committed_objects(folder, dataset)
+        return
+    shards = [shard for split in dataset.splits.values() for shard in split.shards]
+    lists = {listed["file"]: listed["bytes"] for listed in dataset.lists}
+    for name, size in {**{shard.name: shard.bytes for shard in shards}, **lists}.items():
+        actual = _size(folder / name)
+        if actual != size:
+            state = "is missing" if actual is None else f"holds {actual}"
+            raise _other_file(folder / name, f"should hold {size} bytes and {state}")
+    known = [shard for shard in shards if shard.ends]
+    ends = ordered_map(lambda shard: tfrecord.ends_of(folder / shard.name).hex(), known, PARALLEL_REQUESTS)
+    for shard, actual_ends in zip(known, ends, strict=True):
+        if actual_ends != shard.ends:
+            raise _other_file(
+                folder / shard.name, "has the size, but not the first or the last record, of the committed shard"
+            )
+
+
+def _other_file(path: Place, what: str) -> DatasetError:
+    return DatasetError(
+        f"{path} {what}: restore the file, or remove the folder {path.parent} and build the dataset again"
+    )
+
+
+def committed_objects(folder: BucketPath, dataset: Dataset) -> dict[str, ObjectStat]:
+    """The objects of a data set in a bucket, by name, as one listing of each of its folders finds them.
+
+    Raises DatasetError naming the file that is missing, or has other bytes than were committed.
+    """
+    committed = {shard.name: shard.crc32c for split in dataset.splits.values() for shard in split.shards}
+    committed |= {listed["file"]: listed["crc32c"] for listed in dataset.lists}
+    objects = _objects(folder, committed)
+    checksums = {name: f"{stat.crc32c:08x}" for name, stat in objects.items()}
+    for name, crc32c in committed.items():
+        if checksums.get(name) != crc32c:
+            what = "is missing"
+            if name in checksums:
+                what = f"has CRC32C {checksums[name]}: it was overwritten after the commit"
+            raise DatasetError(
+                f"{folder / name} was committed with CRC32C {crc32c} and {what}; bring it back, or remove all objects "
+                f"below {(folder / name).parent} and build the data set again"
+            )
+    return objects
+
+
+def _objects(folder: BucketPath, names: Iterable[str]) -> dict[str, ObjectStat]:
+    """What lies beside files of these names: in `folder`, and of a window in the folders of its versions."""
+    prefixes = sorted({name[: name.rfind("/") + 1] for name in names})
+    listings = ordered_map(lambda prefix: list(storage.objects(folder / prefix)), prefixes, PARALLEL_REQUESTS)
+    pairs = zip(prefixes, listings, strict=True)
+    return {prefix + key: stat for prefix, listing in pairs for key, stat in listing}
+
+
+def last_version(folder: Place, but: str) -> Dataset | None:
+    """The version of a data set name that was committed last, in the `folder` of that name, other than `but`."""
+    if not folder.is_dir():  # nothing was published yet
+        return None
+    commits = (version / COMMIT for version in storage.folders(folder) if version.name != but)
+    # A bucket is asked for each by a request: one after another, a year of versions would take half a minute.
+    times = [commit for commit in ordered_map(_commit_time, commits, PARALLEL_REQUESTS) if commit]
+    for _, path in sorted(times, reverse=True):
+        with suppress(DatasetError):  # one of another schema
+            return load(path.parent)
+    return None
+
+
+def _commit_time(path: Place) -> tuple[int, Place] | None:
+    try:
+        return path.stat().st_mtime_ns, path
+    except FileNotFoundError:
+        return None
+
+
+def sample_images(folder: Place, dataset: Dataset, most: int) -> list[tuple[str, bytes]]:
+    """Up to `most` training images as (label, JPEG or PNG), as many of each label as can be, ordered by label.
+
+    Reads the first records only: a rare class is not searched for through all the shards.
+    """
+    per_class = max(1, most // max(len(dataset.splits["train"].classes), 1))
+    images_of: dict[str, list[bytes]] = {}
+    for label, encoded in islice(_training_images(folder, dataset), SAMPLED_RECORDS):
+        images = images_of.setdefault(label, [])
+        if len(images) < per_class:
+            images.append(encoded)
+        if sum(map(len, images_of.values())) == most:
+            break
+    return [(label, encoded) for label in sorted(images_of) for encoded in images_of[label]]
+
+
+def _training_images(folder: Place, dataset: Dataset) -> Iterator[tuple[str, bytes]]:
+    for shard in dataset.splits["train"].shards:
+        for record in tfrecord.read_records(folder / shard.name):
+            image = read_image(record, dataset.records)
+            yield dataset.labels[image.labels[0]], as_file(image)
+
+
+def images_at(folder: Place, dataset: Dataset, split: str, positions: Sequence[int]) -> list[tuple[str, bytes]]:
+    """The images at these positions, from 0 through all shards of the split: names in the source, JPEG or PNG files.
+
+    Each shard that holds one is read up to the last of them; of a bucket it is copied first.
+    """
+    images: dict[int, tuple[str, bytes]] = {}
+    before = 0
+    for shard in dataset.splits[split].shards:
+        wanted = {position - before for position in positions if 0 <= position - before < shard.examples}
+        if wanted:
+            records = islice(tfrecord.read_records(folder / shard.name), max(wanted) + 1)
+            picked = ((number, record) for number, record in enumerate(records) if number in wanted)
+            for number, record in picked:
+                image = read_image(record, dataset.records)
+                filename = image.filename.decode("utf-8", "surrogateescape")
+                images[before + number] = filename, as_file(image)
+        before += shard.examples
+    return [images[position] for position in positions]
+
+
+def _size(path: Place) -> int | None:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return None
+
+
+def _parse(content: Any) -> Dataset:
+    if not isinstance(content, dict):
+        raise ValueError("it holds no JSON object")
+    if content["format"] != "tenfold" or content["schema_version"] != SCHEMA_VERSION:
+        raise ValueError(f"it is not of schema version {SCHEMA_VERSION}")
+    # Data sets of before there was one are read, too.
+    if content.pop("checksum", None) not in (None, checksum(content)):
+        raise ValueError("it was changed after the commit: its content does not fit its checksum")
+    del content["format"], content["schema_version"]
+    for name, fields in _REQUIRED_FIELDS.items():
+        if missing := [field for field in fields if field not in content[name]]:
+            raise ValueError(f"{name} lacks {missing[0]}")
+    splits = {name: _parse_split(split) for name, split in content.pop("splits").items()}
+    records = RecordFormat(**content.pop("records"))
+    dataset = Dataset(splits=splits, labels=tuple(content.pop("labels")), records=records, **content)
+    _require_plain_names(dataset)
+    return dataset
+
+
+def _require_plain_names(dataset: Dataset) -> None:
+    """Refuse what becomes part of a path and leads elsewhere: anybody may have written a foreign `dataset.json`.
+
+    Raises ValueError naming it.
+    """
+    shards = [shard for split in dataset.splits.values() for shard in split.shards]
+    known = {
+        _NAME: [dataset.name],
+        _VERSION: [dataset.version, *dataset.window.values()],
+        _SHARD: [shard.name for shard in shards],
+        _FILE: [listed["file"] for listed in dataset.lists],
+        _CRC32C: [shard.crc32c for shard in shards],
+    }
+    for pattern, values in known.items():
+        for value in values:
+            if not pattern.fullmatch(value):
+                raise ValueError(f"{value!r} is no name that Tenfold gives")
+
+
+def _parse_split(content: dict[str, Any]) -> Split:
+    shards = tuple(Shard(**shard) for shard in content.pop("shards"))
+    return Split(shards=shards, **content)

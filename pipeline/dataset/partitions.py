@@ -1,0 +1,187 @@
+"""Which version each partition of a data set name holds, in a small file beside the versions.
+
+    partitions/2026-01-31.json          a date, of a source with {date} in it
+    partitions/2026-01-31T07:00.json    an hour or minute of one
+    partitions/latest.json              a source without dates
+
+A partition that is built again points to its new version; the old one stays where it is. The newer of two versions is
+the one whose source was listed later. A commit of an older listing never moves a partition back. A person can move it.
+"""
+
+import json
+import logging
+import re
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+
+from pipeline import storage
+from pipeline.allowed import require_allowed
+from pipeline.config import Settings
+from pipeline.dataset.manifest import PARALLEL_REQUESTS, is_committed
+from pipeline.errors import ConflictError, DatasetError, SettingsError
+from pipeline.storage import Place
+from pipeline.system.parallel import ordered_map
+from pipeline.workspace import name_folder, work_folder
+
+LATEST = "latest"
+_SHOWN = 10  # partitions in a sentence
+_VERSION = re.compile("[0-9a-f]{16}")
+_log = logging.getLogger(__name__)
+_DATED = re.compile(r"(\d{4}-\d\d-\d\d(T\d\d:\d\d)?)\.json")
+
+
+def partition_of(settings: Settings) -> str:
+    """The name of the partition that these settings build: their data date, where the source has one."""
+    return settings.data_date or LATEST
+
+
+@dataclass(frozen=True)
+class Partition:
+    """The content of a partition's file."""
+
+    partition: str
+    version: str
+    listed_ns: int
+    """When the listing of the source began, or when a person moved the partition, in Unix nanoseconds."""
+
+
+def save_listed(settings: Settings, version: str, listed_ns: int) -> None:
+    """Store when the source of these settings was last found to hold a version. Each date has its own file."""
+    newest = max(listed_ns, last_listed(settings, version))  # an old snapshot can be planned again
+    with storage.write_whole(_listed(settings, version), synced=True) as file:
+        file.write(json.dumps({"listed_ns": newest}).encode())
+
+
+def last_listed(settings: Settings, version: str) -> int:
+    """Return when the newest listing began that found a version in the source of these settings; 0 if unknown."""
+    content = _content(_listed(settings, version))
+    try:
+        return int(json.loads(content)["listed_ns"]) if content is not None else 0
+    except (ValueError, KeyError, TypeError) as error:
+        _log.warning("%s is damaged (%r): it is written again", _listed(settings, version), error)
+        return 0
+
+
+def save_partition(folder: Place, made: Partition, last_listed: Callable[[str], int]) -> None:
+    """Point a partition to a version, unless it already points to a version of a newer listing.
+
+    If several commits run at once, the newest listing wins, in whatever order they write. A run that finds its version
+    complete writes nothing here, so `last_listed` says when its source was listed.
+
+    Args:
+        folder: The folder of the dataset name.
+        made: The partition and its version.
+        last_listed: Returns when the source was last found to hold a version; 0 if unknown.
+
+    Raises:
+        DatasetError: The file of the partition is damaged.
+    """
+    path = _path(folder, made.partition)
+    while True:
+        before = _content(path)
+        held = _parse(path, before) if before is not None else None
+        if held and held.version == made.version:
+            return
+        if held and (listed_ns := max(held.listed_ns, last_listed(held.version))) >= made.listed_ns:
+            _log.warning(_stays(replace(held, listed_ns=listed_ns), made))
+            return
+        with suppress(ConflictError):  # another commit was first: look at what it wrote
+            _swap(path, before, made)
+            return
+
+
+def move_partition(settings: Settings, name: str, version: str) -> Place:
+    """Point a partition to the version that a person chose, and return its file. A later listing moves it again.
+
+    Raises SettingsError if there is no such partition or the administrator does not allow a folder of the settings,
+    DatasetError if there is no such version, and ConflictError if another process moved the partition at the same time.
+    """
+    require_allowed(settings)
+    folder = name_folder(settings)
+    known = [*_dated(folder), *([LATEST] if _path(folder, LATEST).exists() else [])]
+    if name not in known:
+        shown = ", ".join(known[:_SHOWN]) + (" ..." if len(known) > _SHOWN else "")
+        raise SettingsError(f"{folder} has no partition {name!r}, but {shown or 'none at all'}: name one of them")
+    if not _VERSION.fullmatch(version) or not is_committed(folder / version):
+        raise DatasetError(
+            f"version {version!r} is not a committed dataset in {folder}: give the name of a version's folder there"
+        )
+    path = _path(folder, name)
+    _swap(path, _content(path), Partition(name, version, time.time_ns()))
+    return path
+
+
+def newest_partitions(settings: Settings, count: int) -> dict[str, str]:
+    """The versions of the newest `count` partitions by their names, the newest first: dates, or else "latest".
+
+    Empty where nothing was published. Raises DatasetError where the file of a partition is damaged, SettingsError where
+    the administrator does not allow a place.
+    """
+    require_allowed(settings)
+    folder = name_folder(settings)
+    names = _dated(folder)[:count] or [LATEST]
+    paths = [_path(folder, name) for name in names]
+    contents = zip(names, paths, ordered_map(_content, paths, PARALLEL_REQUESTS), strict=True)
+    return {name: _version(path, content) for name, path, content in contents if content is not None}
+
+
+def _dated(folder: Place) -> list[str]:
+    partitions = folder / "partitions"
+    files = partitions.iterdir() if partitions.is_dir() else ()
+    # Not "2026-01-31 (copy).json", nor anything else that a person put beside them.
+    return sorted((match[1] for path in files if (match := _DATED.fullmatch(path.name))), reverse=True)
+
+
+def _path(folder: Place, name: str) -> Place:
+    return folder / "partitions" / f"{name}.json"
+
+
+def _listed(settings: Settings, version: str) -> Place:
+    return work_folder(settings, version) / "listed" / f"{partition_of(settings)}.json"
+
+
+def _content(path: Place) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+
+
+def _swap(path: Place, before: bytes | None, after: Partition) -> None:
+    storage.swap(path, before, json.dumps(asdict(after)).encode() + b"\n")
+
+
+def _parse(path: Place, content: bytes) -> Partition:
+    version = _version(path, content)
+    try:
+        listed_ns = json.loads(content).get("listed_ns")
+        # A file of an earlier release has no time: any listing after the file was written is newer.
+        return Partition(path.stem, version, path.stat().st_mtime_ns if listed_ns is None else int(listed_ns))
+    except (ValueError, TypeError) as error:
+        raise _damaged(path, error) from error
+
+
+def _version(path: Place, content: bytes) -> str:
+    try:
+        return str(json.loads(content)["version"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise _damaged(path, error) from error
+
+
+def _damaged(path: Place, error: Exception) -> DatasetError:
+    return DatasetError(f"{path} names no version ({error!r}): remove it, and build its partition again")
+
+
+def _stays(held: Partition, made: Partition) -> str:
+    return (
+        f"partition {made.partition} stays at version {held.version}, listed at {_at(held.listed_ns)}: version "
+        f"{made.version} comes from a listing of the source that is not newer, at {_at(made.listed_ns)}; to use it "
+        f"anyway, run `python -m pipeline partition {made.partition} {made.version}` with the settings of this run"
+    )
+
+
+def _at(unix_ns: int) -> str:
+    return datetime.fromtimestamp(unix_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

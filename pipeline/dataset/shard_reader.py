@@ -1,0 +1,232 @@
+"""Shards of a bucket, handed to the training as local copies, which some threads fetch ahead of it.
+
+The reader knows the order of need, and is asked in that order. What it has fetched and what is being read stays in the
+cache; what was read makes room.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+
+from pipeline.dataset.shard_cache import HeldShard, RemoteShard, ShardCache
+from pipeline.errors import Preempted, TenfoldError
+from pipeline.storage import crc32c_of
+
+FETCH_THREADS = 4
+MAX_COPIES = 64
+"""Maximum number of copies in use at once. Each has an open lock, and a process may open 1,024 files."""
+POLL_S = 0.2
+CLOSING_S = 5.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class _Need:
+    number: int
+    """From 0, in the order of need."""
+    name: str
+    size: int
+    """In bytes."""
+    held: HeldShard | None = None
+
+
+class _Closed(Exception):
+    """Nobody waits for the shard any more."""
+
+
+class ShardReader:
+    """Hands out the copies of `shards` in `order`; a context manager, which starts the threads and ends them.
+
+    Args:
+        cache: The copies on this host.
+        shards: The shards by name.
+        order: The names of the shards, in the order in which `take` is called.
+        open_at_once: Number of shards that are read at once. These are fetched even if there is no room.
+        room_bytes: Maximum bytes of the cache for the shards that are fetched ahead.
+        stopping: Called while the training waits for a shard. Returns whether to stop.
+    """
+
+    def __init__(
+        self,
+        cache: ShardCache,
+        shards: Mapping[str, RemoteShard],
+        order: Iterator[str],
+        open_at_once: int,
+        room_bytes: int,
+        stopping: Callable[[], bool],
+    ) -> None:
+        self._cache, self._shards, self._order = cache, shards, order
+        self._open_at_once, self._room_bytes, self._stopping = open_at_once, room_bytes, stopping
+        self._changed = threading.Condition()
+        self._released = 0
+        self._wanted_bytes = 0
+        """Of the shards that are being fetched, wait to be read, or are being read."""
+        self._next: _Need | None = None
+        self._planned: deque[_Need] = deque()
+        self._in_use: dict[str, tuple[_Need | None, HeldShard]] = {}
+        self._closed = False
+        self.failure: TenfoldError | None = None
+        """Why no shard is handed out any more: TensorFlow would wrap it in words of its own."""
+        # Daemons: one that waits for a bucket must not hold up the end of the process.
+        self._threads = [
+            threading.Thread(target=self._fetch_ahead, name=f"fill-{n}", daemon=True) for n in range(FETCH_THREADS)
+        ]
+
+    def __enter__(self) -> "ShardReader":
+        self._next = self._need(0)
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join(CLOSING_S / FETCH_THREADS)
+        with self._changed:
+            for held in (*(held for _, held in self._in_use.values()), *(need.held for need in self._planned)):
+                if held:
+                    held.release()
+            self._in_use.clear()
+            self._planned.clear()
+
+    def take(self, name: str) -> Path:
+        """The local copy of the next shard in the order, as soon as it is there; it stays until it is released.
+
+        Raises what a thread that fetches met, and Preempted where the process is asked to stop meanwhile.
+        """
+        with self._changed:
+            while (held := self._next_held()) is None:
+                self._changed.wait(POLL_S)
+                if self._stopping():
+                    self._fail(Preempted(f"asked to stop while waiting for {name}"))
+            need = self._planned.popleft()
+            if need.name != name:
+                raise ValueError(f"shards are taken in the order of need: {need.name} comes next, got {name}")
+            self._in_use[name] = need, held
+            return held.path
+
+    def take_again(self, name: str) -> Path:
+        """The local copy of a shard out of the order; fetched now, where it is not there any more."""
+        try:
+            held = self._cache.hold(self._shards[name], self._may_not_wait)
+        except TenfoldError as error:
+            self._fail(error)
+            raise
+        with self._changed:
+            self._in_use[name] = None, held
+        return held.path
+
+    def release(self, name: str) -> None:
+        """Say that a shard was read to its end."""
+        with self._changed:
+            need, held = self._in_use.pop(name)
+            held.release()
+            if need:
+                self._released += 1
+                self._wanted_bytes -= need.size
+            self._changed.notify_all()
+
+    def damaged_copy(self) -> str:
+        """Return the first copy that does not hold what its shard does, in words; empty if all do.
+
+        All copies are read: TensorFlow reads on after an error, and may have released the damaged one.
+        """
+        with self._changed:
+            taken = set(self._in_use)
+        for name, shard in self._shards.items():
+            path = self._cache.folder / shard.copy
+            if (name in taken or path.exists()) and not _is_sound(shard, path):
+                return f"{path}, the copy of {shard.object},"
+        return ""
+
+    def _next_held(self) -> HeldShard | None:
+        if self.failure:
+            raise self.failure
+        if self._closed:
+            raise _Closed
+        return self._planned[0].held if self._planned else None
+
+    def _fetch_ahead(self) -> None:
+        try:
+            while need := self._next_need():
+                waiting = partial(self._may_wait, need)
+                self._keep(need, self._cache.hold(self._shards[need.name], waiting))
+        except _Closed:
+            pass
+        except TenfoldError as error:
+            self._fail(error)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the training would wait for ever
+            _log.exception("the shard cache failed")
+            self._fail(TenfoldError(f"the shard cache failed: {error!r}"))
+
+    def _next_need(self) -> _Need | None:
+        with self._changed:
+            self._changed.wait_for(self._may_begin)
+            need = self._next
+            if self._ended or need is None:
+                return None
+            self._planned.append(need)
+            self._wanted_bytes += need.size
+            self._next = self._need(need.number + 1)
+            return need
+
+    def _need(self, number: int) -> _Need | None:
+        name = next(self._order, None)
+        return None if name is None else _Need(number, name, self._shards[name].stat.st_size)
+
+    def _may_begin(self) -> bool:
+        """Whether it is the time of the next shard: in the order of need, so that none takes the room of one before."""
+        need = self._next
+        if self._ended or need is None or not self._can_do_without(need):
+            return True
+        fits = self._wanted_bytes + need.size <= self._room_bytes
+        return fits and need.number - self._released < MAX_COPIES
+
+    def _can_do_without(self, need: _Need) -> bool:
+        """Whether the training can go on for now: the shards before this one are all that it reads at once."""
+        return need.number - self._released >= self._open_at_once
+
+    def _keep(self, need: _Need, held: HeldShard) -> None:
+        with self._changed:
+            if self._closed:
+                held.release()
+                return
+            need.held = held
+            self._changed.notify_all()
+
+    def _may_wait(self, need: _Need) -> bool:
+        if self._ended:
+            raise _Closed
+        return self._can_do_without(need)
+
+    def _may_not_wait(self) -> bool:
+        if self._ended:
+            raise _Closed
+        if self._stopping():
+            raise Preempted("asked to stop while waiting for a shard")
+        return False
+
+    @property
+    def _ended(self) -> bool:
+        return self._closed or self.failure is not None
+
+    def _fail(self, error: TenfoldError) -> None:
+        with self._changed:
+            self.failure = self.failure or error
+            self._changed.notify_all()
+
+
+def _is_sound(shard: RemoteShard, path: Path) -> bool:
+    try:
+        return crc32c_of(path) == shard.stat.crc32c
+    except FileNotFoundError:
+        return False

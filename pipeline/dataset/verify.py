@@ -1,0 +1,121 @@
+"""A deep check of a data set: every byte, every record, every example."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pipeline import storage
+from pipeline.dataset.manifest import Dataset, Shard, Split, load
+from pipeline.errors import DatasetError
+from pipeline.records import tfrecord
+from pipeline.records.format import read_image
+from pipeline.storage import Place
+from pipeline.system.progress import progress
+
+
+def verify(folder: Place) -> dict[str, Any]:
+    """Read a whole data set; return {"ok", "records", "problems"}, a sentence for each problem.
+
+    Raises DatasetError where there is no data set at all.
+    """
+    dataset = load(folder)
+    problems: list[str] = []
+    records = 0
+    with progress("verify", sum(split.examples for split in dataset.splits.values())) as advance:
+        for name, split in dataset.splits.items():
+            counted, before = Counter[int](), len(problems)
+            for shard in split.shards:
+                shard_problems = list(_problems_of_shard(folder / shard.name, shard, dataset, counted))
+                problems += shard_problems
+                records += shard.examples if not shard_problems else 0
+                advance(shard.examples)
+            if len(problems) == before:  # else a shard that cannot be read would be told twice
+                problems += _problems_of_split(name, split, {dataset.labels[id_]: n for id_, n in counted.items()})
+    problems += [*_problems_of_lists(folder, dataset), *_problems_of_counts(dataset)]
+    return {"ok": not problems, "records": records, "problems": problems}
+
+
+def first_damage(folder: Place, dataset: Dataset) -> str:
+    """A sentence with file and offset of the first record that cannot be read; empty where all can."""
+    for shard in _shards(dataset):
+        try:
+            records = sum(1 for _ in tfrecord.read_records(folder / shard.name))
+        except DatasetError as error:
+            return str(error)
+        except FileNotFoundError:
+            return f"{folder / shard.name} is missing"
+        if records != shard.examples:
+            return f"{folder / shard.name} holds {records} records, {shard.examples} were committed"
+    return ""
+
+
+def _shards(dataset: Dataset) -> Iterator[Shard]:
+    for split in dataset.splits.values():
+        yield from split.shards
+
+
+def _problems_of_shard(path: Place, shard: Shard, dataset: Dataset, counted: Counter[int]) -> Iterator[str]:
+    if not path.exists():
+        yield f"{path} is missing"
+        return
+    if path.stat().st_size != shard.bytes:
+        yield f"{path} holds {path.stat().st_size} bytes, {shard.bytes} were committed"
+    elif f"{storage.crc32c_of(path):08x}" != shard.crc32c:
+        yield f"{path} has another CRC32C than was committed"
+    yield from _problems_of_records(path, shard, dataset, counted)
+
+
+def _problems_of_records(path: Place, shard: Shard, dataset: Dataset, counted: Counter[int]) -> Iterator[str]:
+    number = 0
+    try:
+        for number, record in enumerate(tfrecord.read_records(path), start=1):
+            problem = _problem_of_example(record, dataset, counted)
+            if problem:
+                yield f"{path}: record {number} {problem}"
+    except DatasetError as error:
+        yield str(error)
+    if number != shard.examples:
+        yield f"{path} holds {number} readable records, {shard.examples} were committed"
+
+
+def _problem_of_example(record: bytes, dataset: Dataset, counted: Counter[int]) -> str:
+    try:
+        image = read_image(record, dataset.records)
+    except ValueError as error:
+        return str(error)
+    counted.update(set(image.labels))
+    for label in image.labels:
+        if not 0 <= label < len(dataset.labels):
+            first = dataset.records.label_offset
+            return f"has label {label + first}, outside {first} to {len(dataset.labels) - 1 + first}"
+    if image.format == "RAW" and len(image.encoded) != image.height * image.width * 3:
+        return f"holds {len(image.encoded)} bytes, not {image.height} x {image.width} x 3 pixels"
+    return ""
+
+
+def _problems_of_split(name: str, split: Split, counted: Mapping[str, int]) -> Iterator[str]:
+    """Where dataset.json says something else of a split than its sound shards hold."""
+    if split.bytes != sum(shard.bytes for shard in split.shards):
+        yield f"{name}: the bytes of the shards do not add up to {split.bytes}"
+    for label in sorted({*split.classes, *counted}):
+        committed, actual = split.classes.get(label, 0), counted.get(label, 0)
+        if committed != actual:
+            yield f"{name} holds {actual} examples of {label!r}, {committed} were committed"
+
+
+def _problems_of_lists(folder: Place, dataset: Dataset) -> Iterator[str]:
+    for listed in dataset.lists:
+        path = folder / listed["file"]
+        if not path.exists():
+            yield f"{path} is missing"
+        elif f"{storage.crc32c_of(path):08x}" != listed["crc32c"]:
+            yield f"{path} has another CRC32C than was committed"
+
+
+def _problems_of_counts(dataset: Dataset) -> Iterator[str]:
+    for name, split in dataset.splits.items():
+        if split.examples != sum(shard.examples for shard in split.shards):
+            yield f"{name}: the examples of the shards do not add up to {split.examples}"
+    written = sum(split.examples for split in dataset.splits.values())
+    if written + dataset.rejected["count"] != dataset.source["listed"]:
+        yield f"{written} written and {dataset.rejected['count']} rejected are not {dataset.source['listed']} listed"

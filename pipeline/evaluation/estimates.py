@@ -1,0 +1,66 @@
+"""What figures of an evaluation are made of, whatever is asked of the model: intervals, bins and shares."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+BINS = 15
+"""Of confidence, all of one width."""
+RESAMPLES = 1000
+INTERVAL_PERCENT = 95
+MOST_WRONG = 12
+"""Of a bucket, the report copies the whole shard of each."""
+
+Array = NDArray[Any]
+Statistic = Callable[[Array], Array]
+"""From how often each example is taken, (n,), to figures, (k,)."""
+
+
+class Estimate(NamedTuple):
+    """A figure of 0 to 1, and the ends of its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def bootstrapped(statistic: Statistic, examples: int, resamples: int, seed: int) -> list[Estimate]:
+    """The figures of all examples, each with its interval from samples of as many, drawn with replacement."""
+    random = np.random.default_rng(seed)
+    drawn = (np.bincount(random.integers(examples, size=examples), minlength=examples) for _ in range(resamples))
+    low, high = interval([statistic(weights) for weights in drawn])
+    columns = np.stack([statistic(np.ones(examples)), low, high], axis=1).round(6)
+    return [Estimate(*values) for values in columns.tolist()]
+
+
+def interval(resampled: Array | Sequence[Array]) -> Array:
+    """The two ends of what all resamples but the outermost gave, along the first axis."""
+    ends: Array = np.percentile(resampled, (50 - INTERVAL_PERCENT / 2, 50 + INTERVAL_PERCENT / 2), axis=0)
+    return ends
+
+
+def bins_of(probabilities: Array) -> Array:
+    """The bin of each probability, from 0."""
+    bins: Array = np.minimum((probabilities * BINS).astype(int), BINS - 1)  # 1 belongs to the last
+    return bins
+
+
+def reliability_of(probabilities: Array, correct: Array) -> list[dict[str, Any]]:
+    """Each bin of confidence: its ends, its answers, their mean confidence and accuracy; None of none."""
+    bins, edges = bins_of(probabilities), np.arange(BINS + 1) / BINS
+    counts = np.bincount(bins, minlength=BINS)
+    confidence, accuracy = (shares(np.bincount(bins, values, BINS), counts) for values in (probabilities, correct))
+    low, high = edges[:-1].round(6).tolist(), edges[1:].round(6).tolist()
+    return rows({"low": low, "high": high, "count": counts.tolist(), "confidence": confidence, "accuracy": accuracy})
+
+
+def shares(parts: Array, wholes: Array) -> list[float | None]:
+    """Each part of its whole; None where that is 0."""
+    return [round(float(part / whole), 6) if whole else None for part, whole in zip(parts, wholes, strict=True)]
+
+
+def rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Columns as rows."""
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

@@ -1,0 +1,217 @@
+"""How good a model is where an image may have several labels: the part of pipeline/evaluation/metrics.py for those.
+
+Each label is a question of its own, answered with yes where its probability is over one half.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from pipeline.evaluation.estimates import (
+    BINS,
+    MOST_WRONG,
+    RESAMPLES,
+    Array,
+    Estimate,
+    Statistic,
+    bins_of,
+    interval,
+    reliability_of,
+    rows,
+    shares,
+)
+
+THRESHOLD = 0.5
+RESAMPLED_ANSWERS = 500_000_000
+"""Of all resamples together, as each ranks all answers anew: some seconds. What is larger has fewer resamples."""
+MIN_RESAMPLES = 100
+
+
+class MultiLabelPredictions(NamedTuple):
+    """Predictions of examples, a row each, with a column for each class. Average precision needs the rank of each."""
+
+    label: Array
+    """bool of (n, classes), the labels that an example has."""
+    label_probability: Array
+    """float32 of (n, classes), of each label."""
+
+    @classmethod
+    def of_batch(cls, labels: Array, probabilities: Array) -> Self:
+        """Return the predictions of a batch: labels, 0 or 1, (n, classes), and probabilities of at least these classes.
+
+        What a model gives to labels that the data set does not know is neither right nor wrong.
+        """
+        return cls(labels.astype(bool), probabilities[:, : labels.shape[1]].astype(np.float32))
+
+    @staticmethod
+    def of_ids(ids: Sequence[tuple[int, ...]], classes: int) -> Array:
+        """The labels of a batch, (n, classes), by the ids that each example has."""
+        labels = np.zeros((len(ids), classes), bool)
+        for row, of_example in zip(labels, ids, strict=True):
+            row[list(of_example)] = True
+        return labels
+
+    @property
+    def answers(self) -> Array:
+        """Whether each label is predicted, bool of (n, classes)."""
+        answers: Array = self.label_probability > THRESHOLD
+        return answers
+
+    @property
+    def scored_by(self) -> str:
+        """The name of the score."""
+        return "mean average precision"
+
+    @property
+    def figures(self) -> tuple[str, ...]:
+        """Names of what `statistic` gives."""
+        return ("mean_average_precision", "micro_f1", "accuracy", "calibration_error")
+
+    @property
+    def score(self) -> float:
+        """The mean average precision."""
+        return float(_mean_average_precision(self)(np.ones(len(self.label)))[0])
+
+    @property
+    def resamples(self) -> int:
+        """Number of resamples for an interval."""
+        return int(np.clip(RESAMPLED_ANSWERS // max(self.label.size, 1), MIN_RESAMPLES, RESAMPLES))
+
+    def statistic(self) -> Statistic:
+        """The figures of the examples, each taken as often as its weight says."""
+        of_parts = (_mean_average_precision(self), _micro_f1(self), _exact_match(self), _calibration_error(self))
+        return lambda weights: np.concatenate([part(weights) for part in of_parts])
+
+    def difference(self, champion: Self, seed: int) -> Estimate:
+        """The mean average precision less that of another model on the same examples, drawn in pairs."""
+        ours, theirs = _mean_average_precision(self), _mean_average_precision(champion)
+        random, n = np.random.default_rng(seed), len(self.label)
+        drawn = (np.bincount(random.integers(n, size=n), minlength=n) for _ in range(self.resamples))
+        ends = interval([ours(weights) - theirs(weights) for weights in drawn])
+        value = self.score - champion.score
+        return Estimate(*(round(float(each), 6) for each in (value, *ends.ravel())))
+
+    def details(self, names: Sequence[str]) -> dict[str, Any]:
+        """Return the content of `evaluation.json` beside the figures."""
+        return {
+            "classes": per_class(self, names),
+            "reliability": reliability_of(self.label_probability.ravel(), self.label.ravel()),
+            "most_wrong": most_wrong(self),
+        }
+
+
+# --- average precision ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The examples by the probability that a class was given, falling; equal ones have one rank, that of the last."""
+
+    order: Array
+    """All examples, by their positions."""
+    hits: Array
+    """Those of the class, in that order, by their positions."""
+    end: Array
+    """Of each hit: the place in the order of the last example that is as probable."""
+    last_hit: Array
+    """Of each hit: the place among the hits of the last one that is as probable."""
+
+    def average_precision(self, weights: Array) -> float:
+        """The area below the steps of precision over recall, as scikit-learn has it; NaN without a hit.
+
+        It is the mean, over the examples of the class, of the share of them among all that are ranked as high or
+        higher. Each example counts as often as its weight (a whole number) says.
+        """
+        of_hits = weights[self.hits]
+        if not of_hits.sum():
+            return float("nan")
+        seen = np.cumsum(weights[self.order])[self.end]
+        precision = np.cumsum(of_hits)[self.last_hit] / np.maximum(seen, 1)  # no weight yet: it adds none
+        return float(of_hits @ precision / of_hits.sum())
+
+
+def ranking(is_hit: Array, probability: Array) -> Ranking:
+    """The ranking of one class: whether each example has it, and the probability that it was given, both (n,)."""
+    order = np.argsort(-probability, kind="stable")
+    falling, places = -probability[order], np.flatnonzero(is_hit[order])
+    end = np.searchsorted(falling, falling[places], "right") - 1
+    return Ranking(order, order[places], end, np.searchsorted(places, end, "right") - 1)
+
+
+def _rankings(predictions: MultiLabelPredictions) -> list[Ranking]:
+    columns = zip(predictions.label.T, predictions.label_probability.T, strict=True)
+    return [ranking(is_hit, np.ascontiguousarray(probability)) for is_hit, probability in columns]
+
+
+def _mean_average_precision(predictions: MultiLabelPredictions) -> Statistic:
+    """The mean over the classes that any example has."""
+    rankings = [each for each in _rankings(predictions) if len(each.hits)]
+
+    def statistic(weights: Array) -> Array:
+        averages = np.array([each.average_precision(weights) for each in rankings])
+        known = averages[~np.isnan(averages)]  # what is drawn may lack a class, as a whole split may
+        return np.array([known.mean() if len(known) else 0.0])
+
+    return statistic
+
+
+# --- the other figures ------------------------------------------------------------------------------------------------
+
+
+def _micro_f1(predictions: MultiLabelPredictions) -> Statistic:
+    """Of all labels of all examples together: twice those found, over those predicted and those there."""
+    correct = (predictions.label & predictions.answers).sum(axis=1)
+    total = predictions.label.sum(axis=1) + predictions.answers.sum(axis=1)
+    return lambda weights: np.array([2 * (weights @ correct) / max(weights @ total, 1)])
+
+
+def _exact_match(predictions: MultiLabelPredictions) -> Statistic:
+    """The share of examples whose labels were all predicted, and no other."""
+    exact = (predictions.label == predictions.answers).all(axis=1).astype(float)
+    return lambda weights: np.array([weights @ exact / len(exact)])
+
+
+def _calibration_error(predictions: MultiLabelPredictions) -> Statistic:
+    """The mean over all answers of how far, in their bin, probability and the share of labels there are apart."""
+    surplus = predictions.label - predictions.label_probability
+    n, classes = surplus.shape
+    cells = np.arange(n)[:, np.newaxis] * BINS + bins_of(predictions.label_probability)
+    of_bins = np.bincount(cells.ravel(), surplus.ravel(), n * BINS).reshape(n, BINS)
+    return lambda weights: np.array([np.abs(weights @ of_bins).sum() / (n * classes)])
+
+
+def per_class(predictions: MultiLabelPredictions, names: Sequence[str]) -> list[dict[str, Any]]:
+    """Each class, by id: name, examples, average precision and recall (None without any), precision (None of none)."""
+    label, answers = predictions.label, predictions.answers
+    count, predicted, correct = (flags.sum(axis=0) for flags in (label, answers, label & answers))
+    ones = np.ones(len(label))
+    averages = [each.average_precision(ones) if len(each.hits) else None for each in _rankings(predictions)]
+    return rows(
+        {
+            "name": names,
+            "count": count.tolist(),
+            "average_precision": [None if each is None else round(each, 6) for each in averages],
+            "precision": shares(correct, predicted),
+            "recall": shares(correct, count),
+        }
+    )
+
+
+def most_wrong(predictions: MultiLabelPredictions, most: int = MOST_WRONG) -> list[dict[str, Any]]:
+    """The examples with the surest wrong answer, by their position in the shards, with that answer and all labels."""
+    distance = np.abs(predictions.label - predictions.label_probability)
+    distance[predictions.label == predictions.answers] = 0
+    worst = distance.argmax(axis=1)
+    how_far = distance[np.arange(len(worst)), worst]
+    surest = np.argsort(-how_far, kind="stable")[: min(most, int(np.count_nonzero(how_far)))]
+    probability = predictions.label_probability[surest, worst[surest]].astype(float).round(6)
+    return rows(
+        {
+            "position": surest.tolist(),
+            "labels": [np.flatnonzero(predictions.label[position]).tolist() for position in surest],
+            "label": worst[surest].tolist(),
+            "probability": probability.tolist(),
+        }
+    )

@@ -1,0 +1,1 @@
+"""One image: its header and soundness, its conversion and resizing, and what it looks like."""

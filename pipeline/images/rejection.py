@@ -1,0 +1,40 @@
+"""Why an image cannot be used, and which files are rejected without being read.
+
+This module is light to import, because the listing uses it too.
+"""
+
+from dataclasses import dataclass
+
+from pipeline.sources import MISSING
+from pipeline.sources.suffixes import UNREAD_SUFFIXES, suffix_of
+
+_ADVICE = "replace the file, or remove it from the source"
+
+
+@dataclass(frozen=True, slots=True)
+class Rejection:
+    """Why an image cannot be used, in words, and what could be done."""
+
+    reason: str
+    advice: str = _ADVICE
+
+
+ABSENT = Rejection("the source lists it, and there is no such file", "bring the file, or take it off the list")
+
+
+def why_unread(key: str, size: int, max_bytes: int) -> Rejection | None:
+    """Return why a listed file is rejected without being read; None if it must be read.
+
+    `size` and `max_bytes` are in bytes. A `size` of MISSING means that the file does not exist.
+    """
+    if size == MISSING:
+        return ABSENT
+    suffix = suffix_of(key)
+    if suffix in UNREAD_SUFFIXES:
+        return Rejection(f"{suffix} images are not supported", "convert it to JPEG or PNG")
+    if size > max_bytes:
+        return Rejection(
+            f"the file has {size / 1e6:,.1f} MB, more than {max_bytes / 1e6:g} MB",
+            "shrink it, or raise max_file_megabytes",
+        )
+    return None

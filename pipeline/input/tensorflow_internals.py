@@ -1,0 +1,95 @@
+"""What this project uses of TensorFlow beside its documented interface. Seen in TensorFlow 2.21.0.
+
+After an upgrade, run `tests/input/test_tensorflow_internals.py`: it fails if something of this has changed. Messages of
+errors are read in `pipeline/input/exhaustion.py`.
+"""
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import tensorflow as tf
+
+_PYTHON_OPERATIONS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
+"""What `tf.py_function` and `tf.numpy_function` become in a graph."""
+
+
+# --- graphs -----------------------------------------------------------------------------------------------------------
+
+
+def seed_graph(seed: int) -> None:
+    """Seed the random operations of the function that TensorFlow traces now.
+
+    A function of `flat_map` has a graph of its own. The seed of `shuffle` there follows from that of the graph, and by
+    default from the seed of the whole process, which belongs to the model.
+    """
+    tf.compat.v1.set_random_seed(seed)
+
+
+def traced_graph() -> tf.Graph:
+    """Return the graph of the function that TensorFlow traces now."""
+    return tf.compat.v1.get_default_graph()
+
+
+def python_calls(graph: tf.Graph) -> int:
+    """Return how many operations of a graph, and of the functions that it calls, call Python code.
+
+    Python code runs on one core, and the accelerator waits for it.
+    """
+    definition = graph.as_graph_def()
+    functions = (function.node_def for function in definition.library.function)
+    return sum(node.op in _PYTHON_OPERATIONS for nodes in (definition.node, *functions) for node in nodes)
+
+
+# --- the files of Dataset.cache ---------------------------------------------------------------------------------------
+
+
+def is_cached(prefix: str) -> bool:
+    """Return whether the files of `Dataset.cache(prefix)` are complete: the index is written last."""
+    return Path(f"{prefix}.index").exists()
+
+
+def read_cache(prefix: str) -> None:
+    """Read all files of `Dataset.cache(prefix)`, which have the format of a checkpoint with a checksum for each tensor.
+
+    Raises:
+        OpError: If a file is damaged or cannot be read.
+        ValueError, IndexError, RuntimeError: If the index is damaged.
+    """
+    reader = tf.train.load_checkpoint(prefix)
+    for name in reader.get_variable_to_shape_map():
+        reader.get_tensor(name)
+
+
+def remove_cache(prefix: str) -> None:
+    """Remove the files of `Dataset.cache(prefix)`, the half-written ones too: TensorFlow does not write over them."""
+    folder, name = Path(prefix).parent, Path(prefix).name
+    for path in folder.glob(f"{name}*"):
+        with suppress(FileNotFoundError):
+            path.unlink()
+
+
+# --- training servers -------------------------------------------------------------------------------------------------
+
+
+def take_batches_of_equal_number(strategy: tf.distribute.Strategy) -> None:
+    """Save the question to all other servers before each batch whether they have one, too.
+
+    Only for servers whose shares have the same number of batches.
+    """
+    strategy.extended.experimental_enable_get_next_as_optional = False
+
+
+@contextmanager
+def sigterm_handler_kept() -> Iterator[None]:
+    """Keep the handler of SIGTERM within the block.
+
+    The servers of MultiWorkerMirroredStrategy take the signal for themselves, to tell each other of it, and the handler
+    of this process would not be called.
+    """
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, handler)

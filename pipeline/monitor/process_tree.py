@@ -1,0 +1,141 @@
+"""Sources for a process and for the processes that it started."""
+
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from pipeline.monitor.rates import Rates
+from pipeline.monitor.sampler import Source
+from pipeline.system.kernel import File, number
+
+_log = logging.getLogger(__name__)
+
+REFRESH_S = 5.0
+_TICK_S = 1 / os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+def sources(pid: int, root: Path = Path("/"), now: Callable[[], float] = time.monotonic) -> dict[str, Source]:
+    """Return the sources of a process, and of its children with all their descendants. `root` has proc/."""
+    proc = root / "proc"
+    available: dict[str, Source] = {
+        "process": Process(File(proc / f"{pid}/stat"), now),
+        "reading of the process": Rates(partial(read_bytes, File(proc / f"{pid}/io")), now),
+    }
+    if (proc / f"{pid}/task/{pid}/children").exists():
+        available["children"] = Children(proc, pid, now)
+    else:
+        _log.info("monitor: children of the process are left out: this kernel does not list them")
+    return available
+
+
+class Use(NamedTuple):
+    """Use of a process so far: seconds of processors, memory, and pages that had to be read from a disk."""
+
+    cpu_s: float
+    rss_bytes: int
+    major_faults: int
+
+
+def read_use(stat: File) -> Use:
+    """Read the use of a process from /proc/<pid>/stat. Raises OSError if the process has ended."""
+    fields = stat.read().rpartition(b")")[2].split()  # The name of the process, before that, may have any characters.
+    return Use((int(fields[11]) + int(fields[12])) * _TICK_S, int(fields[21]) * _PAGE_BYTES, int(fields[9]))
+
+
+def read_bytes(io: File) -> dict[str, float]:
+    """Return the bytes that a process has read from disks. The page cache and storage over the network do not count."""
+    return {"proc/read_Bps": number(io.read(), "read_bytes")}
+
+
+class Process:
+    """A source of one process: cores in percent (200 is two cores), major page faults a second, and resident memory.
+
+    The first two are rates since the last call, so the first call does not give them.
+    """
+
+    def __init__(self, stat: File, now: Callable[[], float] = time.monotonic) -> None:
+        self._stat, self._now = stat, now
+        self._busy = Busy()
+        self._faults = Rates(lambda: {"proc/major_faults_per_s": float(self._last.major_faults)}, now)
+
+    def __call__(self) -> dict[str, float]:
+        """Read the use. Raises OSError if the process has ended."""
+        now, self._last = self._now(), read_use(self._stat)
+        busy = self._busy.of("proc/cpu_pct", now, {0: self._last})
+        return {**busy, **self._faults(), "proc/rss_bytes": float(self._last.rss_bytes)}
+
+
+class Children:
+    """A source of all descendants of a process together. They are listed every 5 s.
+
+    A process that lives shorter may be missed. Memory that several processes share counts for each of them.
+    """
+
+    def __init__(self, proc: Path, pid: int, now: Callable[[], float] = time.monotonic) -> None:
+        self._proc, self._pid, self._now = proc, pid, now
+        self._busy = Busy()
+        self._files: Mapping[int, File] = {}
+        self._due = now()
+
+    def __call__(self) -> dict[str, float]:
+        """Read the use of all of them, and list them again if that is due."""
+        now = self._now()
+        if now >= self._due:
+            pids = descendants(self._proc, self._pid)
+            self._files = {pid: self._files.get(pid) or File(self._proc / f"{pid}/stat") for pid in pids}
+            self._due = now + REFRESH_S
+        uses = {pid: use for pid, file in self._files.items() if (use := _use_or_none(file))}
+        self._files = {pid: self._files[pid] for pid in uses}
+        return {
+            **self._busy.of("proc/children_cpu_pct", now, uses),
+            "proc/children": float(len(uses)),
+            "proc/children_rss_bytes": float(sum(each.rss_bytes for each in uses.values())),
+        }
+
+
+class Busy:
+    """Cores in percent that processes used together since the last call. A new process counts from the next call on."""
+
+    def __init__(self) -> None:
+        self._before: tuple[float, Mapping[int, Use]] | None = None
+
+    def of(self, name: str, now: float, uses: Mapping[int, Use]) -> dict[str, float]:
+        """Return the metric of this name; nothing at the first call."""
+        before, self._before = self._before, (now, uses)
+        if before is None or now <= before[0]:
+            return {}
+        grown = sum(uses[pid].cpu_s - use.cpu_s for pid, use in before[1].items() if pid in uses)
+        return {name: max(0.0, 100 * grown / (now - before[0]))}
+
+
+def descendants(proc: Path, pid: int) -> Iterator[int]:
+    """Yield the processes that one has started, and those that they have started.
+
+    The kernel lists them for each thread. So only a few of a machine's thousand processes are read.
+    """
+    try:
+        threads = list((proc / f"{pid}/task").iterdir())
+    except OSError:  # It has ended.
+        return
+    for child in [int(child) for thread in threads for child in _list_of(thread).split()]:
+        yield child
+        yield from descendants(proc, child)
+
+
+def _list_of(thread: Path) -> bytes:
+    try:
+        return (thread / "children").read_bytes()
+    except OSError:  # It has ended.
+        return b""
+
+
+def _use_or_none(stat: File) -> Use | None:
+    try:
+        return read_use(stat)
+    except OSError:  # It has ended.
+        return None

@@ -1,0 +1,141 @@
+"""tf.train.Example, written and read without TensorFlow.
+
+The message is small and fixed (source: tensorflow/core/example/{example,feature}.proto), so encoding it by hand costs
+a tenth of what the protobuf runtime does, and a shard task need not import either:
+
+    Example  { Features features = 1; }
+    Features { map<string, Feature> feature = 1; }      an entry: key = 1, value = 2
+    Feature  { BytesList = 1 | FloatList = 2 | Int64List = 3 }, each with repeated value = 1
+"""
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+Feature = bytes | int | float | Sequence[int] | Sequence[float] | Sequence[bytes]
+
+_BYTES_LIST, _FLOAT_LIST, _INT64_LIST = 1, 2, 3
+_KINDS = {"bytes": _BYTES_LIST, "float": _FLOAT_LIST, "int64": _INT64_LIST}
+
+
+def encode(features: Mapping[str, Feature]) -> bytes:
+    """Return a serialized tf.train.Example. Features are ordered by key, so that equal features give equal bytes."""
+    return _delimited(1, encode_entries(features))
+
+
+def encode_entries(features: Mapping[str, Feature]) -> bytes:
+    """Return the entries of a map of features. Several of these joined are one map."""
+    return b"".join(_delimited(1, _entry(key, features[key])) for key in sorted(features))
+
+
+def empty_entry(key: str, kind: str) -> bytes:
+    """Return the entry of an empty list of `kind` "bytes", "float" or "int64"."""
+    return _delimited(1, _delimited(1, key.encode()) + _delimited(2, _delimited(_KINDS[kind], b"")))
+
+
+@lru_cache(8192)
+def cached_entry(key: str, value: bytes | int) -> bytes:
+    """Return the entry of one feature. It is cached, because many images share a height or a format."""
+    return encode_entries({key: value})
+
+
+def example_head(length: int) -> bytes:
+    """Return the bytes before the entries of a serialized tf.train.Example. `length` is the size of all entries."""
+    return b"\n" + _varint(length)
+
+
+def bytes_entry_head(key: str, length: int) -> bytes:
+    """Return the bytes of an entry before its only value of `length` bytes. A large value need not be copied then."""
+    item = b"\n" + _varint(length)  # field 1, of wire type 2
+    value = b"\n" + _varint(len(item) + length) + item
+    named = _delimited(1, key.encode()) + b"\x12" + _varint(len(value) + length) + value
+    return b"\n" + _varint(len(named) + length) + named
+
+
+def decode(serialized: bytes) -> dict[str, list[Any]]:
+    """The features of a serialized tf.train.Example, each as a list of bytes, float or int.
+
+    Raises ValueError where the bytes are no such message.
+    """
+    features: dict[str, list[Any]] = {}
+    for _, features_message in _fields(serialized):
+        for _, entry in _fields(features_message):
+            key, value = b"", b""
+            for number, content in _fields(entry):
+                key, value = (content, value) if number == 1 else (key, content)
+            features[key.decode()] = _decode_feature(value)
+    return features
+
+
+def _entry(key: str, value: Feature) -> bytes:
+    return _delimited(1, key.encode()) + _delimited(2, _feature(value))
+
+
+def _feature(value: Feature) -> bytes:
+    values: Sequence[Any] = [value] if isinstance(value, bytes | int | float) else value
+    if values and isinstance(values[0], bytes):
+        return _delimited(_BYTES_LIST, b"".join(_delimited(1, item) for item in values))
+    if values and isinstance(values[0], float):
+        return _delimited(_FLOAT_LIST, _delimited(1, struct.pack(f"<{len(values)}f", *values)))
+    return _delimited(_INT64_LIST, _delimited(1, b"".join(_varint(item & 0xFFFFFFFFFFFFFFFF) for item in values)))
+
+
+def _delimited(number: int, content: bytes) -> bytes:
+    """A length-delimited field (wire type 2)."""
+    return b"".join((bytes((number << 3 | 2,)), _varint(len(content)), content))
+
+
+def _varint(value: int) -> bytes:
+    """Seven bits a byte, the lowest first, the top bit set on all but the last."""
+    output = bytearray()
+    while value > 0x7F:
+        output.append(value & 0x7F | 0x80)
+        value >>= 7
+    output.append(value)
+    return bytes(output)
+
+
+def _decode_feature(message: bytes) -> list[Any]:
+    for kind, content in _fields(message):
+        values = [value for _, value in _fields(content)]
+        if kind == _BYTES_LIST:
+            return values
+        packed = b"".join(values)
+        if kind == _FLOAT_LIST:
+            return list(struct.unpack(f"<{len(packed) // 4}f", packed))
+        return list(_signed_varints(packed))
+    return []
+
+
+def _signed_varints(packed: bytes) -> Iterator[int]:
+    offset = 0
+    while offset < len(packed):
+        value, offset = _read_varint(packed, offset)
+        yield value - (1 << 64) if value >> 63 else value
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
+    """Number and content of each length-delimited field: this message has no other kind, where numbers are packed."""
+    offset = 0
+    while offset < len(message):
+        tag, offset = _read_varint(message, offset)
+        if tag & 7 != 2:
+            raise ValueError(f"not a tf.train.Example: wire type {tag & 7} at byte {offset}")
+        length, offset = _read_varint(message, offset)
+        if offset + length > len(message):
+            raise ValueError(f"not a tf.train.Example: a field of {length} bytes runs over the end")
+        yield tag >> 3, message[offset : offset + length]
+        offset += length
+
+
+def _read_varint(message: bytes, offset: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        if offset >= len(message) or shift > 63:
+            raise ValueError("not a tf.train.Example: a number runs over the end")
+        byte = message[offset]
+        value |= (byte & 0x7F) << shift
+        offset, shift = offset + 1, shift + 7
+        if byte < 0x80:
+            return value, offset

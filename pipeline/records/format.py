@@ -1,0 +1,246 @@
+"""How an image lies in a record: the names of its features, the first label id, encoded or as pixels, in gzip or not.
+
+Keys are those of the TensorFlow Model Garden's ImageNet and detection scripts, so that readers written by others work
+unchanged, or the short ones of articles.
+"""
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Literal, NamedTuple
+
+from PIL import Image
+
+from pipeline.images.examine import UsableImage
+from pipeline.records import example
+from pipeline.records.tfrecord import GZIP_SUFFIX
+
+CACHE_ENTRIES = 4096
+"""Maximum number of encoded parts of records that are cached, of each kind."""
+
+
+@dataclass(frozen=True)
+class FeatureKeys:
+    """Names of the features."""
+
+    encoded: str
+    format: str
+    height: str
+    width: str
+    channels: str
+    filename: str
+    label: str
+    text: str
+    synset: str
+    xmin: str
+    ymin: str
+    xmax: str
+    ymax: str
+    box_label: str
+    box_text: str
+
+    @property
+    def of_boxes(self) -> tuple[str, ...]:
+        """The features with one value for each box."""
+        return (self.xmin, self.ymin, self.xmax, self.ymax, self.box_label, self.box_text)
+
+
+MODEL_GARDEN = FeatureKeys(
+    encoded="image/encoded",
+    format="image/format",
+    height="image/height",
+    width="image/width",
+    channels="image/channels",
+    filename="image/filename",
+    label="image/class/label",
+    text="image/class/text",
+    synset="image/class/synset",
+    xmin="image/object/bbox/xmin",
+    ymin="image/object/bbox/ymin",
+    xmax="image/object/bbox/xmax",
+    ymax="image/object/bbox/ymax",
+    box_label="image/object/class/label",
+    box_text="image/object/class/text",
+)
+PLAIN = FeatureKeys(
+    encoded="image",
+    format="format",
+    height="height",
+    width="width",
+    channels="channels",
+    filename="filename",
+    label="class",
+    text="label",
+    synset="synset",
+    xmin="xmin",
+    ymin="ymin",
+    xmax="xmax",
+    ymax="ymax",
+    box_label="box_class",
+    box_text="box_label",
+)
+
+
+@dataclass(frozen=True)
+class RecordFormat:
+    """What a reader must know before it can read a record. Part of `dataset.json` as `records`."""
+
+    feature_keys: Literal["model_garden", "plain"] = "model_garden"
+    label_offset: int = 0
+    """Id of the first label in the records; everywhere else ids begin at 0."""
+    pixels: Literal["encoded", "raw"] = "encoded"
+    """raw: height x width x 3 bytes, uint8 RGB row by row, instead of a JPEG or PNG."""
+    compression: Literal["none", "gzip"] = "none"
+    multi_label: bool = False
+    boxes: bool = False
+    synsets: bool = False
+    """Whether labels are codes, which `synset` holds beside the words for people."""
+
+    @property
+    def keys(self) -> FeatureKeys:
+        """The names of the features."""
+        return MODEL_GARDEN if self.feature_keys == "model_garden" else PLAIN
+
+    @property
+    def ending(self) -> str:
+        """What comes after the name of a shard."""
+        return f".tfrecord{GZIP_SUFFIX if self.compression == 'gzip' else ''}"
+
+    def features(self) -> dict[str, str]:
+        """Type of each feature: one bytes or int64 value, or a list of them, of float or of any length."""
+        keys, many = self.keys, " list" if self.multi_label else ""
+        features = dict.fromkeys((keys.encoded, keys.format, keys.filename), "bytes")
+        features |= dict.fromkeys((keys.height, keys.width, keys.channels), "int64")
+        features |= {keys.label: f"int64{many}", keys.text: f"bytes{many}"}
+        if self.synsets:
+            features[keys.synset] = f"bytes{many}"
+        if self.boxes:
+            features |= dict.fromkeys(keys.of_boxes[:4], "float list")
+            features |= {keys.box_label: "int64 list", keys.box_text: "bytes list"}
+        return features
+
+
+class ImageEncoder:
+    """Turns images into records of one format; `labels` are ordered by id, `texts` holds the words for some of them.
+
+    The image comes last in its record, so that its bytes need not be copied behind anything. What the images of a class
+    share, and those of a size, is encoded once: encoding it for each would take longer than reading a small one.
+    """
+
+    def __init__(self, form: RecordFormat, labels: Sequence[str], texts: Mapping[str, str]) -> None:
+        self._form = form
+        self._keys = form.keys
+        self._ids = {label: number + form.label_offset for number, label in enumerate(labels)}
+        self._texts = texts
+        kinds = form.features()
+        self._no_boxes = b"".join(
+            example.empty_entry(key, kinds[key].removesuffix(" list")) for key in form.keys.of_boxes if key in kinds
+        )
+        self._labels = lru_cache(CACHE_ENTRIES)(self._encode_labels)
+        self._shape = lru_cache(CACHE_ENTRIES)(self._encode_shape)
+        self._opening = lru_cache(CACHE_ENTRIES)(example.example_head)
+        self._before_name = lru_cache(CACHE_ENTRIES)(partial(example.bytes_entry_head, self._keys.filename))
+        self._before_image = lru_cache(CACHE_ENTRIES)(partial(example.bytes_entry_head, self._keys.encoded))
+
+    def encode(self, image: UsableImage, labels: tuple[str, ...], filename: bytes) -> bytes:
+        """All of the serialized tf.train.Example that stands before `image.encoded`, which is its end."""
+        size = len(image.encoded)
+        boxes = self._boxes(image, labels) if self._form.boxes else b""
+        entries = b"".join(
+            (
+                self._labels(labels),
+                self._shape(image.format, image.height, image.width),
+                boxes,
+                self._before_name(len(filename)),
+                filename,
+                self._before_image(size),
+            )
+        )
+        return self._opening(len(entries) + size) + entries
+
+    def _encode_shape(self, form: str, height: int, width: int) -> bytes:
+        keys = self._keys
+        return b"".join(
+            (
+                example.cached_entry(keys.format, form.encode()),
+                example.cached_entry(keys.height, height),
+                example.cached_entry(keys.width, width),
+            )
+        )
+
+    def _encode_labels(self, labels: tuple[str, ...]) -> bytes:
+        keys = self._form.keys
+        features: dict[str, example.Feature] = {
+            keys.channels: 3,
+            keys.label: [self._ids[label] for label in labels],
+            keys.text: [text_bytes(self._texts.get(label, label)) for label in labels],
+        }
+        if self._form.synsets:
+            features[keys.synset] = [text_bytes(label) for label in labels]
+        return example.encode_entries(features)
+
+    def _boxes(self, image: UsableImage, labels: tuple[str, ...]) -> bytes:
+        keys, boxes = self._keys, image.boxes
+        if not boxes:
+            return self._no_boxes
+        of_boxes = [box.label or labels[0] for box in boxes]
+        return example.encode_entries(
+            {
+                keys.xmin: [float(box.xmin) for box in boxes],
+                keys.ymin: [float(box.ymin) for box in boxes],
+                keys.xmax: [float(box.xmax) for box in boxes],
+                keys.ymax: [float(box.ymax) for box in boxes],
+                keys.box_label: [self._ids[label] for label in of_boxes],
+                keys.box_text: [text_bytes(self._texts.get(label, label)) for label in of_boxes],
+            }
+        )
+
+
+class RecordedImage(NamedTuple):
+    """What a record holds of an image; `labels` are ids from 0, whatever the offset in the record."""
+
+    encoded: bytes
+    format: str
+    height: int
+    width: int
+    labels: tuple[int, ...]
+    filename: bytes
+
+
+def read_image(record: bytes, form: RecordFormat) -> RecordedImage:
+    """The image of a record.
+
+    Raises ValueError where the record is no tf.train.Example or lacks a feature, with those it lacks.
+    """
+    features = example.decode(record)
+    missing = [
+        name
+        for name, kind in form.features().items()
+        if not kind.endswith(" list") and len(features.get(name, [])) != 1
+    ]
+    keys = form.keys
+    if missing or not features.get(keys.label):
+        raise ValueError(f"lacks {', '.join(missing or [keys.label])}")
+    return RecordedImage(
+        encoded=features[keys.encoded][0],
+        format=features[keys.format][0].decode(),
+        height=features[keys.height][0],
+        width=features[keys.width][0],
+        labels=tuple(label - form.label_offset for label in features[keys.label]),
+        filename=features[keys.filename][0],
+    )
+
+
+def as_file(image: RecordedImage) -> bytes:
+    """The image as a JPEG or PNG file, also where its record holds pixels."""
+    if image.format != "RAW":
+        return image.encoded
+    buffer = io.BytesIO()
+    Image.frombytes("RGB", (image.width, image.height), image.encoded).save(buffer, "PNG", compress_level=1)
+    return buffer.getvalue()
+
+
+def text_bytes(text: str) -> bytes:
+    """A name as the bytes that its file system knows it by, UTF-8 or not."""
+    return text.encode("utf-8", "surrogateescape")

@@ -1,0 +1,219 @@
+"""The TFRecord format: framing and checksums, without TensorFlow; plain, or the whole file in gzip.
+
+A record is: length (8 bytes, little endian), masked CRC32C of those 8 bytes, data, masked CRC32C of the data.
+Source: tensorflow/core/lib/io/record_writer.h and tensorflow/core/lib/hash/crc32c.h.
+"""
+
+import gzip
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import IO, Protocol
+
+import google_crc32c
+
+from pipeline.errors import DatasetError
+from pipeline.storage import Place, crc32c
+
+HEADER_BYTES = 12
+FOOTER_BYTES = 4
+GZIP_SUFFIX = ".gz"
+GZIP_TRAILER_BYTES = 8
+GZIP_LEVEL = 3  # photographs do not shrink, and pixels shrink little more at higher ones
+SHORT = 65_536  # bytes; going over fewer again costs no more than combining checksums
+_GATHERED_PARTS = 512  # four a record
+_LENGTH = struct.Struct("<Q")
+_CRC = struct.Struct("<I")
+
+
+def masked(crc: int) -> int:
+    """A CRC rotated and shifted as TFRecord wants it, since a CRC of data that holds CRCs is weak."""
+    return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def masked_crc32c(data: bytes) -> int:
+    """Masked CRC32C of `data`."""
+    return masked(google_crc32c.value(data))
+
+
+def frame(data: bytes) -> bytes:
+    """`data` as one record."""
+    return b"".join((_header(len(data)), data, _CRC.pack(masked_crc32c(data))))
+
+
+@lru_cache(4096)
+def _header(length: int) -> bytes:
+    packed = _LENGTH.pack(length)
+    return packed + _CRC.pack(masked_crc32c(packed))
+
+
+class Writer(Protocol):
+    """Writes records one by one, and knows size in bytes and CRC32C of the file so far; `close` ends it."""
+
+    size: int
+    crc32c: int
+
+    @property
+    def ends(self) -> bytes:
+        """The bytes that `ends_of` returns for the file after it is closed."""
+
+    def write(self, before: bytes, body: bytes, body_crc: int) -> None:
+        """A record of two parts; `body_crc` is the CRC32C of the second one, which is the large one."""
+
+    def close(self) -> None:
+        """Write what was held back."""
+
+
+class RecordWriter:
+    """Writes to a file descriptor. Small records are gathered; large bodies are neither copied nor gone over again."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.size = self.crc32c = 0
+        self._descriptor = descriptor
+        self._gathered: list[bytes] = []
+        self._first = self._last = b""
+
+    @property
+    def ends(self) -> bytes:
+        """The checksums of the first and of the last record, as `ends_of` reads them."""
+        return self._first + self._last
+
+    def write(self, before: bytes, body: bytes, body_crc: int) -> None:
+        """Write one record of `before` and `body`. `body_crc` is the CRC32C of `body`."""
+        if len(body) >= SHORT:
+            self._flush()
+            self._write_large(before, body, body_crc)
+            return
+        crc = google_crc32c.extend(google_crc32c.value(before), body)
+        self._last = _CRC.pack(masked(crc))
+        self._first = self._first or self._last
+        self._gathered += (_header(len(before) + len(body)), before, body, self._last)
+        if len(self._gathered) >= _GATHERED_PARTS:
+            self._flush()
+
+    def close(self) -> None:
+        """Write the records that are gathered. The descriptor stays open."""
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._gathered:
+            records = b"".join(self._gathered)
+            self._gathered = []
+            self.crc32c = google_crc32c.extend(self.crc32c, records)
+            self._put([records], len(records))
+
+    def _write_large(self, before: bytes, body: bytes, body_crc: int) -> None:
+        head = _header(len(before) + len(body)) + before
+        of_record, of_file = crc32c.combine(
+            google_crc32c.value(before), google_crc32c.extend(self.crc32c, head), body_crc, len(body)
+        )
+        self._last = tail = _CRC.pack(masked(of_record))
+        self._first = self._first or tail
+        self.crc32c = google_crc32c.extend(of_file, tail)
+        # At once: were images gathered, their freed memory would go back to the system, to be asked for page by page.
+        self._put([head, body, tail], len(head) + len(body) + len(tail))
+
+    def _put(self, parts: list[bytes], size: int) -> None:
+        self.size += size
+        written = os.writev(self._descriptor, parts)
+        if written < size:  # a disk that is nearly full takes a part; the next call says why
+            rest = memoryview(b"".join(parts))[written:]
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+
+
+class GzipRecordWriter:
+    """The same into one gzip stream. Its bytes depend on the version of zlib, but on no time and no name."""
+
+    def __init__(self, descriptor: int) -> None:
+        self.size = self.crc32c = 0
+        self._file = open(descriptor, "wb", closefd=False)  # noqa: SIM115 - closed by close
+        self._compress = zlib.compressobj(GZIP_LEVEL, wbits=16 + zlib.MAX_WBITS)
+        self.ends = b""
+
+    def write(self, before: bytes, body: bytes, body_crc: int) -> None:
+        """Write one record of `before` and `body`."""
+        self._put(self._compress.compress(frame(before + body)))
+
+    def close(self) -> None:
+        """Write the end of the gzip stream. The descriptor stays open."""
+        end = self._compress.flush()
+        self.ends = end[-GZIP_TRAILER_BYTES:]
+        self._put(end)
+        self._file.close()
+
+    def _put(self, compressed: bytes) -> None:
+        self._file.write(compressed)
+        self.size += len(compressed)
+        self.crc32c = google_crc32c.extend(self.crc32c, compressed)
+
+
+def writer_of(path: Place, file: IO[bytes]) -> Writer:
+    """What writes the records of `path`, by its ending, into the open `file`."""
+    return (GzipRecordWriter if path.name.endswith(GZIP_SUFFIX) else RecordWriter)(file.fileno())
+
+
+def ends_of(path: Place) -> bytes:
+    """Read 8 bytes that distinguish a file of records from another one of the same size, without reading all of it.
+
+    In a plain file, these are the stored CRC32C of the first and of the last record; none if there is no record. In a
+    gzip file, these are the CRC-32 and the size of all records, which end the stream. Raises OSError if the file cannot
+    be read.
+    """
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        if path.name.endswith(GZIP_SUFFIX):
+            return _read_at(file, size - GZIP_TRAILER_BYTES, GZIP_TRAILER_BYTES)
+        header = file.read(HEADER_BYTES)
+        first = HEADER_BYTES + int.from_bytes(header[:8], "little")
+        return b"".join(_read_at(file, offset, FOOTER_BYTES) for offset in (first, size - FOOTER_BYTES) if header)
+
+
+def _read_at(file: IO[bytes], offset: int, size: int) -> bytes:
+    """Read `size` bytes of a file at `offset`; fewer, or none, if the file ends before that."""
+    file.seek(min(max(offset, 0), os.fstat(file.fileno()).st_size))
+    return file.read(size)
+
+
+def read_records(path: Place) -> Iterator[bytes]:
+    """The data of every record of a file, checked.
+
+    Raises DatasetError naming the file and the offset in bytes of the first record that is damaged or cut.
+    """
+    with _open(path) as file:
+        while (data := _read_record(file, path)) is not None:
+            yield data
+
+
+@contextmanager
+def _open(path: Place) -> Iterator[IO[bytes]]:
+    with path.open("rb") as file:
+        if path.name.endswith(GZIP_SUFFIX):
+            with gzip.open(file, "rb") as unpacked:
+                yield unpacked  # type: ignore[misc]
+        else:
+            yield file
+
+
+def _read_record(file: IO[bytes], path: Place) -> bytes | None:
+    offset = file.tell()
+    try:
+        header = file.read(HEADER_BYTES)
+        return _checked(file, path, offset, header) if header else None
+    except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+        raise DatasetError(f"{path}: the gzip stream is damaged after byte {offset} of the records: {error}") from error
+
+
+def _checked(file: IO[bytes], path: Place, offset: int, header: bytes) -> bytes:
+    if len(header) < HEADER_BYTES or _CRC.unpack(header[8:])[0] != masked_crc32c(header[:8]):
+        raise DatasetError(f"{path}: the record at byte {offset} has a damaged header")
+    (length,) = _LENGTH.unpack(header[:8])
+    data, footer = file.read(length), file.read(FOOTER_BYTES)
+    if len(data) < length or len(footer) < FOOTER_BYTES:
+        raise DatasetError(f"{path}: the record at byte {offset} is cut short")
+    if _CRC.unpack(footer)[0] != masked_crc32c(data):
+        raise DatasetError(f"{path}: the record at byte {offset} is damaged")
+    return data

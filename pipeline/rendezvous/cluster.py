@@ -1,0 +1,88 @@
+"""The processes that train together, and why one of them is gone."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from pipeline.errors import BadInput, Preempted, ServerLost, TenfoldError, error_from_json
+from pipeline.rendezvous.presence import SILENT_S, Lookout, Member, Presence
+from pipeline.rendezvous.servers import Server
+
+_Device = TypeVar("_Device")
+
+
+class Cluster:
+    """The processes that train together: one for each server, in the order of the servers."""
+
+    def __init__(self, server: Server, presence: Presence, lookout: Lookout, members: Sequence[Member]) -> None:
+        self.server = server
+        self._presence, self._lookout, self._members = presence, lookout, list(members)
+        self._known = set(lookout.look())
+        self._lost: TenfoldError | None = None
+        self._changed = threading.Condition()
+
+    @property
+    def addresses(self) -> list[str]:
+        """`host:port` of each server; on loopback if all are on one machine."""
+        share_machine = len({member.host for member in self._members}) == 1
+        addresses = [member.address for member in self._members]
+        return [f"127.0.0.1:{address.rpartition(':')[2]}" for address in addresses] if share_machine else addresses
+
+    @property
+    def samples(self) -> list[Mapping[str, float]]:
+        """The last sample that each server reported."""
+        return [member.sample for member in self._members]
+
+    def own_devices(self, devices: Sequence[_Device]) -> list[_Device]:
+        """Return the devices of this machine that this server uses, if other servers run on it, too."""
+        own = self._members[self.server.index]
+        on_this_machine = [member for member in self._members if member.host == own.host]
+        return list(devices[on_this_machine.index(own) :: len(on_this_machine)])
+
+    def report_sample(self, sample: Mapping[str, float]) -> None:
+        """Report a sample of this machine to the other servers. They get it with the next count."""
+        self._presence.report_sample(sample)
+
+    def loss(self, within_s: float = 0.0) -> TenfoldError | None:
+        """Return why a server is gone, or None if all are there. Wait up to `within_s` seconds for it to be known."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._lost is not None, within_s)
+            return self._lost
+
+    def wait_for_chief(self, should_stop: Callable[[], bool]) -> None:
+        """Wait until server 0 has written the result of the training.
+
+        Raises:
+            TenfoldError: The reason why a server is gone, if one is.
+            Preempted: If a stop is requested.
+        """
+        while not self._members[0].is_done:
+            if error := self.loss(0.2):
+                raise error
+            if should_stop():
+                raise Preempted("asked to stop while server 0 writes the result")
+
+    def watch(self) -> None:
+        """Read the files of all processes once."""
+        members = self._lookout.look()
+        with self._changed:
+            self._members = [members[member.nonce] for member in self._members]
+            self._lost = self._lost or next(self._losses(), None)
+            self._changed.notify_all()
+
+    def _losses(self) -> Iterator[TenfoldError]:
+        for member in self._members:
+            if member.ended and not member.is_done:
+                error = error_from_json(
+                    member.ended["kind"], f"{self._name_of(member)} ended: {member.ended['message']}"
+                )
+                # An error that no retry solves is the error of all. For any other, this server is gone.
+                yield error if isinstance(error, BadInput | Preempted) else ServerLost(str(error))
+            elif not member.ended and self._lookout.is_silent(member.nonce):
+                yield ServerLost(f"{self._name_of(member)} has not been heard of for {SILENT_S:.0f} s: run again")
+        for nonce, other in self._lookout.alive().items():
+            if nonce not in self._known:  # Another attempt has started: it cannot join this training.
+                yield ServerLost(f"{self._name_of(other)} was started anew: run again, so that all go on together")
+
+    def _name_of(self, member: Member) -> str:
+        return f"{Server(member.server, self.server.count)} on {member.name}"

@@ -1,0 +1,239 @@
+"""How good the model is, made ready for the page: figures with their intervals, confusions, classes, the most wrong."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pipeline.monitor.diagnosis import percent
+from pipeline.report.components import Table, thumbnail, whole
+from pipeline.report.drawing import Figure
+from pipeline.report.reliability import reliability, reliability_of_labels
+
+THUMBNAIL = 128
+"""Side of a thumbnail, in pixels."""
+MAX_CLASSES = 30
+"""Maximum number of classes of a matrix that can still be read, and of rows of the table of classes."""
+MAX_PAIRS = 20
+MAX_TINT = 55
+"""Strongest tint of a cell, in percent. Text on more of it could not be read."""
+_FIGURES = {
+    "accuracy": "accuracy",
+    "top5": "top-5 accuracy: the true class is among the five likeliest",
+    "calibration_error": "expected calibration error: how far confidence and accuracy are apart",
+}
+_FIGURES_OF_SEVERAL = {
+    "mean_average_precision": "mean average precision: how high each label ranks its images, the mean of all labels",
+    "micro_f1": "micro F1 of all labels over 50%: precision and recall in one",
+    "accuracy": "exact match: all labels of an image are right, and no other is said",
+    "calibration_error": "expected calibration error: how far probability and share are apart, over all labels",
+}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The examples of a true class that the model took for a predicted class."""
+
+    text: str
+    description: str
+    is_correct: bool
+    tint: float
+    """Strength of the tint, by the share of the true class, in percent."""
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """The confusion matrix. Rows are true classes, columns are predicted classes, both in the order of `names`."""
+
+    names: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+
+
+@dataclass(frozen=True)
+class WrongExample:
+    """An example that the model was wrong about."""
+
+    uri: str
+    """The image as a data URI."""
+    label: str
+    """Its label or labels."""
+    prediction: str
+    description: str
+    """Label and prediction in one text, for readers who do not see the image."""
+    key: str
+    """The key of the image."""
+
+
+@dataclass(frozen=True)
+class View:
+    """What the section shows. If there are many classes, it has `pairs` instead of a `matrix`."""
+
+    sentence: str
+    figures: Table
+    matrix: Matrix | None
+    pairs: Table | None
+    classes: Table
+    classes_title: str
+    reliability: Figure
+    most_wrong: Sequence[WrongExample]
+    most_wrong_words: str
+
+
+def view(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> View | None:
+    """Return the section of the content of `evaluation.json`; None if it is empty.
+
+    `images` are the keys and files of the images that `most_wrong` lists.
+    """
+    if not evaluation:
+        return None
+    return _of_one_label(evaluation, images) if "confusions" in evaluation else _of_several(evaluation, images)
+
+
+def _of_one_label(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> View:
+    few = len(evaluation["classes"]) <= MAX_CLASSES
+    return View(
+        sentence=sentence(evaluation),
+        figures=figure_table(evaluation["figures"], _FIGURES),
+        matrix=matrix(evaluation) if few else None,
+        pairs=None if few else confused_pairs(evaluation),
+        classes=class_table(evaluation["classes"]),
+        classes_title="Precision and recall by class, the lowest recall first",
+        reliability=reliability(evaluation),
+        most_wrong=most_wrong(evaluation, images),
+        most_wrong_words="Images that the model was surest to be of another class, below each its label, what it was "
+        "taken for, and its name in the source. Some of these labels may be wrong.",
+    )
+
+
+def _of_several(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> View:
+    return View(
+        sentence=sentence(evaluation),
+        figures=figure_table(evaluation["figures"], _FIGURES_OF_SEVERAL),
+        matrix=None,  # With several labels, an image is not taken for one class instead of another.
+        pairs=None,
+        classes=label_table(evaluation["classes"]),
+        classes_title="Average precision of each label, the lowest first; precision and recall of what is over 50%",
+        reliability=reliability_of_labels(evaluation),
+        most_wrong=most_wrong_labels(evaluation, images),
+        most_wrong_words="Images with the surest wrong answers, below each its labels, the one that the model was most "
+        "wrong about, and its name in the source. Some of these labels may be wrong.",
+    )
+
+
+def sentence(evaluation: Mapping[str, Any]) -> str:
+    """Say on how many examples the figures rest, and what an interval is."""
+    intervals = evaluation["intervals"]
+    return (
+        f"The best model on the {evaluation['examples']:,} validation examples. An interval holds "
+        f"{intervals['percent']}% of what {intervals['resamples']:,} samples of as many examples, drawn from them with "
+        "replacement, give."
+    )
+
+
+def figure_table(figures: Mapping[str, Mapping[str, float]], names: Mapping[str, str]) -> Table:
+    """Return a table of the figures with their intervals. `names` has the rows of the table: key and text."""
+    rows = [
+        (text, f"{figure['value']:.1%}", f"{figure['low']:.1%} to {figure['high']:.1%}")
+        for name, text in names.items()
+        if (figure := figures.get(name))
+    ]
+    return Table(("figure", "value", "interval"), rows)
+
+
+def matrix(evaluation: Mapping[str, Any]) -> Matrix:
+    """Return the confusion matrix of all classes."""
+    names = [row["name"] for row in evaluation["classes"]]
+    counts = {(label, predicted): count for label, predicted, count in evaluation["confusions"]}
+    ids = range(len(names))
+    totals = [row["count"] or 1 for row in evaluation["classes"]]
+    rows = [[_cell(names, i, j, counts.get((i, j), 0), totals[i]) for j in ids] for i in ids]
+    return Matrix(names, rows)
+
+
+def _cell(names: Sequence[str], label: int, predicted: int, count: int, total: int) -> Cell:
+    is_correct = label == predicted
+    outcome = "recognized" if is_correct else f"taken for {names[predicted]}"
+    description = f"{names[label]}, {outcome}: {count:,} of {total:,}"
+    return Cell(f"{count:,}" if count else "", description, is_correct, tint=MAX_TINT * count / total)
+
+
+def confused_pairs(evaluation: Mapping[str, Any]) -> Table:
+    """Return the pairs of classes that the model confused most often."""
+    classes = evaluation["classes"]
+    wrong = [(count, label, predicted) for label, predicted, count in evaluation["confusions"] if label != predicted]
+    shown = sorted(wrong, key=lambda row: (-row[0], *row[1:]))[:MAX_PAIRS]
+    rows = [
+        (classes[label]["name"], classes[predicted]["name"], f"{count:,}", percent(count / classes[label]["count"]))
+        for count, label, predicted in shown
+    ]
+    return Table(("true class", "taken for", "examples", "of the true class"), rows, _left_out(wrong, shown, "pairs"))
+
+
+def class_table(classes: Sequence[Mapping[str, Any]]) -> Table:
+    """Return precision and recall of each class that has examples, the lowest recall first."""
+    known = sorted((row for row in classes if row["count"]), key=lambda row: row["recall"])
+    rows = [
+        (row["name"], f"{row['count']:,}", _share(row["precision"]), _share(row["recall"]))
+        for row in known[:MAX_CLASSES]
+    ]
+    left_out = _left_out(known, rows, "classes, none of a lower recall,")
+    return Table(("class", "examples", "precision", "recall"), rows, left_out)
+
+
+def label_table(classes: Sequence[Mapping[str, Any]]) -> Table:
+    """Return the figures of each label that has examples, the lowest average precision first."""
+    known = sorted((row for row in classes if row["count"]), key=lambda row: row["average_precision"])
+    rows = [
+        (
+            *(row["name"], f"{row['count']:,}"),
+            *(_share(row[name]) for name in ("average_precision", "precision", "recall")),
+        )
+        for row in known[:MAX_CLASSES]
+    ]
+    left_out = _left_out(known, rows, "labels, none of a lower average precision,")
+    return Table(("label", "examples", "average precision", "precision", "recall"), rows, left_out)
+
+
+def _share(value: float | None) -> str:
+    return "never predicted" if value is None else f"{value:.1%}"
+
+
+def _left_out(rows: Sequence[Any], shown: Sequence[Any], what: str) -> str:
+    hidden = len(rows) - len(shown)
+    return f"{hidden:,} more {what} are in evaluation.json." if hidden else ""
+
+
+def most_wrong(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> list[WrongExample]:
+    """Return the examples whose wrong class the model was surest of, without images that cannot be decoded."""
+    names = [row["name"] for row in evaluation["classes"]]
+
+    def shown(row: Mapping[str, Any], uri: str, key: str) -> WrongExample:
+        label, predicted = names[row["label"]], names[row["predicted"]]
+        return WrongExample(
+            uri, label, f"{percent(row['probability'])} {predicted}", f"{label}, taken for {predicted}", key
+        )
+
+    return _pictured(evaluation, images, shown)
+
+
+def most_wrong_labels(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> list[WrongExample]:
+    """Return the examples with the surest wrong labels, without images that cannot be decoded."""
+    names = [row["name"] for row in evaluation["classes"]]
+
+    def shown(row: Mapping[str, Any], uri: str, key: str) -> WrongExample:
+        labels = ", ".join(names[label] for label in row["labels"])
+        prediction = f"{percent(row['probability'])} {names[row['label']]}"
+        return WrongExample(uri, labels, prediction, f"{labels}; the model said {prediction}", key)
+
+    return _pictured(evaluation, images, shown)
+
+
+def _pictured(
+    evaluation: Mapping[str, Any],
+    images: Sequence[tuple[str, bytes]],
+    shown: Callable[[Mapping[str, Any], str, str], WrongExample],
+) -> list[WrongExample]:
+    return [
+        shown(row, uri, key)
+        for row, (key, encoded) in zip(evaluation["most_wrong"], images, strict=False)
+        if (uri := thumbnail(encoded, THUMBNAIL, whole))
+    ]

@@ -1,0 +1,161 @@
+"""The champion of a data set name: the one model that is promoted, and all that were before it. No TensorFlow.
+
+`models/NAME/champion.json` in the workspace is the pointer. It holds the champion and every promotion and rollback that
+led to it, oldest first, and is replaced whole, only as it was read: of two runs that promote at once the second looks
+again. A rollback takes back the last promotion that stands, and is an entry of its own; nothing is ever removed.
+"""
+
+import getpass
+import json
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from typing import Final, Literal
+
+from pipeline import storage
+from pipeline.errors import PromotionError
+from pipeline.runs.run import ABOUT, exported_model
+from pipeline.storage import Place, place_of
+from pipeline.workspace import champion_folder
+
+POINTER = "champion.json"
+PROMOTE: Final = "promote"
+ROLLBACK: Final = "rollback"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One move of the pointer, to the model of `run`."""
+
+    action: Literal["promote", "rollback"]
+    run: str
+    """Folder of the training."""
+    export: str
+    """Folder of its exported model."""
+    dataset_version: str
+    metrics: Mapping[str, float]
+    why: str
+    at: str
+    """UTC."""
+    by: str
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the model has not been removed."""
+        return (place_of(self.export) / ABOUT).is_file()
+
+
+@dataclass(frozen=True)
+class Pointer:
+    """The pointer as it was read; `content` is what its file held, None where there was none."""
+
+    place: Place
+    content: bytes | None
+    history: tuple[Entry, ...]
+    """Oldest first."""
+
+    @property
+    def champion(self) -> Entry | None:
+        """The promotion that stands, if there is one."""
+        return next(reversed(standing(self.history)), None)
+
+    def promotion_of(self, run: str) -> Entry | None:
+        """The newest promotion of a run, whether it stands or not."""
+        return next((each for each in reversed(self.history) if (each.action, each.run) == (PROMOTE, run)), None)
+
+
+def standing(history: Sequence[Entry]) -> list[Entry]:
+    """The promotions that were not taken back, the champion last."""
+    stack: list[Entry] = []
+    for entry in history:
+        if entry.action == ROLLBACK:
+            stack.pop()
+        else:
+            stack.append(entry)
+    return stack
+
+
+def pointer_of(workspace: Place, dataset_name: str) -> Pointer:
+    """The pointer of a data set name. Raises what `load_pointer` does."""
+    return load_pointer(champion_folder(workspace, dataset_name) / POINTER)
+
+
+def load_pointer(place: Place) -> Pointer:
+    """What `champion.json` says; nothing is promoted where there is none.
+
+    Raises PromotionError where it is damaged.
+    """
+    try:
+        content = place.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return Pointer(place, None, ())
+    try:
+        history = tuple(Entry(**entry) for entry in json.loads(content)["history"])
+        standing(history)
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise PromotionError(
+            f"{place} cannot be read ({error}): bring back a copy of it, or move it away and promote a run by hand"
+        ) from error
+    return Pointer(place, content, history)
+
+
+def promote(
+    pointer: Pointer, run: str, export: str, dataset_version: str, metrics: Mapping[str, float], why: str
+) -> None:
+    """Move the pointer to the model of a run.
+
+    Raises ConflictError where the pointer was moved since it was read.
+    """
+    _move(pointer, Entry(PROMOTE, run, export, dataset_version, metrics, why, _now(), _who()))
+
+
+def roll_back(pointer: Pointer) -> Entry:
+    """Move the pointer back to the model before the champion; return the promotion that stands again.
+
+    Raises PromotionError where there is none, or its files are gone; ConflictError as `promote` does.
+    """
+    promotions = standing(pointer.history)
+    if len(promotions) < 2:
+        raise PromotionError(f"there is no model to go back to: {pointer.place} names {len(promotions)} that stand")
+    target, taken_back = promotions[-2:]
+    if not target.is_there:
+        raise PromotionError(
+            f"the model to go back to is gone: {target.export}; bring it back, or name another: "
+            "`python -m pipeline promote RUN`"
+        )
+    why = f"took back the promotion of {taken_back.run}"
+    _move(pointer, replace(target, action=ROLLBACK, why=why, at=_now(), by=_who()))
+    return target
+
+
+def _move(pointer: Pointer, entry: Entry) -> None:
+    history = (*pointer.history, entry)
+    champion = standing(history)[-1]
+    content = {
+        # For readers that follow the pointer and need no history.
+        "champion": {name: getattr(champion, name) for name in ("run", "export", "dataset_version", "metrics")},
+        "history": [asdict(each) for each in history],
+    }
+    storage.swap(pointer.place, pointer.content, json.dumps(content, indent=1).encode())
+
+
+def promoted_model(place: Place) -> Place:
+    """The exported model of a run, of an `export/` folder, or of the champion whose pointer lies in `place`.
+
+    Raises SourceError where there is none.
+    """
+    champion = load_pointer(place / POINTER).champion
+    return exported_model(place_of(champion.export) if champion else place)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _who() -> str:
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        user = "unknown"
+    return f"{user}@{platform.node()}"

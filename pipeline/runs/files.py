@@ -1,0 +1,138 @@
+"""The JSON files of a run, and their one reader. Imports no TensorFlow.
+
+A run may be under way, may have been killed, and may be of an earlier version, so any file and any value may be
+missing. How a reader goes on then depends on what it is for:
+
+- `read_required` fails. A process that continues the run reads so.
+- `read_optional` returns None if the file is missing, and fails if it is damaged. The list of trainings reads so: it
+  says of each training what is wrong with it.
+- `read_or_empty` never fails because of the file. A report or a page reads so: it shows what there is.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipeline import storage
+from pipeline.storage import Place
+
+RUN, RESULT, VERDICT, PROMOTION = "run.json", "result.json", "verdict.json", "promotion.json"
+BEST, FAILURE, MICRO_BATCHES = "best.json", "failure.json", "micro_batches.json"
+
+
+def read_required(file: Place) -> Any:
+    """Return the JSON value in a file of a run.
+
+    Raises:
+        FileNotFoundError: The file is missing.
+        json.JSONDecodeError: The file is damaged. The message names it.
+    """
+    try:
+        return storage.read_json(file)
+    except json.JSONDecodeError as error:
+        raise json.JSONDecodeError(f"{file.name} is no JSON: {error.msg}", error.doc, error.pos) from error
+
+
+def read_optional(file: Place) -> Any:
+    """Return the JSON value in a file of a run; None if the file is missing.
+
+    Raises:
+        json.JSONDecodeError: The file is damaged. The message names it.
+    """
+    try:
+        return read_required(file)
+    except FileNotFoundError:
+        return None
+
+
+def read_or_empty(file: Place) -> dict[str, Any]:
+    """Return the JSON object in a file of a run; an empty one if the file is missing, damaged, or no JSON object."""
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """The contents of the small JSON files of a training. The content of a missing file is empty.
+
+    A property returns what stands for a value that a run of an earlier version lacks.
+    """
+
+    run: Mapping[str, Any]
+    """What is trained (`run.json`)."""
+    result: Mapping[str, Any]
+    """The result of a complete training (`result.json`)."""
+    verdict: Mapping[str, Any]
+    """What has limited the training lately (`verdict.json`)."""
+    promotion: Mapping[str, Any] = field(default_factory=dict)
+    """Whether the model was promoted, and why (`promotion.json`)."""
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """The settings of the training, which may be those of an earlier version."""
+        return self.run.get("settings") or {}
+
+    @property
+    def host(self) -> Mapping[str, Any]:
+        """The machine of training server 0."""
+        return self.run.get("host") or {}
+
+    @property
+    def epochs(self) -> int:
+        """The number of epochs to train; 0 if it is not known."""
+        return int(self.settings.get("epochs") or 0)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """The number of steps of an epoch; 0 if it is not known, as in runs of earlier versions."""
+        return int(self.run.get("steps_per_epoch") or 0)
+
+    @property
+    def batch_size(self) -> int:
+        """Examples of a step, over all servers; 0 if it is not known."""
+        return int(self.settings.get("batch_size") or 0)
+
+    @property
+    def num_training_servers(self) -> int:
+        """The number of training servers."""
+        count: int = self.settings.get("num_training_servers", 1)
+        return count
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the training is complete: its result is written last."""
+        return bool(self.result)
+
+    @property
+    def newest_verdict(self) -> Mapping[str, Any]:
+        """The content of the file with the newest verdict: the result of a complete training, else `verdict.json`."""
+        return self.result or self.verdict
+
+    @property
+    def steps_judged(self) -> Mapping[str, Any]:
+        """The JSON object with the `numbers` of the steps that the verdict is about; empty if there is none yet."""
+        step_ms = self.newest_verdict.get("step_ms")
+        return self.newest_verdict if isinstance(step_ms, float) and step_ms > 0 else {}
+
+
+def load_files(folder: Path) -> RunFiles:
+    """Read the files of a training, whatever state they are in."""
+    return RunFiles(
+        run=read_or_empty(folder / RUN),
+        result=read_or_empty(folder / RESULT),
+        verdict=read_or_empty(folder / VERDICT),
+        promotion=read_or_empty(folder / PROMOTION),
+    )
+
+
+def facts(run_json: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Yield names and values of the content of `run.json`. Names of the host and of software begin with that."""
+    yield from ((name.replace("_", " "), run_json[name]) for name in ("dataset", "dataset_version") if name in run_json)
+    yield from (run_json.get("settings") or {}).items()
+    for group in ("host", "software"):
+        yield from ((f"{group}: {name}", value) for name, value in (run_json.get(group) or {}).items())

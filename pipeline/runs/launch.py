@@ -1,0 +1,286 @@
+"""Data set -> trained model, in a process of its own: TensorFlow frees a GPU only when its process ends."""
+
+import logging
+import os
+import platform
+import signal
+import subprocess
+import sys
+import uuid
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from pipeline.allowed import require_allowed
+from pipeline.config import Settings
+from pipeline.dataset import manifest as datasets
+from pipeline.dataset.manifest import Dataset
+from pipeline.dataset.shard_cache import GIGABYTE, require_room
+from pipeline.errors import (
+    CacheDamaged,
+    FileSystemError,
+    OutOfMemory,
+    Preempted,
+    SettingsError,
+    TenfoldError,
+    TrainingError,
+    error_to_json,
+)
+from pipeline.preflight import require_buckets, require_weights
+from pipeline.rendezvous import report_end
+from pipeline.rendezvous.servers import CLUSTER, steps_of_epoch
+from pipeline.runs.mirror import Mirror, claim
+from pipeline.runs.own_model import require_own_model
+from pipeline.runs.run import (
+    EXIT_PREEMPTED,
+    Run,
+    load_result,
+    result_of,
+    save_run,
+    take_failure,
+    training_folder,
+    training_place,
+)
+from pipeline.snapshot.snapshot import load_snapshot
+from pipeline.storage import BucketPath, Place, place_of
+from pipeline.system.process import environment_of_tensorflow
+from pipeline.system.proxies import require_proxies
+
+GRACE_S = 30.0
+MAX_DAMAGED = 3
+"""How often decoded images on a disk may be damaged in one command. From then on, the disk itself is suspect."""
+_log = logging.getLogger(__name__)
+_SOFTWARE = ("tensorflow", "keras", "numpy", "pillow", "comet-ml")
+
+
+def train(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
+    """Train on a data set and wait for it; a training that is complete already returns its result at once.
+
+    All training servers are processes on this machine, which share its GPUs. Out of memory, they are started again and
+    take fewer examples at once. They are started again, too, if decoded images on the disk were damaged.
+
+    Returns {"run", "metrics", "model", "export", "comet", "verdict", "limit", "limits", "wait_fraction", "wait_ms",
+    "step_ms", "examples_per_s", "gpu_pct", "cpu_pct", "epochs"}.
+    Raises what `TrainingProcess.wait` does.
+    """
+    damaged = 0
+    while True:
+        try:
+            return _tried(settings, dataset, run_id)
+        except OutOfMemory as error:
+            _log.warning("%s", error)
+        except CacheDamaged as error:
+            damaged += 1
+            if damaged >= MAX_DAMAGED:
+                raise FileSystemError(
+                    f"the decoded images were damaged {damaged} times: look at the disk of local_folder, or set "
+                    "cache=off, and run again; training goes on from its last checkpoint"
+                ) from error
+            _log.warning("%s", error)
+
+
+def _tried(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
+    runs = [prepare_run(settings, dataset, run_id, index) for index in range(settings.num_training_servers)]
+    processes = [TrainingProcess(run, output=sys.stderr.fileno()) for run in runs]
+    pool = ThreadPoolExecutor(len(processes))
+    try:
+        # Together: one that is killed has to be known of while the others still wait for it.
+        first, *_ = [each.result() for each in as_completed([pool.submit(process.wait) for process in processes])]
+        return first
+    finally:
+        for process in processes:
+            process.ask_to_stop()
+        for process in processes:
+            process.stop()
+        pool.shutdown()
+
+
+def trained(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any] | None:
+    """The result of `train` where this run has trained on this data set with these settings, on any worker; else None.
+
+    Raises DatasetError where the data set is missing, SettingsError where the weights are or the administrator does not
+    allow a place, StorageError where a bucket does not answer.
+    """
+    _require_usable(settings, dataset)
+    return load_result(training_place(settings, run_id, datasets.load(dataset).version))
+
+
+def prepare_run(settings: Settings, dataset: Place, run_id: str, index: int = 0, dag: str = "") -> Run:
+    """Check what the training needs and write `run.json` of one of its servers; `dag` is the id of the DAG, if any.
+
+    Where the workspace is a bucket, the run is first fetched from there. Raises DatasetError where the data set is
+    missing or incomplete, SettingsError where the weights are or the administrator does not allow a place, StorageError
+    where a bucket does not answer.
+    """
+    content = require_startable(settings, dataset)
+    settings = settings.model_copy(update={"dataset_name": content.name})
+    servers = settings.num_training_servers
+    run = Run(
+        folder=training_folder(settings, run_id, content.version, index),
+        run_id=run_id,
+        dataset=str(dataset),
+        dataset_version=content.version,
+        settings=settings,
+        host={
+            "name": platform.node(),
+            "system": platform.platform(),
+            "python": platform.python_version(),
+            "cores": os.cpu_count(),
+            "memory_bytes": psutil.virtual_memory().total,
+        },
+        software={name: installed_version(name) for name in _SOFTWARE},
+        index=index,
+        dag=dag,
+        steps_per_epoch=steps_of_epoch(content.splits["train"].examples, servers, settings.batch_size // servers),
+    )
+    place = run.place
+    if isinstance(place, BucketPath):
+        claim(run.folder, place)
+    if result_of(run) is None:
+        save_run(run)
+    elif isinstance(place, BucketPath):  # the bucket may have failed at its end
+        Mirror(run.folder, place).sync()
+    return run
+
+
+def require_startable(settings: Settings, dataset: Place) -> Dataset:
+    """The data set, where a training on it can start. Raises what `prepare_run` does."""
+    _require_usable(settings, dataset)
+    content = datasets.load(dataset)
+    datasets.require_shards(dataset, content)
+    require_fit(settings, content.records.multi_label, str(dataset))
+    require_shares(settings, len(content.splits["train"].shards))
+    if isinstance(dataset, BucketPath) and settings.read_shards == "cache":
+        require_room(content, int(settings.cache_gigabytes * GIGABYTE))
+    return content
+
+
+def require_shares(settings: Settings, shards: int) -> None:
+    """Refuse training servers that would get no shards, or no equal part of a batch, of their own.
+
+    Raises SettingsError.
+    """
+    servers = settings.num_training_servers
+    if servers > shards:
+        raise SettingsError(
+            f"num_training_servers must be at most {shards}, the number of training shards, got {servers}: "
+            "train with fewer, or build the data set for that many"
+        )
+    if settings.batch_size % servers:
+        raise SettingsError(
+            f"batch_size must be a multiple of num_training_servers ({servers}), got {settings.batch_size}: "
+            f"{-(-settings.batch_size // servers) * servers} is the next one"
+        )
+
+
+def _require_usable(settings: Settings, dataset: Place) -> None:
+    require_allowed(settings.model_copy(update={"dataset": str(dataset)}))
+    require_proxies()  # Comet's client would log one that it cannot read
+    require_buckets({"dataset": dataset, "workspace": place_of(settings.workspace)})
+    require_weights(settings)
+
+
+def require_trainable(settings: Settings, snapshot: Place) -> None:
+    """Refuse settings that do not fit the labels, and a model that cannot be built, before a shard is written.
+
+    Raises SettingsError.
+    """
+    content = load_snapshot(snapshot)
+    require_fit(settings, content.multi_label, content.source_uri)
+    require_own_model(settings, len(content.labels))
+
+
+def require_fit(settings: Settings, multi_label: bool, place: str) -> None:
+    """Refuse to make classes count equally where an image may be of several: what is done for one is done for all.
+
+    Raises SettingsError.
+    """
+    if not multi_label:
+        return
+    for name, off in (("balanced", False), ("class_weights", "none")):
+        if (value := getattr(settings, name)) != off:
+            raise SettingsError(
+                f"{name} must be {str(off).lower()} with images of several labels, as in {place}, got "
+                f"{str(value).lower()}: an image has no one class to be counted by"
+            )
+
+
+class TrainingProcess:
+    """`python -m pipeline.training`, started at once unless the run is complete.
+
+    :param output: descriptor that the process writes its words to
+    """
+
+    def __init__(self, run: Run, output: int) -> None:
+        self._run = run
+        self._attempt = uuid.uuid4().hex
+        """Distinguishes the failure of this process from that of another attempt in the same folder."""
+        self._process = None if result_of(run) else _start(run.folder, output, self._attempt)
+        if self._process is None:
+            _log.info(
+                "trained before, with the same data and settings: %s (another seed makes another one)", run.folder
+            )
+
+    def wait(self) -> dict[str, Any]:
+        """Wait for the end and return the result.
+
+        Raises Preempted where the process was asked to stop, the error it named where it failed, and TrainingError
+        where it ended without a word.
+        """
+        code = self._process.wait() if self._process else 0
+        if code == EXIT_PREEMPTED:
+            raise Preempted("training was asked to stop and wrote a checkpoint: run it again and it goes on")
+        result = result_of(self._run)
+        if code or result is None:
+            raise self._failure(code)
+        return result
+
+    def _failure(self, code: int) -> TenfoldError:
+        """What the process said of its end; where it said nothing, the other servers are told of it, too."""
+        said = take_failure(self._run.folder, self._attempt)
+        if said is not None:
+            return said
+        error = TrainingError(f"the training process ended with {_ending(code)}")
+        if self._process is None or self._run.server.count == 1:
+            return error
+        report_end(self._run.training / CLUSTER, self._process.pid, error_to_json(error))
+        return TrainingError(f"training server {self._run.index}: {error}")
+
+    def ask_to_stop(self) -> None:
+        """Ask for a checkpoint; `wait` then ends."""
+        if self._process is not None:
+            self._process.terminate()
+
+    def stop(self) -> None:
+        """Ask for a checkpoint, and end the process and what it started where it takes longer than the grace time."""
+        if self._process is None:
+            return
+        self.ask_to_stop()
+        try:
+            self._process.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+
+def _start(folder: Path, output: int, attempt: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "pipeline.training", str(folder), str(os.getpid()), attempt],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        env=environment_of_tensorflow(),
+        start_new_session=True,  # a Ctrl-C in the terminal is for us, who then ask for a checkpoint
+    )
+
+
+def _ending(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}; its last lines stand above"
+    hint = (
+        " (out of memory, often): the same command goes on from the last checkpoint" if -code == signal.SIGKILL else ""
+    )
+    return f"{signal.Signals(-code).name}{hint}"

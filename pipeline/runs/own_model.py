@@ -1,0 +1,112 @@
+"""Refuse a model of the user's own that cannot be built, before an image is sharded."""
+
+import ast
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Collection
+from difflib import get_close_matches
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+from pipeline.config import Settings
+from pipeline.errors import OwnCodeError, SettingsError, error_from_json
+from pipeline.system.process import environment_of_tensorflow
+
+MAX_S = 300.0
+"""Time limit of the check in seconds. After that, the training itself makes the check."""
+_BOUND_IN_OTHER_WAYS = frozenset({"*", "__getattr__", "globals", "vars", "setattr", "exec"})
+"""With one of these names, a module may have more functions than its source shows."""
+_log = logging.getLogger(__name__)
+
+
+def require_own_model(settings: Settings, classes: int) -> None:
+    """Build the model that `settings.model` names if it is a function, in a separate process without a GPU.
+
+    Does nothing for other models. On workers without TensorFlow, which do not train, it only looks for the function.
+
+    Raises SettingsError if its module has no such function, or if the function does not take an image size and a number
+    of classes, or returns a model that cannot be used. If the module or the function fails, it only warns: on the
+    worker that trains there may be other packages, and a GPU.
+    """
+    if ":" not in settings.model:
+        return
+    if not find_spec("tensorflow"):
+        _require_function(settings.model)
+        return
+    _log.info("checking the model %s: building it in a separate process", settings.model)
+    # The weights are not read: only the model is checked.
+    given = settings.model_copy(update={"weights": "", "freeze_epochs": 0})
+    try:
+        with NamedTemporaryFile() as answer:
+            subprocess.run(
+                [sys.executable, "-m", "pipeline.training.check_model", str(classes), answer.name],
+                input=given.model_dump_json().encode(),
+                capture_output=True,
+                timeout=MAX_S,
+                env={**environment_of_tensorflow(), "CUDA_VISIBLE_DEVICES": "-1"},
+                check=True,
+            )
+            words = json.load(answer)  # empty if the user's code ended the process
+    except (subprocess.CalledProcessError, subprocess.TimeoutExpired, json.JSONDecodeError) as error:
+        _log.warning("could not check the model %s (%s): the training will check it", settings.model, error)
+        return
+    failure = error_from_json(**words) if words else None
+    if isinstance(failure, OwnCodeError):
+        _log.warning(
+            "%s: the training will check it again, because its worker may have a GPU and other packages", failure
+        )
+    elif failure:
+        raise failure
+
+
+def not_there(what: str, function: str, module: str, functions: Collection[str]) -> SettingsError:
+    """Return the error for a function that its module does not have.
+
+    Args:
+        what: The function in words, for the message.
+        function: Name of the function.
+        module: Name or file of the module.
+        functions: Names of the functions that the module has.
+    """
+    close = get_close_matches(function, functions, n=1)
+    advice = f"did you mean {close[0]!r}?" if close else "name a function of it"
+    return SettingsError(f"{what} does not exist: {module} has no {function!r}; {advice}")
+
+
+def _require_function(model: str) -> None:
+    """Look for a function in the source of its module, without importing the module: it would need TensorFlow.
+
+    Says nothing if this worker does not have the source, or if the source does not show all names of the module.
+    """
+    module, _, function = model.partition(":")
+    spec = _spec_of(module)
+    source = Path(spec.origin) if spec and spec.origin and spec.origin.endswith(".py") else None
+    if source is None:
+        _log.info("the module of the model %s is not on this worker: the training checks it", model)
+        return
+    try:
+        nodes = [*ast.walk(ast.parse(source.read_bytes()))]
+    except (SyntaxError, ValueError) as error:
+        raise SettingsError(f"model {model!r} cannot be imported: {source} is not valid Python ({error})") from error
+    # All names, those within functions too: a model is only refused if its name cannot be meant by anything.
+    functions = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    imported = {node.asname or node.name for node in nodes if isinstance(node, ast.alias)}
+    named = {node.id for node in nodes if isinstance(node, ast.Name)}
+    names = functions | imported | named
+    if function not in names and not names & _BOUND_IN_OTHER_WAYS:
+        raise not_there(f"model {model!r}", function, str(source), functions | imported)
+
+
+def _spec_of(module: str) -> ModuleSpec | None:
+    """What `find_spec` gives, which would import the packages around a module."""
+    package, _, _ = module.rpartition(".")
+    if not package:
+        return PathFinder.find_spec(module)
+    around = _spec_of(package)
+    if around is None or around.submodule_search_locations is None:
+        return None
+    return PathFinder.find_spec(module, around.submodule_search_locations)

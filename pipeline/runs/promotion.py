@@ -1,0 +1,245 @@
+"""The champion gate: is the model of a run to take the place of the one that is promoted? No TensorFlow here.
+
+The two are compared on the same validation images, those of the run, pair by pair. The run is refused where it is
+surely worse: where the whole interval of the difference in accuracy (95%, bootstrap) lies below `-max_worse`. Where an
+image may have several labels, it is the mean average precision. What is as good as can be told is promoted, since it
+has seen the newer data.
+"""
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pipeline import storage
+from pipeline.config import Settings
+from pipeline.errors import ConflictError, PromotionError, SourceError, TrainingError
+from pipeline.evaluation.estimates import Estimate
+from pipeline.evaluation.metrics import Answers, difference, load_predictions
+from pipeline.runs import champion
+from pipeline.runs.champion import Entry, Pointer, pointer_of
+from pipeline.runs.files import PROMOTION, RUN, read_required
+from pipeline.runs.run import ABOUT, exported_model, load_result, take_failure
+from pipeline.storage import Place, place_of
+from pipeline.system.process import environment_of_tensorflow
+from pipeline.workspace import workspace_of
+
+_log = logging.getLogger(__name__)
+
+
+class Verdict(NamedTuple):
+    """Whether a model is to be promoted, and why or why not, in one sentence."""
+
+    promoted: bool
+    words: str
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A complete training that asks to be promoted."""
+
+    run: Place
+    export: Place
+    dataset: Place
+    about: Mapping[str, Any]
+    result: Mapping[str, Any]
+    is_simulated: bool
+    """Whether its steps computed nothing (`simulated_step_ms`)."""
+
+    def pointer(self) -> Pointer:
+        """What names the champion of its data set name, as it is now."""
+        return pointer_of(workspace_of(self.run), self.about["dataset"])
+
+
+def gate(run: Place, settings: Settings, output: int) -> dict[str, Any]:
+    """Promote the model of a training where `settings` say so and it is not worse than the champion.
+
+    Returns {"promoted", "verdict", "champion", "pointer"}, and writes them to `promotion.json` of the run. A run that
+    was promoted before gets the same answer, and moves nothing. Two at once: the second is compared with the first.
+
+    :param run: folder of the training
+    :param output: descriptor that a process which evaluates the champion writes its words to
+
+    Raises SourceError where the training is not complete, PromotionError where the pointer is damaged, DatasetError
+    and TrainingError where the champion has to be evaluated and cannot be.
+    """
+    candidate = load_candidate(run)
+    verdict = _gated(candidate, settings, output)
+    _log.log(logging.INFO if verdict.promoted else logging.WARNING, "%s", verdict.words)
+    told = _told(candidate, verdict)
+    with storage.write_whole(candidate.run / PROMOTION) as file:
+        file.write(json.dumps(told, indent=1).encode())
+    return told
+
+
+def promote_by_hand(run: Place) -> dict[str, Any]:
+    """Promote the model of a training, whatever a comparison would say. Returns and raises what `gate` does."""
+    candidate = load_candidate(run)
+    if candidate.is_simulated:
+        raise PromotionError(
+            f"{candidate.run} was trained with simulated_step_ms, and its model learned nothing: train without it"
+        )
+    pointer = candidate.pointer()
+    if pointer.champion and pointer.champion.run == str(candidate.run):
+        return _told(candidate, Verdict(True, "it is the champion already"))
+    verdict = Verdict(True, "promoted: by hand")
+    _promote(pointer, candidate, verdict)
+    return _told(candidate, verdict)
+
+
+def load_candidate(run: Place) -> Candidate:
+    """The training in `run`. Raises SourceError where none is complete there."""
+    place = run.resolve() if isinstance(run, Path) else run  # the pointer names it for all
+    export, result = exported_model(place), load_result(place)
+    if result is None:
+        raise SourceError(f"{place} holds no complete training: there is no result.json")
+    run_json = read_required(place / RUN)
+    is_simulated = bool(run_json["settings"].get("simulated_step_ms"))  # Trainings of earlier releases lack it.
+    return Candidate(
+        run=place,
+        export=export,
+        dataset=place_of(run_json["dataset"]),
+        about=storage.read_json(export / ABOUT),
+        result=result,
+        is_simulated=is_simulated,
+    )
+
+
+def _gated(candidate: Candidate, settings: Settings, output: int) -> Verdict:
+    while True:
+        pointer = candidate.pointer()
+        if before := pointer.promotion_of(str(candidate.run)):
+            return Verdict(True, before.why + _since(pointer, before))
+        verdict = _verdict(candidate, pointer.champion, settings, output)
+        if not verdict.promoted:
+            return verdict
+        with suppress(ConflictError):  # another run was first: it may be the better one
+            _promote(pointer, candidate, verdict)
+            return verdict
+
+
+def _since(pointer: Pointer, before: Entry) -> str:
+    """A run that was rolled back is not promoted again by a task that is cleared."""
+    champion = pointer.champion
+    if champion is None or champion.run == before.run:
+        return ""
+    return f" (on {before.at}; the champion is {short_name(champion.run)} now, and stays so)"
+
+
+def _promote(pointer: Pointer, candidate: Candidate, verdict: Verdict) -> None:
+    version, metrics = candidate.about["dataset_version"], candidate.result["metrics"]
+    champion.promote(pointer, str(candidate.run), str(candidate.export), version, metrics, verdict.words)
+
+
+def _told(candidate: Candidate, verdict: Verdict) -> dict[str, Any]:
+    pointer = candidate.pointer()
+    return {
+        "promoted": verdict.promoted,
+        "verdict": verdict.words,
+        "champion": pointer.champion.run if pointer.champion else "",
+        "pointer": str(pointer.place),
+    }
+
+
+# --- the decision -----------------------------------------------------------------------------------------------------
+
+
+def _verdict(candidate: Candidate, champion: Entry | None, settings: Settings, output: int) -> Verdict:
+    if candidate.is_simulated:
+        return Verdict(False, "not promoted: it was trained with simulated_step_ms, and its model learned nothing")
+    if settings.promote == "never":
+        return Verdict(False, "not promoted: promote=never")
+    if settings.promote == "always":
+        return Verdict(True, "promoted: promote=always, without a comparison")
+    if champion is None:
+        return Verdict(True, f"promoted: the first model of {candidate.about['dataset']!r}")
+    if not champion.is_there:
+        return Verdict(True, f"promoted: nothing to compare with, {champion.export} is gone")
+    about = storage.read_json(place_of(champion.export) / ABOUT)
+    # Label maps only grow: the shorter list begins the longer one.
+    if any(label != other for label, other in zip(candidate.about["labels"], about["labels"], strict=False)):
+        return Verdict(
+            False,
+            f"not promoted: ids stand for other labels than those of the champion {short_name(champion.run)}, which "
+            "may matter to who uses it: `python -m pipeline promote` does it by hand",
+        )
+    theirs, ours = _on_the_same_images(candidate, champion, output)
+    return compared(ours, theirs, short_name(champion.run), settings.max_worse, settings.seed)
+
+
+def compared(ours: Answers, theirs: Answers, champion: str, max_worse: float, seed: int) -> Verdict:
+    """The decision on the same examples; `champion` is the name of the other model."""
+    found = difference(ours, theirs, seed)
+    words = (
+        f"{ours.scored_by} {ours.score:.1%} against {theirs.score:.1%} of {champion} on the same "
+        f"{len(ours.label):,} validation images, difference {points(found)}"
+    )
+    if found.high < -max_worse:
+        allowed = f" and max_worse={max_worse:g}" if max_worse else ""
+        return Verdict(False, f"not promoted: {words}: worse by more than the interval{allowed}")
+    return Verdict(True, f"promoted: {words}{': worse, but it may be chance' if found.value < 0 else ''}")
+
+
+def points(found: Estimate) -> str:
+    """A difference of scores and its interval, in percentage points."""
+    value, low, high = (f"{round(100 * share, 1) + 0:+.1f}" for share in found)  # + 0: none is -0.0
+    return f"{value} points ({low} to {high})"
+
+
+def short_name(run: str) -> str:
+    """A training as people find it: its run and its own folder."""
+    place = place_of(run)
+    return f"{place.parent.name}/{place.name}"
+
+
+# --- what both say of the same images ---------------------------------------------------------------------------------
+
+
+def _on_the_same_images(candidate: Candidate, champion: Entry, output: int) -> tuple[Answers, Answers]:
+    """What the champion and the candidate say of the candidate's validation images."""
+    ours = _kept(candidate.run) or _evaluated(candidate.export, candidate.dataset, output)
+    theirs = None
+    if champion.dataset_version == candidate.about["dataset_version"]:
+        theirs = _kept(place_of(champion.run))
+    if theirs is None or not np.array_equal(theirs.label, ours.label):
+        theirs = _evaluated(place_of(champion.export), candidate.dataset, output)
+    return theirs, ours
+
+
+def _kept(run: Place) -> Answers | None:
+    try:
+        return load_predictions(run)
+    except FileNotFoundError:  # of a training before there was an evaluation
+        return None
+
+
+def _evaluated(export: Place, dataset: Place, output: int) -> Answers:
+    """What an exported model says of the validation images of a data set, each seen at the model's own size.
+
+    In a process of its own, since TensorFlow frees a GPU only when its process ends.
+    """
+    _log.info("evaluating %s on the validation images of %s", export, dataset)
+    with tempfile.TemporaryDirectory(prefix="tenfold-") as name:
+        folder = Path(name)
+        ended = subprocess.run(
+            [sys.executable, "-m", "pipeline.training.exported", str(export), str(dataset), name, str(os.getpid())],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=environment_of_tensorflow(),
+            check=False,
+        )
+        if ended.returncode:
+            raise take_failure(folder) or TrainingError(
+                f"the evaluation of {export} ended with code {ended.returncode}; its last lines stand above"
+            )
+        return load_predictions(folder)

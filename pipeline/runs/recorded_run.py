@@ -1,0 +1,83 @@
+"""All that a run left in its folder, read into one value for the report; any of it may be missing."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import pandas
+
+from pipeline.dataset.manifest import COMMIT, REJECTED
+from pipeline.evaluation.metrics import EVALUATION, Answers, load_predictions
+from pipeline.monitor import record
+from pipeline.monitor.verdict import slowest_server
+from pipeline.runs.files import RunFiles, load_files, read_or_empty
+from pipeline.sharding.quality_facts import from_lines
+from pipeline.storage import Place, place_of
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A run as its files and its record describe it. A mapping is empty if its file is missing."""
+
+    files: RunFiles
+    """The small JSON files of the run."""
+    evaluation: Mapping[str, Any]
+    """The content of `evaluation.json`."""
+    dataset: Mapping[str, Any]
+    """The content of `dataset.json`."""
+    samples: pandas.DataFrame
+    """The samples of server 0, with the columns of pipeline.monitor."""
+    batches: pandas.DataFrame
+    """The steps of server 0, with the columns of pipeline.monitor."""
+    epochs: pandas.DataFrame
+    """The epochs, with the columns of pipeline.monitor."""
+    servers: Mapping[int, pandas.DataFrame]
+    """The samples of each training server, by its index."""
+    steps: Mapping[int, pandas.DataFrame]
+    """The steps of each training server, by its index."""
+    rejected: Sequence[Mapping[str, str]]
+    """The rows of the dataset's file of rejected images."""
+
+    @property
+    def judged(self) -> pandas.DataFrame:
+        """The steps of the training server that waits most. The verdict and the numbers are about that server."""
+        return self.steps[slowest_server(self.steps)]
+
+
+def load_recorded_run(folder: Path) -> RecordedRun:
+    """Read the folder of a run, and the description of its dataset."""
+    files = load_files(folder)
+    uri = files.run.get("dataset")
+    dataset = place_of(uri) if isinstance(uri, str) else None
+    records = record.record_folders(folder)
+    servers, steps = (
+        {index: record.read(each, kind) for index, each in records.items()} for kind in ("samples", "batches")
+    )
+    return RecordedRun(
+        files=files,
+        evaluation=read_or_empty(folder / EVALUATION),
+        dataset=read_or_empty(dataset / COMMIT) if dataset else {},
+        samples=servers[0],
+        batches=steps[0],
+        epochs=record.read(folder / "record", "epochs"),
+        servers=servers,
+        steps=steps,
+        rejected=_rejected(dataset) if dataset else (),
+    )
+
+
+def _rejected(dataset: Place) -> Sequence[Mapping[str, str]]:
+    try:
+        return from_lines((dataset / REJECTED).read_bytes())
+    except (OSError, ValueError):
+        return ()
+
+
+def load_answers(folder: Path) -> Answers | None:
+    """Return the model's answers to the validation images of a run; None if there are none that can be read."""
+    try:
+        return load_predictions(folder)
+    except (OSError, ValueError, TypeError, BadZipFile):
+        return None

@@ -1,0 +1,1 @@
+"""Plan, write and publish: from a snapshot to the shards of a dataset, with the data gate."""

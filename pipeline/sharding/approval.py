@@ -1,0 +1,65 @@
+"""Questions of the data gate and the answers of a person, if the stages run as tasks without a terminal."""
+
+import json
+from collections.abc import Iterable
+
+from pipeline import storage
+from pipeline.config import Settings
+from pipeline.errors import GateError
+from pipeline.sharding.gate import Ask, actions, decide, findings
+from pipeline.sharding.plan_files import load_plan
+from pipeline.sharding.publish import quality_of
+from pipeline.storage import Place
+
+_APPROVED = "approved.json"
+
+
+def questions(plan_path: Place, settings: Settings) -> list[str]:
+    """Return what to ask a person before the dataset of a plan is published, without what was approved before.
+
+    Raises GateError if the run must stop anyway, DatasetError if a shard was not written.
+    """
+    if "ask" not in actions(settings):
+        return []
+    all_findings = findings(quality_of(load_plan(plan_path)), settings)
+    decide([finding for finding in all_findings if finding.action == "fail"], None)
+    approved = _approved(plan_path)
+    return [
+        finding.sentence for finding in all_findings if finding.action == "ask" and finding.sentence not in approved
+    ]
+
+
+def approve(plan_path: Place, sentences: Iterable[str]) -> None:
+    """Save what a person approved, so that neither a cleared task nor a later run of the same images asks again."""
+    with storage.write_whole(plan_path.parent / _APPROVED) as file:
+        file.write(json.dumps(sorted(_approved(plan_path).union(sentences)), indent=1).encode())
+
+
+def answers(plan_path: Place) -> Ask:
+    """Return a function that gives the answers of an earlier task. It raises GateError for a question that is new."""
+
+    def answer(sentence: str) -> bool:
+        approved = _approved(plan_path)
+        if sentence not in approved:
+            raise new_question_error([sentence], approved)
+        return True
+
+    return answer
+
+
+def new_question_error(sentences: Iterable[str], approved: Iterable[str]) -> GateError:
+    """Return the error for new questions, which arise if the images are now compared with another version."""
+    before = "; ".join(sorted(approved))
+    return GateError(
+        f"nobody was asked about this: {'; '.join(sentences)}. "
+        f"{f'A person approved: {before}. ' if before else ''}"
+        "The comparison changed after the task `upload.approve`, because another run committed a version of this "
+        "dataset name: trigger this DAG again with the same settings. It keeps the shards and asks the new question"
+    )
+
+
+def _approved(plan_path: Place) -> frozenset[str]:
+    try:
+        return frozenset(storage.read_json(plan_path.parent / _APPROVED))
+    except FileNotFoundError:
+        return frozenset()

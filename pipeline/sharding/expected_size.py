@@ -1,0 +1,57 @@
+"""Estimate the size of the shards before one is written."""
+
+import logging
+import shutil
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.errors import SourceError
+from pipeline.images.examine import Rules, UsableImage, examine
+from pipeline.snapshot.raw_image import RawImage, why_unread
+from pipeline.snapshot.raw_reader import RawReader
+from pipeline.snapshot.snapshot import Snapshot, SnapshotRows, load_columns
+from pipeline.storage import Place, nearest
+
+SAMPLES = 24
+_log = logging.getLogger(__name__)
+
+
+def expected_bytes(snapshot: Snapshot, order: NDArray[np.intp], rules: Rules) -> int:
+    """Return the expected size of all shards: that of the images, or that of a prepared sample times their number.
+
+    `order` holds the numbers of the images in random order.
+    """
+    if rules.prepare == "keep":
+        return snapshot.bytes
+    reader = RawReader(snapshot.origin)
+    with SnapshotRows(snapshot, load_columns(snapshot)) as rows:
+        samples = [_prepared_bytes(reader, rows[number], rules) for number in order[:SAMPLES].tolist()]
+    usable = [size for size in samples if size]
+    return sum(usable) * snapshot.listed // max(len(usable), 1)
+
+
+def log_size(total: int, snapshot: Snapshot, folder: Place, prepare: str) -> None:
+    """Log the expected size of the shards, and warn if the disk of `folder` has less space."""
+    if prepare != "keep":
+        _log.info(
+            "prepare=%s: about %.1f MB of shards, of %.1f MB of images", prepare, total / 1e6, snapshot.bytes / 1e6
+        )
+    if not isinstance(folder, Path):  # a bucket is never full
+        return
+    place = nearest(folder)
+    free = shutil.disk_usage(place).free
+    if free < total:
+        _log.warning("%s has %.1f GB left, the shards will take about %.1f GB", place, free / 1e9, total / 1e9)
+
+
+def _prepared_bytes(reader: RawReader, row: RawImage, rules: Rules) -> int:
+    """Return the size of an image in its record, 0 if it cannot be used."""
+    if why_unread(row, reader.origin):
+        return 0
+    try:
+        image = examine(reader.read(row), rules)
+    except SourceError:
+        return 0
+    return len(image.encoded) if isinstance(image, UsableImage) else 0

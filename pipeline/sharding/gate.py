@@ -1,0 +1,281 @@
+"""The data gate: find what exceeds a threshold, say it in one sentence each, and decide whether the run continues.
+
+All facts about the images are in one mapping, `quality` in `dataset.json`. It grows during a build. The gate runs once
+after planning, before anything is written, and once before the commit. Facts that are not known yet are skipped.
+"""
+
+import logging
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pipeline.config import Action, Settings
+from pipeline.errors import GateError
+from pipeline.snapshot.skipped import SKIPPED, in_words
+
+MAX_EXAMPLES = 3
+MANY_SKIPPED = 0.1
+"""If more than this share of the files was skipped because of their suffix, a warning appears."""
+_log = logging.getLogger(__name__)
+
+Kind = Literal["rejected", "leak", "contradiction", "imbalance", "drift"]
+Ask = Callable[[str], bool]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A fact that exceeds its threshold, as a sentence, and the action that the settings ask for."""
+
+    kind: Kind
+    sentence: str
+    action: Action
+
+
+def actions(settings: Settings) -> set[Action]:
+    """Return the actions that the settings choose for all thresholds."""
+    return {
+        settings.on_rejected,
+        settings.on_leak,
+        settings.on_contradiction,
+        settings.on_imbalance,
+        settings.on_drift,
+    }
+
+
+def findings(quality: Mapping[str, Any], settings: Settings) -> list[Finding]:
+    """Return all known facts that exceed their threshold in `settings`."""
+    checks: tuple[tuple[Kind, str, Action], ...] = (
+        ("rejected", _rejected(quality, settings.max_rejected_fraction), settings.on_rejected),
+        ("leak", _leaked(quality, settings.max_leaked_fraction), settings.on_leak),
+        (
+            "contradiction",
+            _contradictions(quality, settings.max_contradictory_fraction),
+            settings.on_contradiction,
+        ),
+        ("imbalance", _imbalance(quality, settings.max_imbalance), settings.on_imbalance),
+        ("drift", _drift(quality, settings.max_drift), settings.on_drift),
+    )
+    return [Finding(kind, sentence, action) for kind, sentence, action in checks if sentence]
+
+
+def notices(quality: Mapping[str, Any]) -> list[str]:
+    """Return facts about the images that have no threshold, one sentence each."""
+    sentences = (
+        _duplicates(quality.get("duplicates"), "equal to another one"),
+        _duplicates(quality.get("near_duplicates"), "hardly to be told from another one"),
+        _shared(quality.get("shared")),
+        _near_leaks(quality.get("near_duplicates") or {}),
+        _skipped_by_name(quality.get("skipped_by_name") or {}),
+        _misnamed(quality.get("misnamed", 0)),
+        _ignored_profiles(quality.get("profiles", {}).get("ignored", 0)),
+        _classes(quality.get("classes_new"), "new, and got the next ids"),
+        _gone(quality.get("classes_gone")),
+        _unused(quality.get("classes_unused")),
+        _classes(
+            quality.get("classes_without_training"),
+            "without training images, so no model can learn them (the split never moves an image to change this)",
+        ),
+        _classes(quality.get("classes_without_validation"), "without validation images: no score will tell of them"),
+    )
+    return [sentence for sentence in sentences if sentence]
+
+
+def decide(found: Sequence[Finding], ask: Ask | None) -> None:
+    """Log each finding, and continue or stop as its action says. `ask` asks a person, and returns their answer.
+
+    Raises GateError with all sentences that stop the run, and the settings that would let it continue.
+    """
+    for finding in found:
+        if finding.action == "continue":  # The others are in the error or in the question.
+            _log.warning("%s", finding.sentence)
+    if failing := [finding for finding in found if finding.action == "fail"]:
+        raise GateError(_stopped(failing))
+    asking = [finding for finding in found if finding.action == "ask"]
+    if asking and ask is None:
+        raise GateError(f"{_stopped(asking)} (they say ask, and there is nobody to ask here)")
+    for finding in asking:
+        if ask is not None and not ask(finding.sentence):
+            raise GateError(f"stopped by the answer no: {_stopped([finding])}")
+
+
+def ask_terminal() -> Ask | None:
+    """Return a function that asks the person at the terminal; None if there is no terminal."""
+    return _ask if sys.stdin.isatty() and sys.stderr.isatty() else None
+
+
+def ask_later(sentence: str) -> bool:
+    """Continue for now. In a DAG, a person is asked once, by a task before anything is published."""
+    _log.warning("%s: a person is asked about it once the shards are written", sentence)
+    return True
+
+
+def _ask(sentence: str) -> bool:
+    """Ask on stderr, because the last line of stdout is for programs. An empty line or no line means no."""
+    sys.stderr.write(f"{sentence}\nGo on? [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _stopped(found: Sequence[Finding]) -> str:
+    settings = " ".join(f"on_{finding.kind}=continue" for finding in found)
+    return f"{'; '.join(finding.sentence for finding in found)}; set {settings} to go on"
+
+
+def _rejected(quality: Mapping[str, Any], threshold: float) -> str:
+    rejected, listed = quality.get("rejected", 0), quality.get("listed", 0)
+    if not listed or rejected <= threshold * listed:
+        return ""
+    return (
+        f"{_share(rejected, listed)} images were rejected, more than max_rejected_fraction={threshold:g}: "
+        "rejected.jsonl says why and what could be done with each"
+    )
+
+
+def _leaked(quality: Mapping[str, Any], threshold: float) -> str:
+    leaks = quality.get("leaks") or {}
+    leaked, of = leaks.get("images", 0), leaks.get("of", 0)
+    if leaked <= threshold * of:
+        return ""
+    return (
+        f"{_share(leaked, of)} validation and test images are in training too, more than "
+        f"max_leaked_fraction={threshold:g}{_such_as(leaks.get('names', []))}: remove them from one side, or the score "
+        "flatters the model"
+    )
+
+
+def _contradictions(quality: Mapping[str, Any], threshold: float) -> str:
+    found = quality.get("contradictions") or {}
+    contradictory, of = found.get("images", 0), found.get("of", 0)
+    if contradictory <= threshold * of:
+        return ""
+    pairs = [
+        f"{one!r} ({_joined(one_labels)}) and {other!r} ({_joined(other_labels)})"
+        for (one, other), (one_labels, other_labels) in (
+            (pair["paths"], pair["labels"]) for pair in found["pairs"][:MAX_EXAMPLES]
+        )
+    ]
+    return (
+        f"{_share(contradictory, of)} images are equal to one with different labels, more than "
+        f"max_contradictory_fraction={threshold:g}, such as {', '.join(pairs)}: keep one label, or remove the images"
+    )
+
+
+def _joined(labels: Sequence[str]) -> str:
+    return "|".join(map(repr, labels))
+
+
+def _imbalance(quality: Mapping[str, Any], threshold: float) -> str:
+    gone = set(quality.get("classes_gone") or ())
+    counts = {label: count for label, count in (quality.get("classes") or {}).items() if label not in gone}
+    if not counts:
+        return ""
+    smallest, largest = min(counts, key=lambda label: counts[label]), max(counts, key=lambda label: counts[label])
+    if counts[largest] <= threshold * counts[smallest]:
+        return ""
+    times = f"{counts[largest] / counts[smallest]:.3g} times" if counts[smallest] else "against"
+    return (
+        f"class {largest!r} has {counts[largest]} training images, {times} the {counts[smallest]} of {smallest!r}, "
+        f"more than max_imbalance={threshold:g}: add images to the small classes, or leave them out"
+    )
+
+
+def _drift(quality: Mapping[str, Any], threshold: float) -> str:
+    drift = dict(quality.get("drift") or {})
+    against = drift.pop("against", None)
+    over = sorted((name for name, index in drift.items() if index > threshold), key=lambda name: -drift[name])
+    if not over:
+        return ""
+    numbers = ", ".join(f"{name} by {drift[name]:.2f}" for name in over)
+    # An approval holds the whole sentence: in other words, it would be a new question.
+    return (
+        f"the images differ from those of version {against} in {numbers}, more than max_drift={threshold:g}: "
+        "look at the data set cards of both, and go on if the change is meant"
+    )
+
+
+def _duplicates(duplicates: Mapping[str, Any] | None, words: str) -> str:
+    if not duplicates or not duplicates["images"]:
+        return ""
+    return f"{_images(duplicates['images'])} {words} ({_count(duplicates['groups'], 'group')})"
+
+
+def _shared(shared: Mapping[str, Any] | None) -> str:
+    if not shared or not shared["images"]:
+        return ""
+    return (
+        f"{_images(shared['images'])} in several dates of the window and make up {shared['examples']} of its "
+        f"{shared['of']} examples, because each image counts once per date: set window=1 if each date also holds all "
+        "images of the dates before it"
+    )
+
+
+def _near_leaks(near: Mapping[str, Any]) -> str:
+    leaks = near.get("leaks") or {}
+    if not leaks.get("images"):
+        return ""
+    share = _share(leaks["images"], leaks["of"])
+    return f"{share} validation and test images look like one in training{_such_as(leaks.get('names', []))}"
+
+
+def _skipped_by_name(skipped: Mapping[str, Any]) -> str:
+    files, of = skipped.get("files", 0), skipped.get("of", 0)
+    if files <= MANY_SKIPPED * of:
+        return ""
+    return (
+        f"{_share(files, of)} files were skipped because their suffix is not that of an image format "
+        f"({in_words(skipped['suffixes'])}): if they are images, convert them to JPEG or PNG; {SKIPPED} lists them"
+    )
+
+
+def _misnamed(count: int) -> str:
+    return f"{_images(count)} of another format than the name says, and read all the same" if count else ""
+
+
+def _ignored_profiles(count: int) -> str:
+    return (
+        f"{_images(count)} stored without conversion to sRGB: the color profile is broken or does not fit"
+        if count
+        else ""
+    )
+
+
+def _classes(labels: Sequence[str] | None, words: str) -> str:
+    if not labels:
+        return ""
+    shown = ", ".join(repr(label) for label in labels[:MAX_EXAMPLES])
+    more = f" and {len(labels) - MAX_EXAMPLES} more" if len(labels) > MAX_EXAMPLES else ""
+    return f"{_count(len(labels), 'class', 'classes')} {words}: {shown}{more}"
+
+
+def _gone(labels: Sequence[str] | None) -> str:
+    sentence = _classes(labels, "without images now, and kept their ids")
+    return f"{sentence}; other images altogether belong under another dataset_name" if sentence else ""
+
+
+def _unused(labels: Sequence[str] | None) -> str:
+    sentence = _classes(labels, "in the label map without an image in this version")
+    return (
+        f"{sentence}; if a failed build left them, `python -m pipeline labels --release` removes them, but only "
+        "before a dataset with them is committed"
+        if sentence
+        else ""
+    )
+
+
+def _such_as(pairs: Sequence[Sequence[str]]) -> str:
+    """Return up to three pairs of keys as text, quoted as in Python, because a key may contain any character."""
+    shown = ", ".join(f"{other!r} (as {train!r})" for train, other in pairs[:MAX_EXAMPLES])
+    return f", such as {shown}" if shown else ""
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part} of {whole} ({100 * part / whole:.3g}%)"
+
+
+def _images(count: int) -> str:
+    return "1 image is" if count == 1 else f"{count} images are"
+
+
+def _count(count: int, one: str, many: str = "") -> str:
+    return f"{count} {one if count == 1 else many or one + 's'}"

@@ -1,0 +1,133 @@
+"""Decide the split, the shard and the position of each image, with pure functions.
+
+The order is that of a salted hash of the key, and the split that of a salted hash of the group. Neither depends on a
+random generator or on the order of a listing. So the same images give the same shards everywhere, and an image stays in
+its split if images or classes are added. The rejected alternative, shuffling in the reader, mixes shards sorted by
+class badly even with a buffer of 8,192.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.sharding.ranges import ShardSpec
+from pipeline.snapshot.snapshot import SPLITS, TEST, TRAIN, VALIDATION
+
+LARGEST_SHARD_BYTES = 1_000_000_000
+SMALLEST_SHARD_BYTES = 10_000_000
+BEST_SHARD_BYTES = 150_000_000
+MAX_TASKS = 1000  # Airflow maps a task at most 1,024 times.
+
+
+@dataclass(frozen=True)
+class Arrangement:
+    """Splits, shards and order of all images. The number of an image is that of its row in the snapshot."""
+
+    columns: NDArray[np.void]
+    splits: NDArray[np.int8]
+    """Index in SPLITS of each image."""
+    images: dict[str, int]
+    """Number of images by split."""
+    shards: dict[str, int]
+    """Number of shards by split."""
+    order: NDArray[np.intp]
+    """Numbers of the images in the order of the shards."""
+
+
+def salted(hashes: NDArray[np.uint64], purpose: str, seed: int) -> NDArray[np.uint64]:
+    """Mix 64-bit hashes with a salt for one purpose and seed: the salt, then the finalizer of SplitMix64.
+
+    Source: Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014.
+    """
+    salt = hashlib.blake2b(f"{purpose}/{seed}".encode(), digest_size=8).digest()
+    mixed = hashes ^ np.frombuffer(salt, "<u8")[0]
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    result: NDArray[np.uint64] = mixed ^ (mixed >> np.uint64(31))
+    return result
+
+
+def assign_splits(stated: NDArray[np.int8], split_hashes: NDArray[np.uint64], fraction: float) -> NDArray[np.int8]:
+    """Return the split of every image, as its index in SPLITS.
+
+    If the source has validation images, images without a stated split are for training. Otherwise, a share of the
+    images that are not for testing is held back by the hash of their group, but at least one group.
+
+    Args:
+        stated: the split that the source states, as its index in SPLITS, or -1.
+        split_hashes: hashes of the groups. Images of one group have one hash, and stay together.
+        fraction: share of the images that is held back, 0 to 1.
+    """
+    free = stated != SPLITS.index(TEST)
+    splits = np.where(free & (stated < 0), 0, stated).astype(np.int8)
+    if (stated == SPLITS.index(VALIDATION)).any() or not free.any():
+        return splits
+    held = free & (split_hashes < np.uint64(min(fraction * 2**64, 2**64 - 1)))
+    if not held.any():
+        held = free & (split_hashes == split_hashes[free].min())
+    splits[held] = SPLITS.index(VALIDATION)
+    return splits
+
+
+def split_order(splits: NDArray[np.int8], order_hashes: NDArray[np.uint64], split: str) -> NDArray[np.intp]:
+    """Return the indexes of the images of one split, in the order of its shards."""
+    members = np.flatnonzero(splits == SPLITS.index(split))
+    return members[np.argsort(order_hashes[members], kind="stable")]
+
+
+def shard_counts(images: Mapping[str, int], train_shards: int, servers: int) -> dict[str, int]:
+    """Return the number of shards of each split that has images.
+
+    Validation and test get shards of a similar size as training, but at least one for each training server.
+    """
+    counts = {TRAIN: train_shards}
+    for split in (VALIDATION, TEST):
+        if images.get(split):
+            alike = -(-train_shards * images[split] // max(images[TRAIN], 1))
+            counts[split] = max(servers, min(alike, images[split]))
+    return counts
+
+
+def shard_specs(images: Mapping[str, int], counts: Mapping[str, int], ending: str) -> list[ShardSpec]:
+    """Return all shards in order. Their names end in `ending` (".tfrecord").
+
+    The numbers of images of the shards of a split differ by at most one. A shard may be empty.
+    """
+    return [
+        ShardSpec(
+            name=f"{split}-{index:05d}-of-{shards:05d}{ending}",
+            split=split,
+            images=images[split] * (index + 1) // shards - images[split] * index // shards,
+        )
+        for split, shards in counts.items()
+        for index in range(shards)
+    ]
+
+
+def shard_ranges(specs: Sequence[ShardSpec], shards_per_task: int) -> list[Sequence[ShardSpec]]:
+    """Return consecutive shards for each task: `shards_per_task`, or more if there would be too many tasks."""
+    step = max(shards_per_task, -(-len(specs) // MAX_TASKS))
+    return [specs[start : start + step] for start in range(0, len(specs), step)]
+
+
+def size_advice(total_bytes: int, shards: int) -> str:
+    """Return advice if training shards of `total_bytes` in total are too large or too small, else an empty text."""
+    fitting = max(10, round(total_bytes / BEST_SHARD_BYTES))
+    each = total_bytes / shards
+    if each > LARGEST_SHARD_BYTES:
+        return f"{shards} training shards of {each / 1e9:.1f} GB are too large to cache: num_shards={fitting} fits"
+    if each < SMALLEST_SHARD_BYTES <= total_bytes / 10:
+        return f"{shards} training shards of {each / 1e6:.1f} MB are too small to read fast: num_shards={fitting} fits"
+    return ""
+
+
+def fewer_images_advice(images: int, shards: int) -> str:
+    """Return advice if some training shards stay empty, else an empty text."""
+    if images >= shards:
+        return ""
+    return (
+        f"{images} training images leave {shards - images} of {shards} shards empty: num_shards={max(images, 1)} fits"
+    )

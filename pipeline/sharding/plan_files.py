@@ -1,0 +1,293 @@
+"""Snapshot -> plan files. They decide everything; writing shards only follows them.
+
+One task reads one plan file, whatever the number of images. Its first line describes the shards. The rows of the
+snapshot follow in the order of the shards, so that a task streams both.
+"""
+
+import hashlib
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline import storage
+from pipeline.config import Settings, settings_in_fingerprint
+from pipeline.dataset.labels import given_labels, proposed_labels, reserve_labels
+from pipeline.dataset.manifest import is_committed, last_version, load, require_shards
+from pipeline.dataset.partitions import save_listed
+from pipeline.errors import SettingsError, SourceError
+from pipeline.images.codecs import codec_versions
+from pipeline.images.examine import Rules
+from pipeline.records.format import RecordFormat
+from pipeline.sharding import plan
+from pipeline.sharding.expected_size import expected_bytes, log_size
+from pipeline.sharding.gate import Ask, decide, findings, notices
+from pipeline.sharding.plan import Arrangement
+from pipeline.sharding.quality_facts import DUPLICATES, planned_facts, skipped_by_name
+from pipeline.sharding.ranges import WRITER_VERSION, RangePlan
+from pipeline.snapshot.snapshot import SPLITS, TRAIN, Snapshot, SnapshotRows, load_columns, load_snapshot
+from pipeline.storage import Place
+from pipeline.workspace import dataset_folder, name_folder, shards_folder, work_folder
+
+MAX_NUMBER = 100
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to write for a version of a dataset, or that this version is complete."""
+
+    version: str
+    dataset_name: str
+    dataset: str
+    """Folder in which the version is published."""
+    written: str
+    """Folder in which shards are written; the same folder if it is in the workspace."""
+    snapshot: str
+    labels: list[str]
+    records: RecordFormat
+    settings: dict[str, Any]
+    """The settings that decide the bytes."""
+    quality: dict[str, Any]
+    """The facts about all images that are known before one is written."""
+    complete: bool
+    """Whether the dataset is committed already. If so, `ranges` is empty."""
+    ranges: list[str]
+    """Plan files, one for each task."""
+    in_label_map: bool = False
+    """Whether the ids of the labels come from the label map of the dataset name, and not from a user's file. Plans of
+    earlier releases do not have this field."""
+
+
+def make_plan(settings: Settings, snapshot_path: Place, ask: Ask | None = None) -> Place:
+    """Decide the version, the split, the order and the shards, and write a plan file for each range of shards.
+
+    Returns the file of the whole plan. `ask` asks a person if the settings of the data gate say so.
+
+    Raises SourceError if no image is left for training, GateError if the images exceed a threshold, DatasetError if the
+    version is committed but lost a shard.
+    """
+    # A person is asked only once, even if another run adds labels and the plan is made again.
+    ask = cache(ask) if ask else None
+    snapshot = load_snapshot(snapshot_path)
+    arranged = _arrange(load_columns(snapshot), settings)
+    needed = _needed_labels(snapshot)
+    if settings.label_map:
+        labels = given_labels(Path(settings.label_map), needed)
+    else:
+        labels = proposed_labels(name_folder(settings), needed)
+    version = version_of(snapshot, settings, labels, arranged.shards)
+    save_listed(settings, version, snapshot.started_ns)
+    whole_plan = _plan(settings, snapshot, snapshot_path, version, labels)
+    if _is_complete(settings, version):
+        _warn({"skipped_by_name": skipped_by_name(snapshot)})  # Skipped files do not change the version.
+        return _save_plan(settings, whole_plan)
+    quality = _pass_gate(settings, snapshot, arranged, whole_plan, ask)
+    build = str(work_folder(settings, version))
+    if whole_plan.in_label_map and not reserve_labels(name_folder(settings), labels, build):
+        return make_plan(settings, snapshot_path, ask)
+    _log_plan(snapshot, arranged, version, settings)
+    ranges = list(_write_plan_files(settings, snapshot, version, labels, arranged))
+    return _save_plan(settings, replace(whole_plan, complete=False, quality=quality, ranges=ranges))
+
+
+def _needed_labels(snapshot: Snapshot) -> list[str]:
+    """Return the labels in the order in which new ones get their ids, whatever the order of the rows.
+
+    Labels whose order the source states come first, in that order. The others follow in sorted order. Labels that only
+    boxes have come last.
+    """
+    stated = snapshot.stated_labels
+    others = set(snapshot.labels) - set(stated)
+    # 10 comes after 9, and not after 1. Python refuses to read a number of thousands of digits.
+    if all(label.isdecimal() and len(label) <= MAX_NUMBER for label in others):
+        ordered = sorted(others, key=lambda label: (int(label), label))  # The text decides between "1" and "01".
+    else:
+        ordered = sorted(others)
+    return [*stated, *ordered, *snapshot.box_labels]
+
+
+def _is_complete(settings: Settings, version: str) -> bool:
+    folder = dataset_folder(settings, version)
+    for used in (work_folder(settings, version), folder, folder.parent / "labels", folder.parent / "partitions"):
+        storage.sweep(used)
+    if not is_committed(folder):
+        return False
+    require_shards(folder, load(folder))
+    _log.info("dataset %s is complete already", folder)
+    return True
+
+
+def _pass_gate(
+    settings: Settings, snapshot: Snapshot, arranged: Arrangement, whole_plan: Plan, ask: Ask | None
+) -> dict[str, Any]:
+    """Return the facts about the images if the gate lets the run continue, before a label or a shard is written."""
+    before = last_version(name_folder(settings), but=whole_plan.version)
+    quality, duplicates = planned_facts(snapshot, arranged, labels=whole_plan.labels, before=before)
+    with storage.write_whole(work_folder(settings, whole_plan.version) / DUPLICATES, synced=True) as file:
+        file.write(duplicates)
+    _warn(quality)
+    decide(findings(quality, settings), ask)
+    return quality
+
+
+def _warn(quality: Mapping[str, Any]) -> None:
+    for notice in notices(quality):
+        _log.warning(notice)
+
+
+def _plan(settings: Settings, snapshot: Snapshot, snapshot_path: Place, version: str, labels: list[str]) -> Plan:
+    """Return the plan of a dataset that is complete."""
+    return Plan(
+        version=version,
+        dataset_name=settings.dataset_name,
+        dataset=str(dataset_folder(settings, version)),
+        written=str(shards_folder(settings, version)),
+        snapshot=str(snapshot_path),
+        labels=labels,
+        records=record_format(settings, snapshot),
+        settings=settings_of_bytes(settings),
+        quality={},
+        complete=True,
+        ranges=[],
+        in_label_map=not settings.label_map,
+    )
+
+
+def _save_plan(settings: Settings, whole_plan: Plan) -> Place:
+    path = work_folder(settings, whole_plan.version) / "plan.json"
+    with storage.write_whole(path, synced=True) as file:
+        file.write(json.dumps(asdict(whole_plan), indent=1).encode())
+    storage.sync_folder(path.parent)
+    return path
+
+
+def load_plan(path: Place) -> Plan:
+    """Read the plan that `make_plan` wrote to `path`.
+
+    Raises SettingsError if the file is not a plan.
+    """
+    try:
+        content = storage.read_json(path)
+        return Plan(**{**content, "records": RecordFormat(**content["records"])})
+    except (ValueError, TypeError, KeyError) as error:
+        raise SettingsError(f"{path} holds no plan: give the path that `shard` returned") from error
+
+
+def version_of(snapshot: Snapshot, settings: Settings, labels: list[str], shard_counts: dict[str, int]) -> str:
+    """Return the fingerprint of everything that decides the bytes of a dataset, as 16 hexadecimal digits.
+
+    The codecs are part of it, because they decide which images are rejected, and encode the images that are converted.
+    """
+    content = {
+        "snapshot": snapshot.fingerprint,
+        "labels": labels,
+        "texts": snapshot.texts,
+        "records": asdict(record_format(settings, snapshot)),
+        "shards": shard_counts,
+        **settings_of_bytes(settings),
+        "writer": WRITER_VERSION,
+        "codecs": codec_versions(gzip=settings.compression == "gzip", perceptual_hash=settings.near_duplicates),
+    }
+    return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=8).hexdigest()
+
+
+def settings_of_bytes(settings: Settings) -> dict[str, Any]:
+    """Return the settings that are part of the fingerprint by their value (`InFingerprint` in pipeline/config.py)."""
+    values = {name: getattr(settings, name) for name in settings_in_fingerprint()}
+    if settings.prepare == "keep":
+        del values["prepare_size"]  # It decides nothing then.
+    return values
+
+
+def _arrange(columns: NDArray[np.void], settings: Settings) -> Arrangement:
+    splits = plan.assign_splits(
+        columns["split"], plan.salted(columns["group"], "split", settings.split_seed), settings.validation_fraction
+    )
+    images = {split: int((splits == number).sum()) for number, split in enumerate(SPLITS)}
+    if not images[TRAIN]:
+        others = ", ".join(f"{count} for {split}" for split, count in images.items() if count)
+        raise SourceError(
+            f"no image of {settings.source_uri!r} is left for training ({others}): add images for training, "
+            "or make groups smaller, each of which stays on one side"
+        )
+    shards = plan.shard_counts(images, settings.train_shards, settings.num_training_servers)
+    hashes = plan.salted(columns["key"], "order", settings.split_seed)
+    order = np.concatenate([plan.split_order(splits, hashes, split) for split in shards])
+    return Arrangement(columns, splits, images, shards, order)
+
+
+def _log_plan(snapshot: Snapshot, arranged: Arrangement, version: str, settings: Settings) -> None:
+    for split, shards in arranged.shards.items():
+        _log.info("version %s: %d %s images into %d shards", version, arranged.images[split], split, shards)
+    total = expected_bytes(snapshot, arranged.order, rules_of(settings))
+    log_size(total, snapshot, shards_folder(settings, version), settings.prepare)
+    train_bytes = total * arranged.images[TRAIN] // snapshot.listed
+    for advice in (
+        plan.size_advice(train_bytes, settings.train_shards),
+        plan.fewer_images_advice(arranged.images[TRAIN], settings.train_shards),
+    ):
+        if advice:
+            _log.warning(advice)
+
+
+def _write_plan_files(
+    settings: Settings, snapshot: Snapshot, version: str, labels: list[str], arranged: Arrangement
+) -> Iterator[str]:
+    form = record_format(settings, snapshot)
+    specs_of_all = plan.shard_specs(arranged.images, arranged.shards, form.ending)
+    with SnapshotRows(snapshot, arranged.columns) as rows:
+        start = 0
+        for specs in plan.shard_ranges(specs_of_all, settings.shards_per_task):
+            header = RangePlan(
+                version=version,
+                writer=WRITER_VERSION,
+                origin=snapshot.origin,
+                labels=labels,
+                texts=snapshot.texts,
+                records=form,
+                rules=rules_of(settings),
+                shards=list(specs),
+                written=str(shards_folder(settings, version)),
+                published=str(dataset_folder(settings, version)),
+            )
+            end = start + header.images
+            path = work_folder(settings, version) / "plans" / f"{specs[0].name}--{specs[-1].name}.jsonl"
+            with storage.write_whole(path, synced=True) as file:
+                file.write(json.dumps(asdict(header)).encode() + b"\n")
+                file.writelines(rows.lines(arranged.order[start:end]))
+            yield str(path)
+            start = end
+    storage.sync_folder(work_folder(settings, version) / "plans")
+
+
+def rules_of(settings: Settings) -> Rules:
+    """Return the rules by which each image is checked and prepared."""
+    return Rules(
+        check=settings.check,
+        max_pixels=int(settings.max_megapixels * 1e6),
+        prepare=settings.prepare,
+        prepare_size=settings.prepare_size,
+        crop_to_box=settings.crop_to_box,
+        perceptual_hash=settings.near_duplicates,
+    )
+
+
+def record_format(settings: Settings, snapshot: Snapshot) -> RecordFormat:
+    """Return the format of the records, from the settings and the content of the source."""
+    offset = settings.label_offset
+    return RecordFormat(
+        feature_keys=settings.feature_keys,
+        label_offset=int(snapshot.kind == "imagenet") if offset is None else offset,
+        pixels="raw" if settings.prepare == "raw" else "encoded",
+        compression=settings.compression,
+        multi_label=snapshot.multi_label,
+        boxes=snapshot.has_boxes,
+        synsets=snapshot.kind == "imagenet" or bool(snapshot.texts),
+    )

@@ -1,0 +1,323 @@
+"""Publish shards: copy what is missing, verify every byte, and commit `dataset.json` last."""
+
+import io
+import logging
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import Any
+
+from pipeline import storage
+from pipeline.config import Settings
+from pipeline.dataset.content_hashes import HASHES
+from pipeline.dataset.labels import claim_labels
+from pipeline.dataset.manifest import (
+    CARD,
+    PARALLEL_REQUESTS,
+    REJECTED,
+    Dataset,
+    Shard,
+    Split,
+    WriteCard,
+    file_facts,
+    is_committed,
+    last_version,
+    load,
+    save,
+)
+from pipeline.dataset.partitions import Partition, last_listed, partition_of, save_partition
+from pipeline.dataset.tfds_metadata import tfds_files
+from pipeline.errors import ConflictError, DatasetError, SourceError
+from pipeline.images.codecs import codec_versions
+from pipeline.sharding.gate import Ask, decide, findings, notices
+from pipeline.sharding.plan_files import Plan, load_plan
+from pipeline.sharding.quality_facts import DUPLICATES, Quality, from_lines, to_lines, written_facts
+from pipeline.sharding.ranges import RangePlan, load_range
+from pipeline.sharding.results import ShardResult, load_hashes, load_result, remove_torn
+from pipeline.snapshot.skipped import SKIPPED
+from pipeline.snapshot.snapshot import SPLITS, TRAIN, VALIDATION, load_snapshot, skipped_path, started_ns
+from pipeline.storage import Place, place_of
+from pipeline.system.parallel import ordered_map
+from pipeline.system.progress import Advance
+
+COPIERS = 8
+"""Shards that are copied at once. Threads suffice: they wait for disk and bucket, and checksums are computed in C."""
+_log = logging.getLogger(__name__)
+
+
+def copy_range(plan_path: Place, advance: Advance) -> None:
+    """Copy the shards of one plan file to the folder of the dataset, unless they are there already, and verify them.
+
+    Calls `advance` for every shard with its bytes.
+
+    Raises DatasetError if a shard is missing or damaged, ConflictError if another file has its name.
+    """
+    range_plan, results = _finished_shards(plan_path)
+    torn = set()
+    are_sound = ordered_map(partial(_publish_shard, range_plan), results, COPIERS)
+    for result, is_sound in zip(results, are_sound, strict=True):
+        if is_sound:
+            advance(1, result.bytes)
+        else:
+            torn.add(result.name)
+    if torn:
+        _write_again(plan_path, torn, advance)
+    storage.sync_folder(place_of(range_plan.published))
+
+
+def _write_again(plan_path: Place, torn: Collection[str], advance: Advance) -> None:
+    """Write and publish shards again whose files lost content, as after a power loss."""
+    from pipeline.sharding.write import write_range  # Imports the decoders, which are nearly never needed here.
+
+    write_range(plan_path, lambda *_: None)
+    range_plan, results = _finished_shards(plan_path)
+    for result in (result for result in results if result.name in torn):
+        if not _publish_shard(range_plan, result):
+            raise DatasetError(f"{result.name} of {plan_path} was damaged twice: look at the disk, and run again")
+        advance(1, result.bytes)
+
+
+def _publish_shard(range_plan: RangePlan, result: ShardResult) -> bool:
+    """Copy a shard unless it is there. Returns whether its file is complete. A torn file is removed."""
+    written, target = place_of(range_plan.written) / result.name, place_of(range_plan.published) / result.name
+    if not target.exists():
+        if _crc32c(written) not in (None, result.crc32c) and remove_torn(written, result):
+            return False  # A torn shard is never published.
+        _copy(written, target)
+    crc32c = _crc32c(target)
+    if crc32c == result.crc32c:
+        return True
+    if crc32c is None:  # Another attempt found it torn, and writes it again.
+        return False
+    if written == target and remove_torn(target, result):
+        return False
+    raise ConflictError(
+        f"{target} has CRC32C {crc32c}, {result.crc32c} was written: it was left untouched; move it away, run again"
+    )
+
+
+def _crc32c(place: Place) -> str | None:
+    try:
+        return f"{storage.crc32c_of(place):08x}"
+    except FileNotFoundError:
+        return None
+
+
+def copy_size(plan_path: Place) -> tuple[int, int]:
+    """Return the number of shards that `copy_range` publishes, and their bytes.
+
+    Raises DatasetError if one was not written.
+    """
+    results = _finished_shards(plan_path)[1]
+    return len(results), sum(result.bytes for result in results)
+
+
+def commit(plan_path: Place, settings: Settings, write_card: WriteCard, ask: Ask | None = None) -> Dataset:
+    """Write `dataset.json` if every listed image is in one record or rejected, and return its content.
+
+    From then on, the partition of `settings` points to this version, unless it has a version of a newer listing. A
+    dataset that is committed already is not written again. `ask` asks a person if the settings of the data gate say so.
+
+    Raises DatasetError if the counts do not add up, GateError if the dataset exceeds a threshold of `settings`.
+    """
+    plan = load_plan(plan_path)
+    folder = place_of(plan.dataset)
+    if is_committed(folder):
+        decide(findings(load(folder).quality, settings), ask)
+    else:
+        _commit(plan, plan_path, settings, write_card, ask)
+    name = partition_of(settings)
+    # For a plan of an earlier release, only its snapshot has the time when the source was listed.
+    listed_ns = last_listed(settings, plan.version) or started_ns(place_of(plan.snapshot))
+    save_partition(folder.parent, Partition(name, plan.version, listed_ns), partial(last_listed, settings))
+    _remove_copied(plan)
+    return load(folder)
+
+
+def _commit(plan: Plan, plan_path: Place, settings: Settings, write_card: WriteCard, ask: Ask | None) -> None:
+    folder = place_of(plan.dataset)
+    results = _results_of(plan)
+    quality, near_duplicates = _facts(plan, results)
+    quality["findings"] = [finding.sentence for finding in findings(quality, settings)]
+    lists = {
+        REJECTED: to_lines(row for result in results for row in result.rejected),
+        DUPLICATES: (plan_path.parent / DUPLICATES).read_bytes() + to_lines(near_duplicates),
+        HASHES: _hashes(plan, results),
+    }
+    dataset = _describe(plan, results, lists, quality)
+    metadata = tfds_files(dataset)
+    dataset = replace(dataset, files=[file_facts(name, content) for name, content in metadata.items()])
+    # Saved before the gate, because the list explains why the gate stops a run.
+    rejected_path = plan_path.parent / REJECTED
+    with storage.write_whole(rejected_path) as file:
+        file.write(lists[REJECTED])
+    if rejected := lists[REJECTED].count(b"\n"):
+        _log.warning("rejected images: %d, %s says why", rejected, rejected_path)
+    _require_examples(dataset, (row["reason"] for result in results for row in result.rejected))
+    _pass_gate(plan, quality, settings, ask)
+    _claim_labels(plan)
+    skipped = _copy_skipped(plan, folder / SKIPPED)
+    write_card(folder, dataset, from_lines(lists[REJECTED]), from_lines(lists[DUPLICATES]), skipped)
+    save(folder, dataset, {**lists, **metadata})
+    _claim_labels(plan)  # Again, because this process may have been suspended for hours before it wrote `dataset.json`.
+    storage.sweep(folder)
+    counts = ", ".join(
+        f"{split.examples} {name} examples in {len(split.shards)} shards" for name, split in dataset.splits.items()
+    )
+    _log.info("dataset %s: %s, %d rejected", folder, counts, dataset.rejected["count"])
+    _log.info("what it holds, on one page: %s", folder / CARD)
+
+
+def _claim_labels(plan: Plan) -> None:
+    if plan.in_label_map:
+        claim_labels(place_of(plan.dataset).parent, plan.labels, plan.version)
+
+
+def _copy_skipped(plan: Plan, path: Place) -> list[dict[str, Any]]:
+    """Write the list of skipped files into the folder of the dataset, and return its rows.
+
+    Like the card, it may be replaced, because other files in the source are not part of a version.
+    """
+    lines = skipped_path(place_of(load_snapshot(place_of(plan.snapshot)).rows)).read_bytes()
+    with storage.write_whole(path) as file:
+        file.write(lines)
+    return from_lines(lines)
+
+
+def quality_of(plan: Plan) -> Mapping[str, Any]:
+    """Return the facts about the images of a plan whose shards are written. Raises DatasetError if one was not."""
+    folder = place_of(plan.dataset)
+    return load(folder).quality if is_committed(folder) else _facts(plan, _results_of(plan))[0]
+
+
+def _results_of(plan: Plan) -> list[ShardResult]:
+    finished = ordered_map(_finished_shards, map(place_of, plan.ranges), PARALLEL_REQUESTS)
+    return [result for _, of_range in finished for result in of_range]
+
+
+def _hashes(plan: Plan, results: Sequence[ShardResult]) -> bytes:
+    """Return the content hashes of all shards in order: 16 MB per million examples, a sixth of what planning needs."""
+    joined = io.BytesIO()  # b"".join would hold the hashes in memory twice.
+    joined.writelines(ordered_map(partial(load_hashes, place_of(plan.ranges[0])), results, PARALLEL_REQUESTS))
+    return joined.getvalue()
+
+
+def _facts(plan: Plan, results: Sequence[ShardResult]) -> tuple[Quality, list[dict[str, Any]]]:
+    before = last_version(place_of(plan.dataset).parent, but=plan.version)
+    return written_facts(plan.quality, results, plan.settings, before)
+
+
+def _pass_gate(plan: Plan, quality: Mapping[str, Any], settings: Settings, ask: Ask | None) -> None:
+    """Run the gate again, without the warnings and questions that the plan already raised."""
+    for notice in notices(quality):
+        if notice not in notices(plan.quality):
+            _log.warning(notice)
+    planned = findings(plan.quality, settings)
+    decide([each for each in findings(quality, settings) if each.action == "fail" or each not in planned], ask)
+
+
+def _finished_shards(plan_path: Place) -> tuple[RangePlan, list[ShardResult]]:
+    range_plan = load_range(plan_path)
+    results = []
+    for spec in range_plan.shards:
+        result = load_result(plan_path, spec.name)
+        if result is None:
+            raise DatasetError(f"{spec.name} was not written: run the shard stage of {plan_path} again")
+        if result.examples + len(result.rejected) != spec.images:
+            raise DatasetError(
+                f"{spec.name} holds {result.examples} examples and rejected {len(result.rejected)}, "
+                f"of {spec.images} images planned"
+            )
+        results.append(result)
+    return range_plan, results
+
+
+def _copy(written: Place, target: Place) -> None:
+    """Copy a shard. Another attempt of this task may publish it and remove the written copy at the same time."""
+    try:
+        storage.copy_new(written, target)
+    except FileNotFoundError as error:
+        if not target.exists():
+            raise DatasetError(
+                f"{written} is missing, and {target} was not published: run the shard stage again"
+            ) from error
+
+
+def _describe(
+    plan: Plan, results: Sequence[ShardResult], lists: Mapping[str, bytes], quality: Mapping[str, Any]
+) -> Dataset:
+    snapshot = load_snapshot(place_of(plan.snapshot))
+    count = sum(len(result.rejected) for result in results)
+    written = sum(result.examples for result in results)
+    if written + count != snapshot.listed:
+        raise DatasetError(f"{snapshot.listed} images were listed, {written} written and {count} rejected")
+    codecs = codec_versions(
+        gzip=plan.records.compression == "gzip", perceptual_hash=bool(plan.settings["near_duplicates"])
+    )
+    return Dataset(
+        name=plan.dataset_name,
+        version=plan.version,
+        labels=tuple(plan.labels),
+        texts=snapshot.texts,
+        records=plan.records,
+        features=plan.records.features(),
+        splits={name: split for name in SPLITS if (split := _split(name, results)).shards},
+        rejected={"count": count, **file_facts(REJECTED, lists[REJECTED])},
+        duplicates={"groups": lists[DUPLICATES].count(b"\n"), **file_facts(DUPLICATES, lists[DUPLICATES])},
+        hashes=file_facts(HASHES, lists[HASHES]),
+        source={
+            "uri": snapshot.source_uri,
+            "kind": snapshot.kind,
+            "listed": snapshot.listed,
+            "skipped": snapshot.skipped,
+            "fingerprint": snapshot.fingerprint,
+        },
+        settings=plan.settings,
+        quality=quality,
+        software={**codecs, "google-crc32c": installed_version("google-crc32c")},
+    )
+
+
+def _split(name: str, results: Iterable[ShardResult]) -> Split:
+    members = [result for result in results if result.split == name]
+    classes: Counter[str] = Counter()
+    for result in members:
+        classes.update(result.classes)
+    return Split(
+        examples=sum(result.examples for result in members),
+        bytes=sum(result.bytes for result in members),
+        classes=dict(sorted(classes.items())),
+        shards=tuple(
+            Shard(result.name, result.examples, result.bytes, result.crc32c, result.ends) for result in members
+        ),
+    )
+
+
+def _require_examples(dataset: Dataset, reasons: Iterable[str]) -> None:
+    for split in (TRAIN, VALIDATION):
+        if not dataset.splits[split].examples:
+            rejected, listed = dataset.rejected["count"], dataset.source["listed"]
+            advice = "mend or replace them" if rejected == listed else "add images or set validation_fraction"
+            frequent = Counter(reasons).most_common(1)
+            of_reason = f", {frequent[0][1]} of them because {frequent[0][0]!r}" if frequent else ""
+            raise SourceError(
+                f"no usable {split} image in {dataset.source['uri']!r}: {rejected} of {listed} images were rejected"
+                f"{of_reason}; {advice}"
+            )
+
+
+def _remove_copied(plan: Plan) -> None:
+    """Remove the written shards that were copied elsewhere. Another attempt that is still writing is not disturbed."""
+    written = place_of(plan.written)
+    if written == place_of(plan.dataset):
+        return
+    shards = (shard for split in load(place_of(plan.dataset)).splits.values() for shard in split.shards)
+    for _ in ordered_map(lambda shard: (written / shard.name).unlink(missing_ok=True), shards, PARALLEL_REQUESTS):
+        pass
+    if isinstance(written, Path):
+        with suppress(OSError):  # The folder does not exist or is not empty.
+            written.rmdir()

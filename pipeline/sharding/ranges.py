@@ -1,0 +1,84 @@
+"""A range of shards, which one task writes. It is the first line of a plan file; the rows of the images follow.
+
+This module is light to import, like all modules of a shard task, which starts in tenths of a second.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import IO
+
+from pipeline.errors import SettingsError
+from pipeline.images.examine import Rules
+from pipeline.records.format import RecordFormat
+from pipeline.snapshot.raw_image import Origin
+from pipeline.storage import Place
+
+WRITER_VERSION = 3
+"""Increase this if the same images with the same codecs would give other bytes. All datasets then get new versions."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardSpec:
+    """One planned shard: its file name, its split, and its number of images."""
+
+    name: str
+    split: str
+    images: int
+
+
+@dataclass(frozen=True)
+class RangePlan:
+    """The first line of a plan file."""
+
+    version: str
+    writer: int
+    """The WRITER_VERSION of the release that wrote the plan."""
+    origin: Origin
+    labels: list[str]
+    texts: dict[str, str]
+    records: RecordFormat
+    rules: Rules
+    shards: list[ShardSpec]
+    written: str
+    """Folder in which shards are written."""
+    published: str
+    """Folder in which shards are published; the same folder if it is in the workspace."""
+
+    @property
+    def images(self) -> int:
+        """Number of images in all shards."""
+        return sum(spec.images for spec in self.shards)
+
+
+def load_range(path: Place) -> RangePlan:
+    """Read only the first line of a plan file."""
+    with path.open("rb") as file:
+        return read_range(file)
+
+
+def read_range(file: IO[bytes]) -> RangePlan:
+    """Read the first line of a plan file, up to its rows. Raises SettingsError if another release planned it."""
+    content = json.loads(file.readline())
+    if content.get("writer") != WRITER_VERSION:  # The version stands for the bytes that the other release would write.
+        raise SettingsError(
+            f"version {content['version']} was planned by another release of Tenfold: run the `shard` stage again, "
+            "starting with its plan (in Airflow: clear `shard.plan` and what follows it)"
+        )
+    content["shards"] = [ShardSpec(**spec) for spec in content["shards"]]
+    content["records"], content["rules"] = RecordFormat(**content["records"]), Rules(**content["rules"])
+    content["origin"] = Origin(**content["origin"])
+    return RangePlan(**content)
+
+
+def describe_range(specs: Sequence[ShardSpec]) -> str:
+    """Return a range of shards as text: "train 5 to 9 of 10", "train 10 of 12 to validation 2 of 3"."""
+    (first_split, first, first_of), (last_split, last, last_of) = (_parts(spec.name) for spec in (specs[0], specs[-1]))
+    if first_split != last_split:
+        return f"{first_split} {first} of {first_of} to {last_split} {last} of {last_of}"
+    return f"{first_split} {first} to {last} of {last_of}" if first != last else f"{first_split} {first} of {first_of}"
+
+
+def _parts(name: str) -> tuple[str, int, int]:
+    split, index, _, shards = name.partition(".")[0].split("-")
+    return split, int(index), int(shards)

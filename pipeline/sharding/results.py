@@ -1,0 +1,113 @@
+"""The results of the shard tasks, one file per shard. The file marks its shard as finished.
+
+The content hashes of a shard are in a separate file beside the result, with 16 bytes per example. As text in the
+result, they would take twice the space, and every reader of the result would read them.
+"""
+
+import json
+import logging
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+
+from pipeline import storage
+from pipeline.dataset.content_hashes import HASH_BYTES
+from pipeline.dataset.manifest import is_committed
+from pipeline.errors import DatasetError
+from pipeline.storage import Place, local
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class ShardResult:
+    """The result of writing one shard. Its file marks the shard as finished."""
+
+    name: str
+    split: str
+    examples: int
+    bytes: int
+    crc32c: str
+    ends: str
+    """See `Shard.ends`."""
+    hashes_crc32c: str
+    """CRC32C of the file of content hashes, as eight hexadecimal digits."""
+    classes: dict[str, int]
+    rejected: list[dict[str, str]]
+    misnamed: int
+    """Number of images whose suffix belongs to another format than their content."""
+    statistics: dict[str, Any]
+    perceptual_hashes: list[tuple[str, int]] = field(default_factory=list)
+    """Key and hash of each image. Empty if near-duplicates are not looked for."""
+    profiles: dict[str, int] = field(default_factory=dict)
+    """Number of images whose ICC profile is not sRGB, by how the profile was used: converted or ignored."""
+
+
+@dataclass(frozen=True)
+class WrittenShard:
+    """A shard that was just written."""
+
+    result: ShardResult
+    hashes: bytes
+    """The content hash of each example (pipeline/dataset/content_hashes.py), in the order of the records."""
+
+
+def results_folder(plan_path: Place) -> Place:
+    """Return the folder of the results of a plan, beside the folder of its plan files."""
+    return plan_path.parent.parent / "results"
+
+
+def load_result(plan_path: Place, shard: str) -> ShardResult | None:
+    """Return the result of a finished shard; None if it is not finished, or if a file is damaged or truncated."""
+    try:
+        result = ShardResult(**storage.read_json(results_folder(plan_path) / f"{shard}.json"))
+        hashed = hashes_path(plan_path, shard).stat().st_size
+    except (FileNotFoundError, ValueError, TypeError):
+        return None
+    return result if hashed == result.examples * HASH_BYTES else None
+
+
+def save_result(plan_path: Place, written: WrittenShard) -> None:
+    """Store the hashes, then the result of a shard. The result is last, because it marks the shard as finished."""
+    hashes = hashes_path(plan_path, written.result.name)
+    with storage.write_whole(hashes) as file:
+        file.write(written.hashes)
+    with storage.write_whole(results_folder(plan_path) / f"{written.result.name}.json") as file:
+        file.write(json.dumps(vars(written.result)).encode())
+
+
+def remove_torn(path: Place, result: ShardResult) -> bool:
+    """Remove the file of a shard if it does not hold what was written, as after a power loss.
+
+    Returns whether it was removed. Only a local disk can tear a file. A file of a committed dataset stays, because
+    `verify` judges it.
+    """
+    if not isinstance(path, Path) or is_committed(path.parent) or not local.remove_torn(path, int(result.crc32c, 16)):
+        return False
+    _log.warning("%s does not have the CRC32C %s that was written: the shard is written again", path, result.crc32c)
+    return True
+
+
+def forget_result(plan_path: Place, shard: str) -> None:
+    """Remove the result of a shard, so that the shard counts as unfinished."""
+    (results_folder(plan_path) / f"{shard}.json").unlink(missing_ok=True)
+
+
+def load_hashes(plan_path: Place, result: ShardResult) -> bytes:
+    """Return the content hashes of a finished shard.
+
+    Raises DatasetError if a power loss tore their file. The shard then counts as unfinished.
+    """
+    path = hashes_path(plan_path, result.name)
+    hashes: bytes = path.read_bytes()
+    if f"{google_crc32c.value(hashes):08x}" != result.hashes_crc32c:
+        forget_result(plan_path, result.name)
+        raise DatasetError(f"{path} is damaged: run the shard stage again")
+    return hashes
+
+
+def hashes_path(plan_path: Place, shard: str) -> Place:
+    """Return the file of the content hashes of a shard."""
+    return results_folder(plan_path) / f"{shard}.hashes"

@@ -1,0 +1,268 @@
+"""A window: the newest partitions of a dataset name as one dataset, without copying a shard.
+
+A window is a folder `windows/<id>/` beside the versions, with a `dataset.json`, the lists that it names and a card. Its
+shards are named from there on, `../../<version>/train-00003-of-00010.tfrecord`, so that whatever joins folder and name
+finds them. The id is a hash of the versions: the same ones are the same window, which is written once.
+
+Each version has passed the data gate by itself. Here the gate checks all versions together: an image may be in training
+in one version and in validation in another. Content hashes find such images.
+"""
+
+import hashlib
+import json
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline import storage
+from pipeline.config import Settings
+from pipeline.dataset.content_hashes import load_hashes
+from pipeline.dataset.manifest import (
+    CARD,
+    PARALLEL_REQUESTS,
+    REJECTED,
+    Dataset,
+    Split,
+    WriteCard,
+    file_facts,
+    images_at,
+    is_committed,
+    load,
+    require_shards,
+    save,
+)
+from pipeline.dataset.partitions import newest_partitions
+from pipeline.errors import DatasetError
+from pipeline.sharding.gate import Ask, decide, findings, notices
+from pipeline.sharding.quality_facts import DUPLICATES, Quality, from_lines
+from pipeline.sharding.shared_images import Examples, shared_facts
+from pipeline.snapshot.snapshot import SPLITS, TRAIN
+from pipeline.storage import Place
+from pipeline.system.parallel import ordered_map
+from pipeline.workspace import hashes_folder, name_folder
+
+LISTS = (REJECTED, DUPLICATES)
+ID_LENGTH = 16
+_CHECKED = 2
+"""Part of the id, so that windows of earlier releases, which were not checked for leaks, are not used again."""
+_log = logging.getLogger(__name__)
+
+
+def newest_dataset(settings: Settings, write_card: WriteCard, ask: Ask | None = None) -> Place:
+    """Return the folder of the dataset to train on: the newest `settings.window` partitions together.
+
+    Raises the same errors as `dataset_of`.
+    """
+    return dataset_of(settings, newest_partitions(settings, settings.window), write_card, ask)
+
+
+def dataset_of(
+    settings: Settings, partitions: Mapping[str, str], write_card: WriteCard, ask: Ask | None = None
+) -> Place:
+    """Return the folder of the dataset of some partitions: that of a version, or of a window of several versions.
+
+    `partitions` are versions by partition. Raises DatasetError if there is none, if a version is missing or
+    incomplete, or if two of them cannot be one dataset. Raises GateError if a window has more leaks than `settings`
+    allow. `ask` asks a person if `settings` say so.
+    """
+    folder = name_folder(settings)
+    if not partitions:
+        raise DatasetError(f"no partition of {settings.dataset_name!r} is published in {folder}: build one first")
+    # Each version once, in their order: the id of a window decides the bytes of its files.
+    named = sorted({version: partition for partition, version in partitions.items()}.items())
+    versions = list(ordered_map(partial(_load, folder), named, PARALLEL_REQUESTS))
+    if len(versions) == 1:
+        return folder / versions[0].version
+    window = folder / "windows" / _fingerprint(versions)[:ID_LENGTH]
+    if is_committed(window):
+        decide(findings(load(window).quality, settings), ask)
+    else:
+        _require_alike(versions, partitions)
+        _write(window, versions, partitions, settings, write_card, ask)
+    return window
+
+
+def _load(folder: Place, named: tuple[str, str]) -> Dataset:
+    version, partition = named
+    if not is_committed(folder / version):
+        raise DatasetError(
+            f"partition {partition} is version {version}, and {folder / version} holds no data set: bring it back, "
+            f"build the partition again, or remove its file in {folder / 'partitions'}"
+        )
+    return load(folder / version)
+
+
+def _fingerprint(versions: Sequence[Dataset]) -> str:
+    names = json.dumps([_CHECKED, *(each.version for each in versions)])
+    return hashlib.blake2b(names.encode(), digest_size=16).hexdigest()
+
+
+def _require_alike(versions: Sequence[Dataset], partitions: Mapping[str, str]) -> None:
+    """Raise DatasetError if two versions differ in what must be equal.
+
+    All are compared with the version that has the most labels, because those of any other must be its first ones.
+    """
+    longest = _longest(versions)
+    for each in versions:
+        if difference := _difference(each, longest):
+            one, other = (
+                f"version {dataset.version} (partition {_partition(dataset, partitions)})"
+                for dataset in (each, longest)
+            )
+            raise DatasetError(
+                f"{one} and {other} cannot be trained on as one dataset: {difference}; build one of them again with "
+                "the settings of the other, or set window=1"
+            )
+
+
+def _longest(versions: Sequence[Dataset]) -> Dataset:
+    return max(versions, key=lambda dataset: len(dataset.labels))
+
+
+def _difference(one: Dataset, other: Dataset) -> str:
+    """Return why two versions cannot be one dataset; empty if they can."""
+    # If one version has fewer labels, they are the first ones of the other: ids of a dataset name never change.
+    pairs = zip(_decisive(one), _decisive(other), strict=False)
+    differences = (f"{what} is {a!r} in the first and {b!r} in the second" for (what, a), (_, b) in pairs if a != b)
+    return next(differences, "")
+
+
+def _decisive(dataset: Dataset) -> list[tuple[str, Any]]:
+    """Return the values that must be equal in two versions of a window.
+
+    With other record formats or labels, one reader could not read both versions. With another seed or share of the
+    split, different images of one group (a person, a scene) could be on both sides. Content hashes find only equal
+    images.
+    """
+    settings = dataset.settings
+    sides = [
+        (
+            "split_seed",
+            settings.get("split_seed", settings.get("seed")),
+        ),  # In earlier releases, `seed` was also the seed of the split.
+        ("validation_fraction", settings.get("validation_fraction")),
+    ]
+    labels = [(f"label {number}", label) for number, label in enumerate(dataset.labels)]
+    return [*asdict(dataset.records).items(), *sides, *labels]
+
+
+def _partition(dataset: Dataset, partitions: Mapping[str, str]) -> str:
+    return next(name for name, version in partitions.items() if version == dataset.version)
+
+
+def _write(
+    window: Place,
+    versions: Sequence[Dataset],
+    partitions: Mapping[str, str],
+    settings: Settings,
+    write_card: WriteCard,
+    ask: Ask | None,
+) -> None:
+    folder = window.parent.parent
+    for each in versions:
+        require_shards(folder / each.version, each)
+    quality = _facts(folder, versions, partitions, settings)
+    for notice in notices(quality):
+        _log.warning(notice)
+    all_findings = findings(quality, settings)
+    decide(all_findings, ask)
+    quality["findings"] = [finding.sentence for finding in all_findings]
+    lists = {name: b"".join((folder / each.version / name).read_bytes() for each in versions) for name in LISTS}
+    dataset = replace(_joined(versions, lists, str(folder), partitions), quality=quality)
+    if isinstance(window, Path):
+        window.mkdir(parents=True, exist_ok=True)  # The card reads shards relative to this folder.
+    write_card(window, dataset, *(from_lines(lists[name]) for name in LISTS))
+    save(window, dataset, lists)
+    storage.sweep(window)
+    counts = ", ".join(f"{split.examples} {name} examples" for name, split in dataset.splits.items())
+    _log.info("window %s of %d partitions: %s", window, len(partitions), counts)
+    _log.info("what it holds, on one page: %s", window / CARD)
+
+
+def _facts(folder: Place, versions: Sequence[Dataset], partitions: Mapping[str, str], settings: Settings) -> Quality:
+    """Return the facts about all versions together on which the data gate decides."""
+    parts = [(number, split) for number, each in enumerate(versions) for split in each.splits]
+    counts = [versions[number].splits[split].examples for number, split in parts]
+    ends = np.cumsum(counts)
+    examples = Examples(
+        hashes=_hashes(folder, versions, settings),
+        held_back=np.repeat([split != TRAIN for _, split in parts], counts),
+        versions=np.repeat(np.array([number for number, _ in parts], np.int16), counts),
+    )
+
+    def name(index: int) -> str:
+        part = int(np.searchsorted(ends, index, side="right"))
+        number, split = parts[part]
+        dataset, position = versions[number], index - int(ends[part]) + counts[part]
+        [(key, _)] = images_at(folder / dataset.version, dataset, split, [position])
+        return f"{_partition(dataset, partitions)}: {key}"
+
+    return shared_facts(examples, name)
+
+
+def _hashes(folder: Place, versions: Sequence[Dataset], settings: Settings) -> NDArray[np.uint64]:
+    """Return the content hashes of all examples, in the order of the versions, each as two numbers."""
+    total = sum(split.examples for each in versions for split in each.splits.values())
+    hashes = np.empty((total, 2), "<u8")
+    start = 0
+    for each in versions:
+        content = load_hashes(folder / each.version, each, hashes_folder(settings, each.version))
+        of_version = np.frombuffer(content, "<u8").reshape(-1, 2)
+        hashes[start : start + len(of_version)] = of_version
+        start += len(of_version)
+    return hashes
+
+
+def _joined(
+    versions: Sequence[Dataset], lists: Mapping[str, bytes], uri: str, partitions: Mapping[str, str]
+) -> Dataset:
+    longest, fingerprint = _longest(versions), _fingerprint(versions)
+    return Dataset(
+        name=longest.name,
+        version=fingerprint[:ID_LENGTH],
+        labels=longest.labels,
+        texts={label: text for each in versions for label, text in each.texts.items()},
+        records=longest.records,
+        features=longest.features,
+        splits={name: _split(name, versions) for name in SPLITS if any(name in each.splits for each in versions)},
+        rejected={"count": sum(each.rejected["count"] for each in versions), **file_facts(REJECTED, lists[REJECTED])},
+        duplicates={"groups": lists[DUPLICATES].count(b"\n"), **file_facts(DUPLICATES, lists[DUPLICATES])},
+        source={
+            "uri": uri,
+            "kind": "window",
+            "listed": sum(each.source["listed"] for each in versions),
+            "skipped": _summed(each.source["skipped"] for each in versions),
+            "fingerprint": fingerprint,
+        },
+        quality={},
+        # Each version has its own settings and software, which decided its bytes.
+        settings={},
+        software={},
+        window=dict(partitions),
+    )
+
+
+def _split(name: str, versions: Sequence[Dataset]) -> Split:
+    members = [(each.version, each.splits[name]) for each in versions if name in each.splits]
+    return Split(
+        examples=sum(split.examples for _, split in members),
+        bytes=sum(split.bytes for _, split in members),
+        classes=_summed(split.classes for _, split in members),
+        shards=tuple(
+            replace(shard, name=f"../../{version}/{shard.name}") for version, split in members for shard in split.shards
+        ),
+    )
+
+
+def _summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for each in counts:
+        total.update(each)
+    return dict(sorted(total.items()))

@@ -1,0 +1,128 @@
+"""A raw image: its row in a snapshot or a plan file, and its bytes.
+
+This module is light to import, like all modules of a shard task, which starts in tenths of a second.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from pipeline.errors import SourceError
+from pipeline.images import rejection
+from pipeline.images.rejection import Rejection
+from pipeline.sources import Box
+from pipeline.storage import Place, is_bucket, place_of
+from pipeline.system.os_errors import retried
+
+ROWS_AT_ONCE = 64
+_dump = json.JSONEncoder(separators=(",", ":")).encode
+
+
+class RawImage(NamedTuple):
+    """A row. `key` is relative to the root of the source, `split` and `group` may be empty, `size` is in bytes.
+
+    `generation` is that of an object in a bucket, or the time of the last change of a file. Only objects have `md5`
+    (hexadecimal). Neither is part of the identity of the image.
+    """
+
+    key: str
+    labels: Sequence[str]
+    split: str
+    size: int
+    crc32c: int
+    group: str
+    boxes: Sequence[Box]
+    generation: int
+    md5: str = ""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The places where the raw images of a snapshot are read."""
+
+    root: str
+    """Folder, local or in a bucket, that keys are relative to. A key may also be an absolute path or a URI."""
+    user_project: str = ""
+    """The project that pays for reading from a bucket with requester pays."""
+    cache: str = ""
+    """Local folder of copies; empty if images are read at the source."""
+    remote: bool = False
+    """Whether any image is in a bucket."""
+    max_file_bytes: int = 256_000_000
+    """Larger files are rejected and not read."""
+
+
+def place_of_key(origin: Origin, key: str) -> Place:
+    """Return the place of the image with a key."""
+    if is_bucket(key):
+        return place_of(key, origin.user_project)
+    return place_of(origin.root, origin.user_project) / key
+
+
+def why_unread(row: RawImage, origin: Origin) -> Rejection | None:
+    """Return why an image is rejected without being read; None if it must be read."""
+    # Fast path, since this runs for every image: an image with a checksum is always read.
+    return None if row.crc32c else rejection.why_unread(row.key, row.size, origin.max_file_bytes)
+
+
+def content_of(row: RawImage) -> bytes:
+    """Return the identity of an image: its row as JSON without generation, MD5 and the closing bracket."""
+    return _dump(row[:-2])[:-1].encode("ascii")
+
+
+def to_line(content: bytes, row: RawImage) -> bytes:
+    """Return a row as one line with its newline. `content` is the result of `content_of`."""
+    return b'%b,%d,"%b"]\n' % (content, row.generation, row.md5.encode("ascii"))
+
+
+def from_line(line: bytes) -> RawImage:
+    """Return the row of one line."""
+    row: RawImage = RawImage._make(json.loads(line))
+    return row
+
+
+def from_lines(lines: Iterable[bytes]) -> Iterator[list[RawImage]]:
+    """Yield the rows of many lines, several at a time, because parsing each separately takes twice as long."""
+    rest = iter(lines)
+    while chunk := b",".join(islice(rest, ROWS_AT_ONCE)):
+        yield [RawImage._make(row) for row in json.loads(b"[%b]" % chunk)]
+
+
+def key_bytes(key: str) -> bytes:
+    """Return a key as the bytes that the file system or bucket uses, which may not be UTF-8."""
+    return key.encode("utf-8", "surrogateescape")
+
+
+def read_raw(root: str, key: str, size: int) -> bytes:
+    """Return the bytes of one raw image below the folder `root`: `size` bytes, or one more if the file has grown.
+
+    Raises SourceError if it is gone or a permission is missing, FileSystemError if the file system fails repeatedly.
+    """
+    path = key if key.startswith("/") else f"{root}/{key}"
+    try:
+        return retried(partial(_read, path, size), path)
+    except OSError as error:
+        raise SourceError(
+            f"{Path(root) / key} was listed but cannot be read ({error.strerror}): mend it and run again"
+        ) from error
+
+
+def _read(path: str, size: int) -> bytes:
+    # Path and a file object would take as long again as reading a small file.
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        content = os.read(descriptor, size + 1)
+        if len(content) >= size:
+            return content
+        # Linux reads at most 2 GiB in one call, and a network file system may return less.
+        parts = [content]
+        while part := os.read(descriptor, size + 1 - sum(map(len, parts))):
+            parts.append(part)
+        return b"".join(parts)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,123 @@
+"""Read the bytes of raw images from a disk, from a bucket, or from copies of a bucket in the workspace.
+
+This module is light to import, like all modules of a shard task, which starts in tenths of a second.
+"""
+
+import hashlib
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import chain
+from pathlib import Path
+
+import google_crc32c
+
+from pipeline import storage
+from pipeline.errors import SourceError
+from pipeline.snapshot.raw_image import Origin, RawImage, place_of_key, read_raw, why_unread
+from pipeline.storage import BucketPath
+from pipeline.system.parallel import ordered_map
+
+READERS = 32
+"""Images of a bucket that are requested at the same time, because one request takes 30 ms or more."""
+BATCH_BYTES = 65_536
+"""Bytes of files that are read at once. More would be returned to the system when freed, and be faulted in again."""
+_log = logging.getLogger(__name__)
+
+ReadImage = tuple[RawImage, bytes | None]
+
+
+class RawReader:
+    """Reads the raw images of one origin. It is thread-safe."""
+
+    def __init__(self, origin: Origin) -> None:
+        self.origin = origin
+        self._cache = Path(origin.cache) if origin.cache else None
+
+    def read(self, row: RawImage) -> bytes:
+        """Return the bytes of one image as it was when it was listed.
+
+        Raises SourceError if it does not exist, or if a bucket has other bytes. For a local file, the caller must check
+        the bytes, because it needs their checksum anyway.
+        """
+        place = place_of_key(self.origin, row.key) if self.origin.remote else None
+        if not isinstance(place, BucketPath):
+            return read_raw(self.origin.root, row.key, row.size)
+        return self._from_cache(place, row, self._cache) if self._cache else _fetch(place, row)
+
+    def read_all(self, rows: Iterable[Sequence[RawImage]]) -> Iterator[ReadImage]:
+        """Yield images with their bytes, or None for those that are missing or rejected without being read.
+
+        Images of a bucket are read ahead: up to READERS of them are in memory.
+        """
+        if not self.origin.remote:
+            return self._read_in_batches(rows)
+        return ordered_map(
+            lambda row: (row, None if why_unread(row, self.origin) else self.read(row)),
+            chain.from_iterable(rows),
+            READERS,
+            READERS,
+            lambda row: max(row.size, 0),
+        )
+
+    def fetch_to_cache(self, row: RawImage) -> bool:
+        """Fetch an image of a bucket into the cache unless it is there. Returns whether it was fetched."""
+        place = place_of_key(self.origin, row.key)
+        if self._cache is None or why_unread(row, self.origin) or not isinstance(place, BucketPath):
+            return False
+        with suppress(FileNotFoundError):
+            if _cache_path(self._cache, place, row).stat().st_size == row.size:
+                return False
+        self._from_cache(place, row, self._cache)
+        return True
+
+    def _read_in_batches(self, rows: Iterable[Sequence[RawImage]]) -> Iterator[ReadImage]:
+        # Several at a time: alternating between reading and examining would cost 1 us per image in cache misses.
+        origin = self.origin
+        for chunk in rows:
+            size = sum([row.size for row in chunk])
+            several = max(1, BATCH_BYTES * len(chunk) // max(size, 1))
+            for start in range(0, len(chunk), several):
+                yield from [
+                    (row, None if why_unread(row, origin) else read_raw(origin.root, row.key, row.size))
+                    for row in chunk[start : start + several]
+                ]
+
+    def _from_cache(self, place: BucketPath, row: RawImage, cache: Path) -> bytes:
+        copy = _cache_path(cache, place, row)
+        with suppress(FileNotFoundError):
+            content = copy.read_bytes()
+            if _matches(content, row):
+                return content
+            _log.warning("%s is damaged and is fetched again", copy)
+        fetched = _fetch(place, row)
+        with storage.write_whole(copy) as file:
+            file.write(fetched)
+        return fetched
+
+
+def _cache_path(cache: Path, place: BucketPath, row: RawImage) -> Path:
+    """Return the path of a copy, by its MD5; by its place and generation if the bucket has no MD5 of it.
+
+    CRC32C would not do, because two of ten million images may share it.
+    """
+    name = row.md5 or hashlib.blake2b(f"{place}#{row.generation}".encode(), digest_size=16).hexdigest()
+    return cache / name[:2] / name
+
+
+def _fetch(place: BucketPath, row: RawImage) -> bytes:
+    """Read one generation of an object. Another generation would be another image."""
+    try:
+        content = place.read_bytes(row.generation)
+    except FileNotFoundError as error:
+        raise SourceError(
+            f"{place} changed or vanished after it was listed (generation {row.generation}): run again, for a new "
+            "version of the dataset"
+        ) from error
+    if not _matches(content, row):
+        raise SourceError(f"{place} does not hold what the bucket listed (size or CRC32C): run again")
+    return content
+
+
+def _matches(content: bytes, row: RawImage) -> bool:
+    return len(content) == row.size and google_crc32c.value(content) == row.crc32c

@@ -1,0 +1,56 @@
+"""Files that a listing skips: they are counted by reason and by suffix, and listed in a file.
+
+A list of suffixes decides which files are images. If a suffix is missing from it, these counts make the loss visible.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from typing import IO
+
+from pipeline.sources import Skipped
+from pipeline.sources.folder import NOT_BY_NAME
+from pipeline.sources.suffixes import suffix_of
+
+SKIPPED = "skipped.jsonl"
+"""The file beside `dataset.json` that lists the skipped files."""
+MAX_NAMES = 100_000
+"""Maximum number of files that are listed. All are counted; a source may hold millions of them."""
+MAX_SUFFIXES = 1000
+"""Maximum number of suffixes that are counted separately. Files whose suffix is a number can have millions of them."""
+_OTHERS = "others"
+
+
+class SkippedFiles:
+    """Counts skipped files, and writes their names into a file."""
+
+    def __init__(self, names: IO[bytes]) -> None:
+        self._names = names
+        self._reasons: Counter[str] = Counter()
+        self._suffixes: Counter[str] = Counter()
+
+    def add(self, item: Skipped) -> None:
+        """Count one file, and write a line of JSON with its `path` and `reason`."""
+        if self._reasons.total() < MAX_NAMES:
+            self._names.write(json.dumps({"path": item.key, "reason": item.reason}).encode("ascii") + b"\n")
+        self._reasons[item.reason] += 1
+        if item.reason == NOT_BY_NAME:
+            suffix = suffix_of(item.key) or "no suffix"
+            is_counted = suffix in self._suffixes or len(self._suffixes) < MAX_SUFFIXES
+            self._suffixes[suffix if is_counted else _OTHERS] += 1
+
+    @property
+    def reasons(self) -> dict[str, int]:
+        """Number of skipped files by reason, ordered by reason."""
+        return dict(sorted(self._reasons.items()))
+
+    @property
+    def suffixes(self) -> dict[str, int]:
+        """Number of files that were skipped because of their suffix, by suffix, the most frequent first."""
+        return dict(sorted(self._suffixes.items(), key=lambda item: (-item[1], item[0])))
+
+
+def in_words(suffixes: Mapping[str, int], most: int = 5) -> str:
+    """Return suffixes and their counts as text, such as ".txt 90, .xml 10"."""
+    shown = ", ".join(f"{suffix} {count}" for suffix, count in list(suffixes.items())[:most])
+    return shown + (f" and {len(suffixes) - most} more" if len(suffixes) > most else "")

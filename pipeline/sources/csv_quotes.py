@@ -1,0 +1,45 @@
+"""Check the quotes of a CSV or TSV file. After a stray quote, a parser reads the following rows as one field.
+
+In RFC 4180, a quoted field begins and ends with a quote, and a quote within it is doubled. Such a field may span lines.
+Any other quote is an error that names the line, because rows would be lost.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+_MAX_ROW = 4 << 20
+"""Maximum characters of a row. After a stray quote, a row could be the rest of a file of gigabytes."""
+_SHOWN = 80  # characters of a line in an error message
+
+
+def require_quotes(file: Path, delimiter: str, encoding: str) -> None:
+    """Raise ValueError with the line number if `file` has a quote in a wrong position."""
+    cell = rf'(?:"[^"]*(?:""[^"]*)*"|[^"{delimiter}\r\n]*)'
+    whole = re.compile(rf"{cell}(?:{delimiter}{cell})*(?:\r\n|\r|\n)?")
+    # The byte order mark that Excel writes would make a quote after it a stray one.
+    without_mark = "utf-8-sig" if encoding == "utf-8" else encoding
+    with file.open(encoding=without_mark, errors="surrogateescape", newline="") as lines:
+        for number, row in _rows_with_quotes(lines):
+            if not whole.fullmatch(row):
+                shown = row.partition("\n")[0][:_SHOWN]
+                raise ValueError(
+                    f"line {number} has a quote that does not belong to a quoted field, {shown!r}: enclose the whole "
+                    "field in quotes, and double each quote within it"
+                )
+
+
+def _rows_with_quotes(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+    """Yield (number of the first line, row) for each row with a quote. An open field continues up to the next quote."""
+    numbered = enumerate(lines, 1)
+    for number, line in numbered:
+        if '"' not in line:
+            continue
+        row = [line]
+        quotes = line.count('"')
+        size = len(line)
+        while quotes % 2 and size < _MAX_ROW and (after := next(numbered, None)):
+            size += len(after[1])
+            row.append(after[1])
+            quotes += after[1].count('"')
+        yield number, "".join(row)

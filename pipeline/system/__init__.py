@@ -1,0 +1,1 @@
+"""Processes, threads, cores, memory and progress. Nothing here knows about datasets or trainings."""

@@ -1,0 +1,185 @@
+"""The control groups that this process is in: their limits, and what they use of them.
+
+A limit may be set for any group above the group of the process: the tightest one counts.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+from pipeline.system.kernel import File, number
+
+BASE = "sys/fs/cgroup"
+UNLIMITED_BYTES = 1 << 60
+"""Version 1 says "no limit" by a larger number."""
+
+
+class Group(Protocol):
+    """What a group tells of one resource. Both raise OSError or ValueError where it does not, as some at the top."""
+
+    def limit(self) -> float | None:
+        """Cores or bytes; None where there is no limit."""
+
+    def use(self) -> Mapping[str, float]:
+        """Of processors `used` (seconds of all), `periods` and `throttled`, since boot; of memory `used` (bytes)."""
+
+
+def memory_left(root: Path = Path("/")) -> float | None:
+    """Bytes that this process may still take within all its groups; None where none has a limit."""
+    groups = memory_groups(root)
+    left = [limit - group.use()["used"] for group in groups if (limit := _limit(group)) is not None]
+    return max(0.0, min(left)) if left else None
+
+
+def core_limit(root: Path = Path("/")) -> float | None:
+    """Return the number of cores that the control groups of this process allow, such as 1.5; None without a limit."""
+    base = root / BASE
+    # Only limits are read. In version 1, the use may be counted in another tree, in a group with another name.
+    groups: list[Group] = [
+        *(ProcessorsV2(base, path) for path in _paths(root, "")),
+        *(ProcessorsV1(base, path) for path in _paths(root, "cpu")),
+    ]
+    return min((limit for group in groups if (limit := _limit(group)) is not None), default=None)
+
+
+def memory_groups(root: Path) -> list[Group]:
+    """Return the groups that limit the memory of this process, its own first, as far as they tell their use."""
+    return _groups(root, "", MemoryV2) or _groups(root, "memory", MemoryV1)
+
+
+def processor_groups(root: Path) -> list[Group]:
+    """Return the groups that limit the cores of this process, its own first, as far as they tell their use."""
+    return _groups(root, "", ProcessorsV2) or _groups(root, "cpu", ProcessorsV1)
+
+
+# --- which group ------------------------------------------------------------------------------------------------------
+
+
+def _groups(root: Path, controller: str, kind: Callable[[Path, str], Group]) -> list[Group]:
+    """The process's own group and those above it, as far as they tell their use; "" is the controller of version 2."""
+    groups = []
+    for path in _paths(root, controller):
+        group = kind(root / BASE, path)
+        with suppress(OSError, ValueError):
+            group.use()
+            groups.append(group)
+    return groups
+
+
+def _paths(root: Path, controller: str) -> list[str]:
+    """Paths of the process's group and of those above it, up to the top that is seen here, which is ""."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    for _, controllers, path in (line.split(":", 2) for line in lines):  # 4:cpu,cpuacct:/machine/one
+        if controller in controllers.split(","):
+            parts = Path(path.lstrip("/")).parts
+            return ["/".join(parts[:count]) for count in range(len(parts), -1, -1)]
+    return []
+
+
+def tightest(groups: Sequence[Group]) -> tuple[Group, float | None] | None:
+    """The group with the least limit, else the process's own; and that limit. None where there is no group."""
+    limits = [(limit, group) for group in groups if (limit := _limit(group)) is not None]
+    if limits:
+        limit, group = min(limits, key=lambda each: each[0])
+        return group, limit
+    return (groups[0], None) if groups else None
+
+
+def _limit(group: Group) -> float | None:
+    try:
+        return group.limit()
+    except (OSError, ValueError):  # the one at the top has none
+        return None
+
+
+# --- what it tells ----------------------------------------------------------------------------------------------------
+
+
+class ProcessorsV2:
+    """Of version 2."""
+
+    def __init__(self, base: Path, path: str) -> None:
+        self._max, self._stat = File(base / path / "cpu.max"), File(base / path / "cpu.stat")
+
+    def limit(self) -> float | None:
+        """Return the cores that the group may use; None without a limit."""
+        quota, period = self._max.read().split()
+        return None if quota == b"max" else int(quota) / int(period)
+
+    def use(self) -> Mapping[str, float]:
+        """Return `used`, `periods` and `throttled`, as `Group` describes."""
+        statistics = self._stat.read()
+        return {"used": number(statistics, "usage_usec") / 1e6, **_periods(statistics)}
+
+
+class ProcessorsV1:
+    """Of version 1, where use and limit are two controllers, which may stand in one folder."""
+
+    def __init__(self, base: Path, path: str) -> None:
+        self._quota, self._period = (File(base / "cpu" / path / f"cpu.cfs_{name}_us") for name in ("quota", "period"))
+        self._stat, self._usage = (
+            File(base / "cpu" / path / "cpu.stat"),
+            File(base / "cpuacct" / path / "cpuacct.usage"),
+        )
+
+    def limit(self) -> float | None:
+        """Return the cores that the group may use; None without a limit."""
+        quota = int(self._quota.read())
+        return None if quota <= 0 else quota / int(self._period.read())
+
+    def use(self) -> Mapping[str, float]:
+        """Return `used`, `periods` and `throttled`, as `Group` describes."""
+        periods = _periods(self._stat.read())
+        try:
+            return {"used": int(self._usage.read()) / 1e9, **periods}
+        except OSError:  # The two controllers may be mounted apart, with groups of other names.
+            return periods
+
+
+def _periods(statistics: bytes) -> dict[str, float]:
+    """How many periods there were in which the limit could be reached, and in how many it was; none without a limit."""
+    if b"nr_periods" not in statistics:
+        return {}
+    return {"periods": number(statistics, "nr_periods"), "throttled": number(statistics, "nr_throttled")}
+
+
+class _Memory:
+    """Of either version; what of the use are files that were read and nobody needs does not count."""
+
+    def __init__(self, limit: Path, use: Path, stat: Path, reclaimable: str) -> None:
+        self._limit, self._use, self._stat = File(limit), File(use), File(stat)
+        self._reclaimable = reclaimable
+
+    def limit(self) -> float | None:
+        limit = self._limit.read().strip()
+        return None if limit == b"max" or int(limit) >= UNLIMITED_BYTES else float(limit)
+
+    def use(self) -> Mapping[str, float]:
+        return {"used": max(0.0, float(int(self._use.read()) - self._files()))}
+
+    def _files(self) -> int:
+        try:
+            return number(self._stat.read(), self._reclaimable)
+        except (OSError, ValueError):  # not said
+            return 0
+
+
+class MemoryV2(_Memory):
+    """Of version 2."""
+
+    def __init__(self, base: Path, path: str) -> None:
+        folder = base / path
+        super().__init__(folder / "memory.max", folder / "memory.current", folder / "memory.stat", "inactive_file")
+
+
+class MemoryV1(_Memory):
+    """Of version 1."""
+
+    def __init__(self, base: Path, path: str) -> None:
+        folder = base / "memory" / path
+        limit, use = (folder / f"memory.{name}_in_bytes" for name in ("limit", "usage"))
+        super().__init__(limit, use, folder / "memory.stat", "total_inactive_file")

@@ -1,0 +1,87 @@
+"""Progress on long work: a bar in a terminal, a plain line now and then in a task log."""
+
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+LOG_EVERY_S = 10.0
+_log = logging.getLogger(__name__)
+
+
+class Advance(Protocol):
+    """Takes the number of units just finished, and their bytes where those are counted."""
+
+    def __call__(self, count: int, size: int = 0, /) -> object:
+        """Add `count` units of `size` bytes together."""
+
+
+def log_to_stderr() -> None:
+    """Log the messages of this project, and the warnings of other libraries, to stderr."""
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", stream=sys.stderr)
+    logging.getLogger("pipeline").setLevel(logging.INFO)
+
+
+@contextmanager
+def progress(what: str, total: int, unit: str = "images", total_bytes: int = 0) -> Iterator[Advance]:
+    """Show how much of `total` is done; the block calls what it is given with the number of units just finished.
+
+    With `total_bytes`, bytes are shown too, and tell how long it still takes: objects differ in size.
+    """
+    if sys.stderr.isatty():
+        from tqdm import tqdm  # not for a task, which has no terminal
+
+        if total_bytes:
+            with tqdm(
+                total=total_bytes, desc=what, unit="B", unit_scale=True, file=sys.stderr, leave=False
+            ) as bar_of_bytes:
+                yield _BarOfBytes(bar_of_bytes, total, unit).advance
+        else:
+            with tqdm(total=total or None, desc=what, unit=f" {unit}", file=sys.stderr, leave=False) as bar:
+                yield lambda count, size=0: bar.update(count)
+    else:
+        lines = _Lines(what, total, unit, total_bytes)
+        yield lines.advance
+        lines.log()
+
+
+class _BarOfBytes:
+    """A bar of bytes that counts objects, too."""
+
+    def __init__(self, bar: Any, total: int, unit: str) -> None:
+        self._bar, self._total, self._unit = bar, total, unit
+        self._done = 0
+
+    def advance(self, count: int, size: int = 0) -> None:
+        self._done += count
+        self._bar.set_postfix_str(f"{self._done} of {self._total} {self._unit}", refresh=False)
+        self._bar.update(size)
+
+
+class _Lines:
+    def __init__(self, what: str, total: int, unit: str, total_bytes: int) -> None:
+        self._what, self._total, self._unit, self._total_bytes = what, total, unit, total_bytes
+        self._done = self._bytes = 0
+        self._start = self._last_line = time.monotonic()
+
+    def advance(self, count: int, size: int = 0) -> None:
+        self._done += count
+        self._bytes += size
+        if time.monotonic() - self._last_line >= LOG_EVERY_S:
+            self.log()
+
+    def log(self) -> None:
+        self._last_line = time.monotonic()
+        seconds = max(self._last_line - self._start, 1e-9)
+        of_all = f" of {self._total}" if self._total else ""
+        line = f"{self._done}{of_all} {self._unit}, {self._done / seconds:.0f} a second"
+        if self._total_bytes:
+            done, total, rate = (value / 1e6 for value in (self._bytes, self._total_bytes, self._bytes / seconds))
+            line += f", {done:.1f} of {total:.1f} MB, {rate:.1f} MB/s"
+        _log.info("%s: %s%s", self._what, line, self._left(seconds))
+
+    def _left(self, seconds: float) -> str:
+        done, total = (self._bytes, self._total_bytes) if self._total_bytes else (self._done, self._total)
+        return f", {(total - done) * seconds / done:.0f} s left" if 0 < done < total else ""

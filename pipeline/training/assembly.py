@@ -1,0 +1,145 @@
+"""All objects of one training, wired up: the dataset, the devices, the model, its checkpoints and its steps."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+from zipfile import BadZipFile
+
+import keras
+import tensorflow as tf
+
+from pipeline.config import Settings
+from pipeline.dataset import manifest as datasets
+from pipeline.dataset.manifest import Dataset
+from pipeline.errors import BadInput
+from pipeline.input import steps_per_epoch
+from pipeline.rendezvous import Cluster
+from pipeline.runs.run import Run
+from pipeline.storage import Place, place_of
+from pipeline.training.callbacks import Callbacks
+from pipeline.training.checkpoint import Checkpoints, Position
+from pipeline.training.device_memory import micro_batches_of
+from pipeline.training.loop import Activity, TakesSteps
+from pipeline.training.models import build_model
+from pipeline.training.optimizer import build_optimizer
+from pipeline.training.phases import TwoPhases, build_steps
+from pipeline.training.saved_state import restored
+from pipeline.training.simulated import SimulatedSteps
+from pipeline.training.steps import Steps
+from pipeline.training.strategy import on_devices, open_strategy, share_of_device
+from pipeline.training.task import Task, task_of
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training that is ready to go on from `start`. Each of its objects is complete."""
+
+    run: Run
+    dataset: Dataset
+    dataset_folder: Place
+    task: Task
+    steps_per_epoch: int
+    batch_size: int
+    """Examples in a batch of this server."""
+    device_batch_size: int
+    """Examples that each device takes of such a batch."""
+    micro_batches: int
+    """Equal parts in which a device takes its examples, one after another."""
+    strategy: tf.distribute.Strategy
+    model: keras.Model
+    """It gives logits."""
+    optimizer: keras.Optimizer
+    checkpoints: Checkpoints
+    start: Position
+    """Position of the last checkpoint, which model and optimizer were restored from."""
+    callbacks: Callbacks
+    steps: Steps | TwoPhases | SimulatedSteps
+    reported_steps: TakesSteps
+    """The same steps, which report each batch to the callbacks that listen to batches."""
+    should_stop: Callable[[], bool]
+    heartbeat: Callable[[], None]
+    activity: Activity = field(default_factory=Activity)
+
+    def should_stop_at_step(self) -> bool:
+        """Give a sign of life, and return whether a stop is requested.
+
+        Readers ask `should_stop` itself while they wait, also while the steps are stuck.
+        """
+        self.heartbeat()
+        return self.should_stop()
+
+    def on_devices(self, batches: tf.data.Dataset) -> Iterable[Any]:
+        """Return the batches of this server as its devices take them."""
+        return on_devices(batches, self.batch_size, self.strategy)
+
+
+def assemble(
+    run: Run, should_stop: Callable[[], bool], cluster: Cluster | None, heartbeat: Callable[[], None]
+) -> Training:
+    """Build the training of `run` and restore its last checkpoint.
+
+    Args:
+        run: What is trained.
+        should_stop: Returns whether a stop is requested.
+        cluster: The training servers, if there are several. All servers must call this together.
+        heartbeat: Called with each step as a sign of life.
+
+    Raises:
+        BadInput: If the settings do not fit the dataset, the model or the devices.
+        TrainingError: If the checkpoint holds other variables than the model.
+    """
+    settings = run.settings
+    dataset_folder = place_of(run.dataset)
+    dataset = datasets.load(dataset_folder)
+    batch_size = settings.batch_size // run.server.count
+    steps = steps_per_epoch(dataset, batch_size, run.server.count)
+
+    strategy = open_strategy(cluster)
+    device_batch_size = share_of_device(batch_size, strategy)
+    micro_batches = micro_batches_of(run, device_batch_size)
+
+    keras.utils.set_random_seed(settings.seed)  # Right before the model, whose first weights follow from it.
+    with strategy.scope():
+        model = _model_of(settings, len(dataset.labels))
+        optimizer = build_optimizer(settings, model, steps)
+        checkpoints = Checkpoints(run.folder / "checkpoints", model, optimizer, settings.checkpoints_kept)
+    start = restored(run, checkpoints, strategy)
+
+    callbacks = Callbacks(run, model, optimizer, strategy, steps)
+    # After the checkpoint is restored: in the second phase of a transfer learning, the optimizer's count decides.
+    compiled_steps = build_steps(
+        settings,
+        strategy=strategy,
+        model=model,
+        optimizer=optimizer,
+        dataset=dataset,
+        steps_per_epoch=steps,
+        micro_batches=micro_batches,
+    )
+    return Training(
+        run=run,
+        dataset=dataset,
+        dataset_folder=dataset_folder,
+        task=task_of(dataset.records),
+        steps_per_epoch=steps,
+        batch_size=batch_size,
+        device_batch_size=device_batch_size,
+        micro_batches=micro_batches,
+        strategy=strategy,
+        model=model,
+        optimizer=optimizer,
+        checkpoints=checkpoints,
+        start=start,
+        callbacks=callbacks,
+        steps=compiled_steps,
+        reported_steps=callbacks.report_batches_of(compiled_steps),
+        should_stop=should_stop,
+        heartbeat=heartbeat,
+    )
+
+
+def _model_of(settings: Settings, classes: int) -> keras.Model:
+    try:
+        return build_model(settings, classes)
+    except (ValueError, OSError, KeyError, BadZipFile) as error:  # whatever a file of weights may hold
+        raise BadInput(f"model {settings.model} with weights {settings.weights!r} cannot be made: {error}") from error

@@ -1,0 +1,64 @@
+"""Describes the examples of a batch, for a person who looks for the one that spoiled a step."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from pipeline.dataset.manifest import Dataset, images_at
+from pipeline.errors import TenfoldError
+from pipeline.rendezvous.servers import Server
+from pipeline.storage import Place
+from pipeline.training.loop import NumberedBatch
+
+MAX_NAMES, MAX_NUMBERS = 5, 64
+"""How many names and numbers of a batch are listed. To find a name, its shard is read up to there."""
+
+
+def examples_in_words(
+    strategy: tf.distribute.Strategy,
+    server: Server,
+    folder: Place,
+    dataset: Dataset,
+    batch: NumberedBatch,
+    spoiled: Sequence[float],
+) -> str:
+    """Describe the examples that spoiled a step: count, numbers and the names of some, in one line of bounded length.
+
+    Numbers are places in the training shards, from 0. Names are left out if the shards cannot be read any more.
+
+    Args:
+        strategy: Strategy of the step.
+        server: This server. It has only its own part of the batch.
+        folder: Folder of the dataset.
+        dataset: The dataset.
+        batch: The batch of the step.
+        spoiled: A number for each replica of all servers, from server 0 on: 0 unless that replica spoiled the step.
+    """
+    devices = len(strategy.extended.worker_devices)
+    guilty = [number for number, is_spoiled in enumerate(spoiled) if is_spoiled]
+    own = [number - devices * server.index for number in guilty if number // devices == server.index]
+    if not own:
+        return f"the part of training server {guilty[0] // devices} of {server.count}, whose log names its examples"
+    _, _, weights, _, numbers = batch
+    weights, numbers = (
+        np.concatenate([parts[device].numpy() for device in own])
+        for parts in map(strategy.experimental_local_results, (weights, numbers))
+    )
+    examples = [int(number) for number in numbers[weights > 0]]
+    listed = ", ".join(map(str, examples[:MAX_NUMBERS])) + (" ..." if len(examples) > MAX_NUMBERS else "")
+    named = ", ".join(_names(folder, dataset, examples[:MAX_NAMES])) + (" ..." if len(examples) > MAX_NAMES else "")
+    return f"{len(examples)} examples: numbers {listed} of the training shards, from 0" + (
+        f"; {named}" if named else ""
+    )
+
+
+def _names(folder: Place, dataset: Dataset, numbers: list[int]) -> list[str]:
+    try:
+        return [name for name, _ in images_at(folder, dataset, "train", numbers)]
+    except (
+        TenfoldError,
+        OSError,
+        ValueError,
+    ):  # The shards are damaged or gone. The error about the loss is more important.
+        return []

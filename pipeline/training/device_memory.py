@@ -1,0 +1,48 @@
+"""How many examples a device takes at once, and what follows if its memory is too small for them."""
+
+from pipeline.errors import BadInput, OutOfMemory, TenfoldError
+from pipeline.runs.run import Run, load_at_once, save_at_once
+
+
+def micro_batches_of(run: Run, batch: int) -> int:
+    """Return in how many micro-batches a device takes its `batch` examples of a step.
+
+    As many as are set, or more if an earlier attempt ran out of memory. Servers may differ in this, because the
+    gradients of micro-batches add up to the same.
+
+    Raises:
+        BadInput: If the setting does not divide the batch.
+    """
+    micro_batches = run.settings.micro_batches
+    if batch % micro_batches:
+        raise BadInput(
+            f"micro_batches must divide {batch}, the examples of each device in a batch of {run.settings.batch_size}, "
+            f"got {micro_batches}"
+        )
+    limit = load_at_once(run.folder)
+    return micro_batches if limit is None else fewest_micro_batches(batch, min(limit, batch // micro_batches))
+
+
+def fewest_micro_batches(batch: int, at_most: int) -> int:
+    """Return the least number of micro-batches, each of `at_most` examples, that a batch can be divided into."""
+    return next(count for count in range(1, batch + 1) if batch % count == 0 and batch // count <= at_most)
+
+
+def out_of_memory(run: Run, batch: int, micro_batches: int) -> TenfoldError:
+    """Return the error to raise if `batch` examples in so many micro-batches took more memory than there is.
+
+    OutOfMemory if the next attempt takes fewer examples at once, which is stored in the folder of the run; BadInput if
+    it may not, or cannot.
+    """
+    at_once = batch // micro_batches
+    tried = (
+        f"out of memory with {at_once} of {batch} examples at once on each device (batch_size="
+        f"{run.settings.batch_size}, micro_batches={micro_batches})"
+    )
+    if at_once == 1:
+        return BadInput(f"{tried}: set a smaller image_size, a smaller model or another precision")
+    if run.settings.on_out_of_memory == "fail":
+        return BadInput(f"{tried}: set a larger micro_batches, a smaller batch_size, or on_out_of_memory=halve")
+    fewer = batch // fewest_micro_batches(batch, at_once // 2)
+    save_at_once(run.folder, fewer)
+    return OutOfMemory(f"{tried}: the next try goes on from the last checkpoint with {fewer} at once")

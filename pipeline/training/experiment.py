@@ -1,0 +1,151 @@
+"""A training as an experiment of Comet: its identity, and the results that are logged once it is complete."""
+
+import io
+import json
+import logging
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pipeline import storage
+from pipeline.dataset.manifest import COMMIT, images_at, load, sample_images
+from pipeline.evaluation.metrics import EVALUATION
+from pipeline.monitor import CometOptions
+from pipeline.monitor.comet import Session, error_text, finish_within
+from pipeline.runs.files import read_required
+from pipeline.runs.run import Run, load_result
+from pipeline.storage import crc32c_of, place_of
+
+LOGGED = "comet/logged.json"
+"""Exists once the results of a run are logged. A retry does not log them again."""
+LOGGED_WITHIN_S = 120.0
+MAX_ASSET_BYTES = 200_000_000
+MAX_IMAGES = 24
+MAX_CLASSES = 500
+"""Limit for a confusion matrix, which Comet gets as a square."""
+SHOWN_CLASSES = 30
+_RECORDS = ("record/*", "servers/*/record/*")
+_log = logging.getLogger(__name__)
+
+
+def comet_options(run: Run) -> CometOptions:
+    """Return the experiment of a run: the same for every retry, and another one for other settings or data.
+
+    Raises:
+        OSError, StorageError: If the dataset cannot be read.
+    """
+    checksum = f"{crc32c_of(place_of(run.dataset) / COMMIT):08x}"
+    origin = {"dag": run.dag, "run_id": run.run_id, "dataset_version": run.dataset_version, "dataset_crc32c": checksum}
+    return CometOptions(
+        project=run.settings.comet_project,
+        # The workspace, too: run ids of the command line are all the same.
+        identity=f"{run.dag}/{run.run_id}/{run.settings.workspace}/{run.dataset_version}/{run.folder.name}",
+        name=f"{run.settings.dataset_name} {run.settings.model} {run.run_id}",
+        parameters={**run.settings.model_dump(), **origin},
+    )
+
+
+def log_results(run: Run) -> None:
+    """Log model, report, record, evaluation and sample images of a complete run, once.
+
+    An error, or more than LOGGED_WITHIN_S, costs a warning only.
+    """
+    if not (run.folder / LOGGED).exists():
+        finish_within(LOGGED_WITHIN_S, "logging the results to Comet", partial(_log_results, run))
+
+
+def _log_results(run: Run) -> None:
+    session = Session(run.folder / "comet", comet_options(run))
+    for log in (_log_summary, _log_figures, _log_confusions, _log_images, _log_report, _log_files):
+        try:
+            log(session.experiment, run)
+        except Exception as error:  # noqa: BLE001 - the other results may be there
+            _log.warning("some of the results are not logged to Comet: %s", error_text(error))
+    content = {"comet": session.end()}
+    with storage.write_whole(run.folder / LOGGED) as file:
+        file.write(json.dumps(content).encode())
+
+
+def _log_summary(experiment: Any, run: Run) -> None:
+    result = load_result(run.folder) or {}
+    experiment.log_other("verdict", result.get("verdict", ""))
+    experiment.log_other("best_epoch", result.get("metrics", {}).get("best_epoch", 0))
+    experiment.log_other("run", str(run.place))
+
+
+def _log_figures(experiment: Any, run: Run) -> None:
+    for name, figure in read_required(run.folder / EVALUATION)["figures"].items():
+        experiment.log_metric(f"evaluation/{name}", figure["value"])
+        experiment.log_other(f"evaluation/{name}_interval", f"{figure['low']:.4f} to {figure['high']:.4f}")
+
+
+def _log_confusions(experiment: Any, run: Run) -> None:
+    evaluation = read_required(run.folder / EVALUATION)
+    names = [row["name"] for row in evaluation["classes"]]
+    if (
+        "confusions" not in evaluation or len(names) > MAX_CLASSES
+    ):  # Several labels for an image: only evaluation.json has them.
+        return
+    experiment.log_confusion_matrix(
+        matrix=confusion_matrix(evaluation["confusions"], len(names)),
+        labels=names,
+        title=f"Confusions of the {evaluation['examples']:,} validation examples",
+        row_label="true class",
+        column_label="taken for",
+        max_categories=SHOWN_CLASSES,
+    )
+
+
+def confusion_matrix(confusions: Sequence[tuple[int, int, int]], classes: int) -> list[list[int]]:
+    """Return the counts by true class, then predicted class, of triples (true class, predicted class, count)."""
+    rows = [[0] * classes for _ in range(classes)]
+    for label, predicted, count in confusions:
+        rows[label][predicted] = count
+    return rows
+
+
+def _log_images(experiment: Any, run: Run) -> None:
+    folder = place_of(run.dataset)
+    dataset = load(folder)
+    wrong = [row["position"] for row in read_required(run.folder / EVALUATION)["most_wrong"][:MAX_IMAGES]]
+    shown = {
+        "sample": sample_images(folder, dataset, MAX_IMAGES),
+        "most wrong": images_at(folder, dataset, "validation", wrong),
+    }
+    for kind, images in shown.items():
+        for number, (name, encoded) in enumerate(images, start=1):
+            experiment.log_image(io.BytesIO(encoded), name=image_name(f"{kind} {number:02d}: {name}", encoded))
+
+
+def image_name(name: str, encoded: bytes) -> str:
+    """Return a name with the ending of a JPEG or PNG."""
+    ending = ".png" if encoded.startswith(b"\x89PNG") else ".jpg"
+    return name if name.lower().endswith((ending, ".jpeg")) else name + ending
+
+
+def _log_report(experiment: Any, run: Run) -> None:
+    from pipeline.report import report_run
+
+    # The current report. The task `report` draws it again, with the result of the promotion.
+    experiment.log_asset(str(report_run(run.folder)), file_name="report.html", overwrite=True)
+
+
+def _log_files(experiment: Any, run: Run) -> None:
+    if _is_small_enough(run.model_path):
+        experiment.log_model(run.settings.model, str(run.model_path), overwrite=True)
+    records = sorted(path for pattern in _RECORDS for path in run.folder.glob(pattern))
+    for path in filter(_is_small_enough, (run.folder / EVALUATION, *records)):
+        experiment.log_asset(str(path), file_name=str(path.relative_to(run.folder)), overwrite=True)
+
+
+def _is_small_enough(path: Path) -> bool:
+    size = path.stat().st_size
+    if size > MAX_ASSET_BYTES:
+        _log.warning(
+            "%s (%d MB) is not logged to Comet, which gets files of up to %d MB: it stays where it is",
+            path,
+            size // 10**6,
+            MAX_ASSET_BYTES // 10**6,
+        )
+    return size <= MAX_ASSET_BYTES

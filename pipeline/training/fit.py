@@ -1,0 +1,172 @@
+"""The course of a training: the epochs that are left, then the evaluation and the export of the best model."""
+
+import logging
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, closing, nullcontext
+from functools import partial
+
+import tensorflow as tf
+
+from pipeline.errors import Preempted
+from pipeline.input import one_ahead
+from pipeline.input.exhaustion import is_out_of_files, out_of_files
+from pipeline.monitor import Monitor
+from pipeline.system.malloc import keep_large_blocks
+from pipeline.system.progress import progress
+from pipeline.training.assembly import Training
+from pipeline.training.bad_batch import examples_in_words
+from pipeline.training.batch_errors import batch_errors_explained
+from pipeline.training.epoch import in_words, values_of
+from pipeline.training.evaluate import evaluate
+from pipeline.training.export import export
+from pipeline.training.inputs import Inputs, Readers, open_inputs, open_validation, would_keep
+from pipeline.training.loop import Batch, EpochLoop, NumberedBatch, Sums
+from pipeline.training.models import with_probabilities
+from pipeline.training.optimizer import rate_now
+from pipeline.training.saved_state import Keeper
+from pipeline.training.strategy import all_agree
+
+_log = logging.getLogger(__name__)
+
+
+def fit(training: Training, monitor: Monitor) -> None:
+    """Train all epochs that are left. Server 0 then evaluates the best model, and exports it.
+
+    Raises:
+        Preempted: If a stop was requested. A checkpoint is written before.
+        TrainingError: If the loss or the gradients are not finite.
+        OutOfMemory: If the next try takes fewer examples at once.
+    """
+    run, settings, start = training.run, training.run.settings, training.start
+    opened = open_inputs(
+        settings,
+        training.dataset_folder,
+        training.dataset,
+        run.server,
+        start=start.step,
+        should_stop=training.should_stop,
+        kept_before=_keeps_decoded_images(training),
+    )
+    with opened as inputs:
+        loop = EpochLoop(
+            steps=training.reported_steps,
+            monitor=monitor,
+            should_stop=training.should_stop_at_step,
+            step=start.step,
+            sums=start.sums,
+            clock=training.callbacks.clock,
+            host_s=training.callbacks.seconds,
+            describe=partial(
+                examples_in_words, training.strategy, run.server, training.dataset_folder, training.dataset
+            ),
+            ready_pct=inputs.counter.ready_pct,
+            python_calls=lambda: training.steps.python_calls,
+            is_simulated=bool(settings.simulated_step_ms),
+            activity=training.activity,
+        )
+        keeper = Keeper(run, loop, training.checkpoints, model=training.model, task=training.task, keeps=inputs.keeps)
+        if not start.sums.examples:
+            keeper.replace_lost_best(start.epochs_done)
+        _train(training, inputs, loop, keeper)
+        if run.server.is_chief:
+            # After the last checkpoint is written, because the model now gets the weights of the best epoch.
+            _evaluate(training, inputs)
+    if run.server.is_chief:
+        _export(training)
+
+
+def _keeps_decoded_images(training: Training) -> bool | None:
+    """Return whether decoded images are kept. None: not decided yet, and this server may decide alone."""
+    run, start = training.run, training.start
+    if start.keeps is not None or run.server.count == 1:
+        return start.keeps
+    return all_agree(would_keep(run.settings, training.dataset, run.server), training.strategy)
+
+
+def _train(training: Training, inputs: Inputs, loop: EpochLoop, keeper: Keeper) -> None:
+    """Train the epochs that are left. If a stop is requested, write a checkpoint and raise Preempted."""
+    epochs_done = training.start.epochs_done
+    validation = training.on_devices(inputs.validation)
+    # One iterator for all epochs: each epoch would otherwise begin with empty buffers.
+    train_batches = iter(training.on_devices(inputs.training))
+    keep_large_blocks()
+    with training.checkpoints, closing(one_ahead(train_batches)) as batches:
+        try:
+            training.callbacks.begin(training.start)
+            for epoch in range(epochs_done + 1, training.run.settings.epochs + 1):
+                if not training.callbacks.begin_epoch(epoch):
+                    break
+                with batch_errors_explained(training, inputs.readers):
+                    _train_epoch(epoch, training, loop=loop, batches=batches, validation=validation, keeper=keeper)
+                epochs_done = epoch
+            training.callbacks.end()
+        except Preempted:
+            keeper.save(epochs_done)
+            training.checkpoints.wait()
+            raise
+
+
+def _train_epoch(
+    epoch: int,
+    training: Training,
+    *,
+    loop: EpochLoop,
+    batches: Iterator[NumberedBatch],
+    validation: Iterable[Batch],
+    keeper: Keeper,
+) -> None:
+    """Train and validate one epoch (from 1), report it to callbacks and monitor, and write what is kept of it."""
+    title = f"epoch {epoch}/{training.run.settings.epochs}"
+    last_step = epoch * training.steps_per_epoch
+    with progress(title, training.dataset.splits["train"].examples) as advance:
+        trained = loop.train(epoch, batches, last_step, advance, after_step=keeper.save_where_due)
+    trained_at = time.perf_counter()
+
+    loop.sums = trained  # Again: the checkpoint of a stop in the validation must have them.
+    training.activity.text = f"validating after epoch {epoch}"
+    validated = training.callbacks.validate(partial(loop.evaluate, validation))
+    loop.sums = Sums()
+    values = {**values_of(trained, validated), "learning_rate": rate_now(training.optimizer)}
+
+    training.activity.text = f"running the callbacks and saving the model after epoch {epoch}"
+    values |= training.callbacks.end_epoch(epoch, values)
+    values["epoch/callbacks_s"] = max(0.0, time.perf_counter() - trained_at - validated.time_s)
+    loop.monitor.epoch(epoch=epoch, step=loop.step, values=values)
+    _log.info("%s: %s", title, in_words(values))
+
+    # The model before the checkpoint: a try that goes on from the checkpoint does not save the model again.
+    with loop.standing_still():
+        keeper.save_if_best(epoch, values)
+    keeper.save(epoch)
+
+
+def _evaluate(training: Training, inputs: Inputs) -> None:
+    """Evaluate the best model on all validation examples, those of the other servers too."""
+    run, dataset = training.run, training.dataset
+    opened: AbstractContextManager[tuple[tf.data.Dataset, Readers]]
+    if run.server.count == 1:  # Decoded images that are kept can be used again.
+        opened = nullcontext((inputs.validation, inputs.readers))
+    else:
+        opened = open_validation(
+            run.settings, training.dataset_folder, dataset, run.server, should_stop=training.should_stop
+        )
+    with opened as (batches, readers), batch_errors_explained(training, readers):
+        evaluate(
+            run,
+            dataset,
+            training.strategy,
+            training.model,
+            batches=training.on_devices(batches),
+            should_stop=training.should_stop_at_step,
+            micro_batches=training.micro_batches,
+        )
+
+
+def _export(training: Training) -> None:
+    """Write the best model for those who use it."""
+    try:
+        model = with_probabilities(training.model, training.task)
+        export(model, training.run.settings, training.dataset, training.run.export_folder)
+    except tf.errors.ResourceExhaustedError as error:
+        raise (out_of_files(error) if is_out_of_files(error) else error) from error

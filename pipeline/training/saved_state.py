@@ -1,0 +1,100 @@
+"""What a training saves while it goes on: checkpoints, and the model of the best epoch."""
+
+import logging
+import math
+from collections.abc import Mapping
+
+import keras
+import tensorflow as tf
+
+from pipeline.monitor.record import rows
+from pipeline.runs.run import Best, Run, forget_bests, load_best, save_best
+from pipeline.storage import crc32c_of, temporary_beside
+from pipeline.storage.local import sync_path
+from pipeline.training.checkpoint import Checkpoints, Interval, Position
+from pipeline.training.loop import EpochLoop
+from pipeline.training.models import with_probabilities
+from pipeline.training.strategy import from_first, take_from_first
+from pipeline.training.task import Task
+
+_log = logging.getLogger(__name__)
+
+
+def restored(run: Run, checkpoints: Checkpoints, strategy: tf.distribute.Strategy) -> Position:
+    """Restore the last checkpoint, and return its position. Server 0 reads it, and the others take its variables.
+
+    Raises:
+        TrainingError: If it holds other variables than `checkpoints`.
+    """
+    start = Position()
+    if run.server.is_chief:
+        start = checkpoints.restore()
+        forget_bests(run, start.epochs_done)
+    if run.server.count > 1:
+        take_from_first(checkpoints.variables, strategy)
+        [row] = from_first([tf.constant(start.row, tf.float64)], strategy)
+        start = Position.of_row(row.numpy().tolist())
+    return start
+
+
+class Keeper:
+    """Writes the checkpoints of a loop, and the model if it is the best so far. Only server 0 writes.
+
+    `keeps` says whether the input keeps decoded images; later attempts do the same. The interval to the first
+    checkpoint begins with this object.
+    """
+
+    def __init__(
+        self, run: Run, loop: EpochLoop, checkpoints: Checkpoints, model: keras.Model, task: Task, keeps: bool
+    ) -> None:
+        self._run, self._loop, self._checkpoints = run, loop, checkpoints
+        self._model, self._task, self._keeps = model, task, keeps
+        self._interval = Interval(run.settings.checkpoint_minutes, run.settings.checkpoint_steps, loop.step)
+
+    def save_where_due(self, epochs_done: int) -> None:
+        """Write a checkpoint if one is due. Raises StorageError if the one before failed."""
+        # One after another: a disk that is slower than that must not stop the steps.
+        if self._interval.is_over(self._loop.step) and not self._checkpoints.busy:
+            self.save(epochs_done)
+
+    def save(self, epochs_done: int) -> None:
+        """Write a checkpoint, in the background. Raises StorageError if the one before failed."""
+        if not self._run.server.is_chief:
+            return
+        position = Position(epochs_done, self._loop.step, self._loop.sums, self._keeps)
+        with self._loop.standing_still():
+            # The record first: it would lack steps that nobody does again.
+            self._checkpoints.save(position, self._loop.monitor.flush)
+        self._interval.begin(self._loop.step)
+
+    def save_if_best(self, epoch: int, values: Mapping[str, float]) -> None:
+        """Write the model if the values of an epoch are better than those of all epochs before it."""
+        if not self._run.server.is_chief:
+            return
+        best = load_best(self._run)
+        if best is None or self._task.is_better(values, best.metrics):
+            self._save_model(epoch, values)
+
+    def replace_lost_best(self, epochs_done: int) -> None:
+        """Save the model of the last epoch if no model of a better one is left, as after damage to a disk.
+
+        The next epochs would save one, but there may be none. Call it if the training goes on at the end of an epoch:
+        the model then has the weights of that epoch.
+        """
+        if not self._run.server.is_chief or not epochs_done or load_best(self._run):
+            return
+        values = [row.values for row in rows(self._run.folder / "record", "epochs") if row.step == epochs_done]
+        if values:
+            _log.warning("no model of a best epoch can be read: that of epoch %d takes its place", epochs_done)
+            self._save_model(epochs_done, values[-1])
+
+    def _save_model(self, epoch: int, values: Mapping[str, float]) -> None:
+        path = self._run.folder / f"model-{epoch:05d}.keras"
+        with temporary_beside(path, ending=".tmp.keras") as temporary:
+            with_probabilities(self._model, self._task).save(temporary)
+            sync_path(temporary)
+            checksum = f"{crc32c_of(temporary):08x}"
+            temporary.replace(path)
+        # The record has no value that is not a number: for such an epoch, some are missing.
+        metrics = {name: values.get(name, math.nan) for name in ("loss", "accuracy", "val_loss", "val_accuracy")}
+        save_best(self._run, Best(epoch, path.name, metrics, checksum))

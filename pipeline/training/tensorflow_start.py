@@ -1,0 +1,36 @@
+"""The start of TensorFlow, without the dozen lines that it writes."""
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def stderr_held_back() -> Iterator[None]:
+    """Hold back stderr in the block, and show it only if the block fails.
+
+    TensorFlow's C++ parts write at import, before any setting of theirs is read. One of the lines, "failed call to
+    cuInit", appears on every machine without a GPU, and people look for an error that does not exist.
+    """
+    sys.stderr.flush()
+    original = os.dup(2)
+    with tempfile.TemporaryFile() as held:
+        os.dup2(held.fileno(), 2)
+        try:
+            yield
+        except BaseException:
+            held.seek(0)
+            os.write(original, held.read())
+            raise
+        finally:
+            os.dup2(original, 2)
+            os.close(original)
+
+
+def leave_gpus_alone() -> None:
+    """Hide all GPUs from TensorFlow, before it does anything: it would take the memory of a GPU that is in use."""
+    import tensorflow as tf
+
+    tf.config.set_visible_devices([], "GPU")

@@ -1,0 +1,64 @@
+"""Functions of the user's own, which settings name as package.module:function."""
+
+import inspect
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from typing import Any
+
+from pipeline.errors import OwnCodeError, SettingsError
+from pipeline.runs.own_model import not_there
+
+
+def own_function(what: str, name: str) -> Callable[..., Any]:
+    """Import a function.
+
+    Args:
+        what: Describes the function in error messages.
+        name: Its name, as package.module:function.
+
+    Raises:
+        OwnCodeError: If its module cannot be imported.
+        SettingsError: If the module has no such function.
+    """
+    module_name, _, function = name.partition(":")
+    try:
+        module = import_module(module_name)
+    except Exception as error:
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        is_absent = missing is not None and f"{module_name}.".startswith(f"{missing}.")
+        why = "install its package, or put it on PYTHONPATH, on every worker" if is_absent else "mend its module"
+        kind = SettingsError if isinstance(error, SyntaxError) else OwnCodeError
+        raise kind(f"{what} cannot be imported: {why} ({in_words(error)})") from error
+    own: Callable[..., Any] | None = getattr(module, function, None)
+    if own is None:
+        functions = [each for each, value in vars(module).items() if callable(value)]
+        raise not_there(what, function, module.__file__ or module_name, functions)
+    return own
+
+
+def require_arguments(what: str, function: Callable[..., Any], *arguments: Any) -> None:
+    """Raise SettingsError if a function does not take these arguments."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # A function that is not written in Python has none.
+        return
+    try:
+        signature.bind(*arguments)
+    except TypeError as error:
+        raise SettingsError(f"{what} must take {arguments}, but has the arguments {signature} ({error})") from error
+
+
+@contextmanager
+def explained(what: str, kind: type[SettingsError] = SettingsError) -> Iterator[None]:
+    """Turn any error of the user's own code in the block into an error of this kind, in one sentence."""
+    try:
+        yield
+    except Exception as error:
+        raise kind(f"{what} ({in_words(error)})") from error
+
+
+def in_words(error: Exception) -> str:
+    """Return the class and the message of an error in one line."""
+    return f"{type(error).__name__}: {textwrap.shorten(str(error), 300)}"

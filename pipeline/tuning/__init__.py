@@ -1,0 +1,1 @@
+"""What to change in a training, by the names of the settings."""

@@ -1,0 +1,74 @@
+"""All that a page shows of a training, as JSON has it."""
+
+import time
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+from pipeline.runs.files import load_files
+from pipeline.watch.heartbeats import Heartbeats
+from pipeline.watch.live_figures import frames
+from pipeline.watch.status import last_sample, status
+from pipeline.watch.tables import Span
+from pipeline.watch.view import Columns, View, columns, drawable, load_view, start_of
+
+
+def page_data(
+    training: Path,
+    is_over: bool,
+    after: float | None = None,
+    span: Span | None = None,
+    shown: str = "",
+    heartbeats: Heartbeats | None = None,
+) -> dict[str, Any]:
+    """Return the status of a training, its figures, and the rows of their curves.
+
+    `columns` has the rows, by the name of the source in the figures. `frames` is the name of the figures, and `settled`
+    the time until which all rows stay as they are (ms since the start).
+
+    Args:
+        training: The folder of the training.
+        is_over: Whether the run has ended.
+        after: If the page has these figures already, only rows after this time (ms since the start) are returned. It
+            is the time `settled` of an earlier answer.
+        span: The part of the training that is returned in full resolution, as closely as it was measured.
+        shown: The name `frames` of the figures that the page has. If they are still the right ones, `figures` is None.
+        heartbeats: Remembers earlier answers. Without it, this is the first look at the training.
+    """
+    heartbeats = heartbeats or Heartbeats()
+    files = load_files(training)
+    view = load_view(training, files.steps_per_epoch, span)
+    whole = load_view(training, files.steps_per_epoch) if span else view  # The status is about all of the training.
+    rows, figures = columns(view, files.batch_size), drawable(view)
+    name = f"{crc32(repr(figures).encode()):08x}"
+    after = after if name == shown else None
+    return {
+        "status": status(files, whole, is_over, _silent_s(heartbeats, training, whole, is_over or files.is_complete)),
+        "frames": name,
+        "figures": None if name == shown else frames(figures),
+        "settled": round(1000 * max(0.0, view.settled - view.start)),
+        "after": after,
+        "columns": rows if after is None else {name: _rows_after(each, after) for name, each in rows.items()},
+    }
+
+
+def _silent_s(heartbeats: Heartbeats, training: Path, view: View, is_over: bool) -> dict[int, float]:
+    """Return the seconds since the newest sample of each training server changed, by the index of the server."""
+    last_samples = {index: last_sample(samples) for index, samples in view.servers.items()}
+    if is_over:  # No sample changes any more, so the clock of the samples is compared with the clock here.
+        return {index: max(0.0, time.time() - last) for index, last in last_samples.items()}
+    return {index: heartbeats.silent_s((training, index), last) for index, last in last_samples.items()}
+
+
+def span_of(training: Path, start: float, end: float) -> Span:
+    """Return a part of a training, from its start and end in ms since the start of the training."""
+    first = start_of(training)
+    return Span(first + start / 1000, first + end / 1000)
+
+
+def _rows_after(rows: Columns, time: float) -> Columns:
+    """Return the rows after a time. Rows that are not over time are few, and all of them are returned."""
+    if "time" not in rows:
+        return rows
+    first = next((row for row, each in enumerate(rows["time"]) if each is not None and each > time), len(rows["time"]))
+    return {name: values[first:] for name, values in rows.items()}

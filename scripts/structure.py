@@ -1,0 +1,195 @@
+"""Measure the structure of a package of Python: its rooms, the arrows between them, and the shape of its functions.
+
+    python -m scripts.structure [FOLDER ...]
+
+FOLDER is the folder of a package, by default `pipeline`. Tests are left out. The words mean:
+
+room        a folder directly below the package with all that is in it, or a file directly below it;
+            a `__main__.py` is a command, and counts as a room of its own
+arrow       one room imports from another; however many imports there are, a pair of rooms is one arrow
+circle      rooms that reach each other by arrows
+fan-out     modules of the same package that a module imports, on average
+once        private functions and methods (_name) that their module mentions once only, besides their definition
+comments    lines that hold a comment, of all lines that are not blank
+"""
+
+import argparse
+import ast
+import io
+import statistics
+import sys
+import tokenize
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+Graph = Mapping[str, set[str]]
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@dataclass(frozen=True)
+class Module:
+    """A file of a package: its dotted name, its lines, and its syntax tree."""
+
+    name: str
+    is_package: bool
+    lines: Sequence[str]
+    tree: ast.Module
+
+
+def main() -> None:
+    """Print one row for each package."""
+    folders = parse(sys.argv[1:])
+    rows = [row_of(folder) for folder in folders]
+    names = list(rows[0])
+    print("| " + " | ".join(names) + " |")
+    print("|---" * len(names) + "|")
+    for row in rows:
+        print("| " + " | ".join(row.values()) + " |")
+
+
+def parse(arguments: Sequence[str]) -> list[Path]:
+    """Return the folders of the command line."""
+    parser = argparse.ArgumentParser(prog="python -m scripts.structure", description=__doc__.split("\n")[0])
+    parser.add_argument("folders", nargs="*", type=Path, default=[Path("pipeline")], metavar="FOLDER")
+    return list(parser.parse_args(arguments).folders)
+
+
+def row_of(folder: Path) -> dict[str, str]:
+    """Return the figures of a package, by the heading of their column."""
+    modules = load(folder)
+    imports = imports_of(modules)
+    arrows = arrows_of(imports)
+    lengths = sorted(function_lengths(modules))
+    private, once = used_once(modules)
+    return {
+        "package": folder.name,
+        "files": str(len(modules)),
+        "at the root": str(
+            sum("." not in name or (not module.is_package and name.count(".") == 1) for name, module in modules.items())
+        ),
+        "rooms": str(len({room_of(name) for name in modules})),
+        "arrows": str(sum(len(targets) for targets in arrows.values())),
+        "circles": str(sum(len(each) > 1 for each in circles(arrows))),
+        "functions": str(len(lengths)),
+        "median lines": f"{statistics.median(lengths):.0f}",
+        "longest": str(lengths[-1]),
+        "fan-out": f"{statistics.mean(len(targets) for targets in imports.values()):.1f}",
+        "private": str(private),
+        "once": f"{once / private:.0%}" if private else "-",
+        "comments": f"{comment_share(modules):.1%}",
+    }
+
+
+def load(folder: Path) -> dict[str, Module]:
+    """Return the modules of a package by their dotted names, without its tests."""
+    modules = {}
+    for path in sorted(folder.rglob("*.py")):
+        parts = path.relative_to(folder.parent).with_suffix("").parts
+        if any(part in ("tests", "testing") or part.startswith("test_") or part.endswith("_test") for part in parts):
+            continue
+        is_package = parts[-1] == "__init__"
+        name = ".".join(parts[:-1] if is_package else parts)
+        text = path.read_text("utf-8")
+        modules[name] = Module(name, is_package, text.splitlines(), ast.parse(text))
+    return modules
+
+
+def imports_of(modules: Mapping[str, Module]) -> Graph:
+    """Return for each module the modules of the same package that it imports, at its top or within a function."""
+    return {name: set(_imports(module, modules)) - {name} for name, module in modules.items()}
+
+
+def _imports(module: Module, modules: Mapping[str, Module]) -> Iterator[str]:
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in modules)
+        elif isinstance(node, ast.ImportFrom):
+            base = _base(module, node)
+            for alias in node.names:
+                target = f"{base}.{alias.name}"
+                if target in modules:
+                    yield target
+                elif base in modules:
+                    yield base
+
+
+def _base(module: Module, node: ast.ImportFrom) -> str:
+    """Return the absolute name of the module that a `from` import names."""
+    if not node.level:
+        return node.module or ""
+    parts = module.name.split(".")
+    parts = parts[: len(parts) - node.level + module.is_package]
+    return ".".join([*parts, *(node.module or "").split(".")]).rstrip(".")
+
+
+def room_of(name: str) -> str:
+    """Return the room of a module."""
+    return name if name.endswith(".__main__") else ".".join(name.split(".")[:2])
+
+
+def arrows_of(imports: Graph) -> Graph:
+    """Return for each room the rooms that it imports from. The package itself, its `__init__`, is no target."""
+    arrows: dict[str, set[str]] = defaultdict(set)
+    for name, targets in imports.items():
+        arrows[room_of(name)] |= {room_of(target) for target in targets if "." in target} - {room_of(name)}
+    return arrows
+
+
+def circles(graph: Graph) -> list[set[str]]:
+    """Return groups of rooms that reach each other; a room that does not reach itself is a group of its own."""
+    reached = {name: _reached(name, graph) for name in graph}
+    groups: list[set[str]] = []
+    for name in graph:
+        if not any(name in group for group in groups):
+            groups.append({name, *(other for other in reached[name] if name in reached.get(other, ()))})
+    return groups
+
+
+def _reached(start: str, graph: Graph) -> set[str]:
+    reached: set[str] = set()
+    ahead = [start]
+    while ahead:
+        new = graph.get(ahead.pop(), set()) - reached
+        reached |= new
+        ahead += new
+    return reached
+
+
+def function_lengths(modules: Mapping[str, Module]) -> Iterator[int]:
+    """Yield the lines of each function and method, from `def` to the end of its body, with its docstring."""
+    for module in modules.values():
+        for node in ast.walk(module.tree):
+            if isinstance(node, FUNCTIONS):
+                yield (node.end_lineno or node.lineno) - node.lineno + 1
+
+
+def used_once(modules: Mapping[str, Module]) -> tuple[int, int]:
+    """Return the number of private functions and methods, and how many of them their module mentions once only."""
+    counts = [count for module in modules.values() for count in _mentions_of_private(module)]
+    return len(counts), counts.count(1)
+
+
+def _mentions_of_private(module: Module) -> Iterator[int]:
+    nodes = list(ast.walk(module.tree))
+    mentions = Counter(node.id for node in nodes if isinstance(node, ast.Name))
+    mentions.update(node.attr for node in nodes if isinstance(node, ast.Attribute))
+    for node in nodes:
+        if isinstance(node, FUNCTIONS) and node.name.startswith("_") and not node.name.startswith("__"):
+            yield mentions[node.name]
+
+
+def comment_share(modules: Mapping[str, Module]) -> float:
+    """Return the share (0 to 1) of lines that hold a comment."""
+    lines = [line for module in modules.values() for line in module.lines if line.strip()]
+    return sum(_comments(module) for module in modules.values()) / len(lines)
+
+
+def _comments(module: Module) -> int:
+    text = "\n".join([*module.lines, ""])
+    return sum(token.type == tokenize.COMMENT for token in tokenize.generate_tokens(io.StringIO(text).readline))
+
+
+if __name__ == "__main__":
+    main()

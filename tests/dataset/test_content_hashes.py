@@ -1,0 +1,153 @@
+"""Each version keeps a hash of the stored bytes of every example; those of older ones are taken from shards once."""
+
+import json
+from pathlib import Path
+
+import pytest
+import xxhash
+
+from pipeline import storage
+from pipeline.config import settings_from
+from pipeline.dataset.content_hashes import load_hashes
+from pipeline.dataset.manifest import Dataset, checksum, load, require_shards
+from pipeline.dataset.verify import verify
+from pipeline.errors import DatasetError, SourceError
+from pipeline.records import tfrecord
+from pipeline.records.format import read_image
+from pipeline.sharding.plan_files import load_plan, make_plan
+from pipeline.sharding.publish import copy_range
+from pipeline.sharding.results import hashes_path, results_folder
+from pipeline.sharding.write import write_range
+from pipeline.snapshot.extract import take_snapshot
+from pipeline.storage import Place, place_of
+from tests.conftest import MakeImages, jpeg
+from tests.published import commit, publish, publish_case
+from tests.writes import writes
+
+
+def of_records(folder: Path) -> bytes:
+    """The content hashes of a dataset by reading all of its records."""
+    dataset = load(folder)
+    return b"".join(
+        xxhash.xxh3_128_digest(read_image(record, dataset.records).encoded)
+        for split in dataset.splits.values()
+        for shard in split.shards
+        for record in tfrecord.read_records(folder / shard.name)
+    )
+
+
+def forget_hashes(folder: Place) -> Dataset:
+    """Make of a dataset what an earlier release left: no content hashes, and no word of them."""
+    content = storage.read_json(folder / "dataset.json")
+    (folder / content.pop("hashes")["file"]).unlink()
+    del content["checksum"]
+    with storage.write_whole(folder / "dataset.json") as file:
+        file.write(json.dumps({**content, "checksum": checksum(content)}).encode())
+    return load(folder)
+
+
+@pytest.mark.parametrize("name", ["keep", "raw", "gzip", "boxes"])
+def test_every_example_has_its_hash_in_the_order_of_the_shards(name: str, tmp_path: Path):
+    folder = publish_case(name, tmp_path / "a")[0]
+    dataset = load(folder)
+    assert (folder / dataset.hashes["file"]).read_bytes() == of_records(folder)
+    assert load_hashes(folder, dataset, tmp_path / "kept") == of_records(folder)
+    assert not (tmp_path / "kept").exists()
+    assert len(set(dataset.splits)) >= 2
+
+
+@pytest.mark.parametrize("damage", ["missing", "another"])
+def test_a_file_of_hashes_that_is_damaged_is_named(tmp_path: Path, damage: str):
+    folder = publish_case("keep", tmp_path)[0]
+    path = folder / "content_hashes.bin"
+    content = path.read_bytes()
+    path.unlink()
+    if damage == "another":
+        path.write_bytes(content[16:] + content[:16])
+    with pytest.raises(DatasetError, match=r"content_hashes\.bin .*(missing|another)"):
+        load_hashes(folder, load(folder), tmp_path / "kept")
+    [problem] = verify(folder)["problems"]
+    assert "content_hashes.bin" in problem
+    path.write_bytes(content[:-16])
+    with pytest.raises(DatasetError, match=rf"content_hashes\.bin should hold {len(content)} bytes"):
+        require_shards(folder, load(folder))
+
+
+def test_hashes_of_finished_shards_outlive_a_kill(make_images: MakeImages, tmp_path: Path):
+    source = make_images({"a": 12, "b": 12})
+    settings = settings_from({"source_uri": str(source), "workspace": str(tmp_path / "w"), "num_shards": 4})
+    plan_path = make_plan(settings, take_snapshot(settings))
+    [range_path, *others] = map(place_of, load_plan(plan_path).ranges)
+    third = json.loads(range_path.read_bytes().splitlines()[1 + 6 * 2])[0]  # the first image of the third shard
+    (source / third).write_bytes(jpeg(1))
+    kept = [hashes_path(range_path, f"train-{number:05d}-of-00004.tfrecord") for number in range(4)]
+    original = jpeg(1000 * ord(third[0]) + int(third[2:5]))
+    with pytest.raises(SourceError):
+        write_range(range_path, lambda *_: None)
+    assert [path.exists() for path in kept] == [True, True, False, False]
+    before = writes(results_folder(range_path).iterdir())
+    (source / third).write_bytes(original)
+    for path in (range_path, *others):
+        write_range(path, lambda *_: None)
+        copy_range(path, lambda *_: None)
+    assert before.items() <= writes(results_folder(range_path).iterdir()).items()
+    commit(plan_path, settings)
+    folder = Path(load_plan(plan_path).dataset)
+    assert (folder / "content_hashes.bin").read_bytes() == of_records(folder)
+
+
+@pytest.mark.parametrize("kept_bytes", [None, 0, 8])
+def test_a_shard_without_all_its_hashes_is_not_finished(
+    make_images: MakeImages, tmp_path: Path, kept_bytes: int | None
+):
+    settings = settings_from({"source_uri": str(make_images({"a": 8, "b": 8})), "workspace": str(tmp_path / "w")})
+    plan_path = make_plan(settings, take_snapshot(settings))
+    ranges = list(map(place_of, load_plan(plan_path).ranges))
+    for path in ranges:
+        write_range(path, lambda *_: None)
+    lost = hashes_path(ranges[0], "train-00000-of-00010.tfrecord")
+    hashes = lost.read_bytes()
+    lost.unlink()
+    if kept_bytes is not None:
+        lost.write_bytes(hashes[:kept_bytes])
+    with pytest.raises(DatasetError, match=r"train-00000-of-00010\.tfrecord was not written: run the shard stage"):
+        commit(plan_path, settings)
+    write_range(ranges[0], lambda *_: None)
+    assert lost.read_bytes() == hashes
+    commit(plan_path, settings)
+
+
+@pytest.fixture(params=["disk", "bucket"])
+def workspace(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    if request.param == "bucket":
+        request.getfixturevalue("gcs")
+    return place_of({"disk": str(tmp_path / "w"), "bucket": "gs://bucket/w"}[request.param])
+
+
+def test_a_version_of_an_earlier_release_is_read_once(make_images: MakeImages, workspace: Place):
+    folder = publish(make_images({"a": 12, "b": 12}), str(workspace), num_shards=2)
+    hashes = (folder / "content_hashes.bin").read_bytes()
+    dataset, kept = forget_hashes(folder), workspace / "work" / "kept"
+    committed = writes(folder.iterdir())
+    assert load_hashes(folder, dataset, kept) == hashes
+    assert writes(folder.iterdir()) == committed
+    for split in dataset.splits.values():
+        for shard in split.shards:
+            (folder / shard.name).unlink()
+    assert load_hashes(folder, dataset, kept) == hashes
+
+
+def test_hashes_that_were_taken_from_shards_outlive_a_failure(make_images: MakeImages, tmp_path: Path):
+    folder = publish(make_images({"a": 12, "b": 12}), tmp_path / "w", num_shards=3)
+    hashes = (folder / "content_hashes.bin").read_bytes()
+    dataset = forget_hashes(folder)
+    last = folder / dataset.splits["validation"].shards[-1].name
+    content = last.read_bytes()
+    last.write_bytes(content[:-5])
+    with pytest.raises(DatasetError, match="cut short"):
+        load_hashes(folder, dataset, tmp_path / "kept")
+    taken = writes((tmp_path / "kept").iterdir())
+    assert len(taken) >= 3
+    last.write_bytes(content)
+    assert load_hashes(folder, dataset, tmp_path / "kept") == hashes
+    assert taken.items() <= writes((tmp_path / "kept").iterdir()).items()

@@ -1,0 +1,77 @@
+"""`docs/dataset.md` holds true: its snippets run as written, and its table has the features of a record."""
+
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from fnmatch import fnmatch
+from pathlib import Path
+
+import google_crc32c
+import pytest
+
+from pipeline.dataset.manifest import load
+from pipeline.records.format import RecordFormat
+from tests.published import LABELS, publish_case
+
+PAGE = (Path(__file__).parents[2] / "docs" / "dataset.md").read_text("utf-8")
+OPENING, *READERS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+READ = [
+    ("import tensorflow as tf", "label_offset", r"\(\d+, \d+, 3\) LABEL"),
+    ('compression_type="GZIP"', "gzip", r"\(\d+, \d+, 3\) LABEL"),
+    ("image/object/bbox/", "boxes", r"\(\d+, \d+, 3\) LABEL( LABEL)* \([012], 4\)"),
+    ("from tfrecord import", "label_offset", r"\d+ LABEL"),
+    ("import tensorflow_datasets", "label_offset", r"\(\d+, \d+, 3\) LABEL"),
+]
+"""Of each reader in its order: words that tell it, the data set that it reads, and what a line of its output is."""
+
+
+@pytest.mark.parametrize(("words", "name", "line"), READ, ids=[words for words, _, _ in READ])
+def test_a_reader_runs_as_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture, words: str, name: str, line: str
+):
+    [reader] = [code for (other, *_), code in zip(READ, READERS, strict=True) if other == words]
+    assert words in reader
+    folder = publish_case(name, tmp_path)[0]
+    monkeypatch.setenv("DATASET", str(folder))
+    run(OPENING + reader)
+    printed = capfd.readouterr().out.splitlines()
+    label = f"({'|'.join(map(re.escape, LABELS))})"
+    assert [text for text in printed if not re.fullmatch(line.replace("LABEL", label), text)] == []
+    train = load(folder).splits["train"]
+    assert len(printed) == sum(shard.examples for shard in train.shards)
+    assert Counter(re.findall(label, "\n".join(printed))) == train.classes
+
+
+def run(code: str) -> None:
+    """In this process, where TensorFlow is imported once; `tfrecord` in one of its own, as its snippet wants it."""
+    if "from tfrecord" in code:
+        subprocess.run([sys.executable, "-c", code], check=True)
+    else:
+        exec(compile(code, "docs/dataset.md", "exec"), {"__name__": "snippet"})
+
+
+def test_the_checksum_is_taken_as_the_page_says(tmp_path: Path):
+    [formula] = re.findall(r"`(google_crc32c\.value\(.*?\))`", PAGE)
+    described = json.loads((publish_case("boxes", tmp_path)[0] / "dataset.json").read_text())
+    checksum = described.pop("checksum")
+    names = {"google_crc32c": google_crc32c, "json": json, "described": described}
+    assert f"{eval(formula, names):08x}" == checksum
+
+
+@pytest.mark.parametrize(("feature_keys", "column"), [("model_garden", 0), ("plain", 1)])
+def test_the_table_has_all_features_of_a_record(feature_keys: str, column: int):
+    rows = [
+        [cell.strip(" `") for cell in row.split("|")[1:4]] for row in PAGE.splitlines() if row.startswith("| `image/")
+    ]
+    features = RecordFormat(feature_keys=feature_keys, boxes=True, synsets=True).features()
+    assert {row[column]: row[2] for row in rows} == features
+
+
+@pytest.mark.parametrize("name", ["keep", "gzip", "boxes"])
+def test_the_list_of_files_is_complete(name: str, tmp_path: Path):
+    patterns = re.findall(r"`([^`/ ]*\.[^`/ ]+)`", PAGE.partition("## What is promised")[0])
+    names = {path.name for path in publish_case(name, tmp_path)[0].iterdir()}
+    alike = {re.sub(r"^[a-z]+-\d+-of-\d+", "train-00000-of-00010", name).removesuffix(".gz") for name in names}
+    assert [name for name in alike if not any(fnmatch(name, pattern) for pattern in patterns)] == []

@@ -1,0 +1,352 @@
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.__main__ import main
+from pipeline.build import publish, write_shards
+from pipeline.config import Settings, settings_from
+from pipeline.dataset import labels as label_maps
+from pipeline.dataset.labels import (
+    claim_labels,
+    given_labels,
+    label_uses,
+    proposed_labels,
+    release_labels,
+    reserve_labels,
+)
+from pipeline.dataset.manifest import load
+from pipeline.errors import DatasetError, SettingsError, SourceError
+from pipeline.sharding import publish as upload
+from pipeline.sharding.plan_files import load_plan, make_plan
+from pipeline.snapshot.extract import take_snapshot
+from pipeline.workspace import name_folder, work_folder
+from tests.conftest import MakeImages
+from tests.fake_gcs import FakeGcs
+
+BUILD = "work/images/v-1"
+
+
+def label_map(folder: Path, needed: list[str], build: str = BUILD) -> list[str]:
+    """Plan as `make_plan` does: again, if another run came between."""
+    while not reserve_labels(folder, labels := proposed_labels(folder, needed), build):
+        pass
+    return labels
+
+
+def test_ids_are_given_once_and_never_move(tmp_path: Path):
+    assert label_map(tmp_path, ["cat", "eel"]) == ["cat", "eel"]
+    assert label_map(tmp_path, ["ant", "cat", "dog"]) == ["cat", "eel", "ant", "dog"]
+    assert label_map(tmp_path, ["eel"]) == ["cat", "eel"]
+
+
+def test_what_others_added_behind_changes_nothing_for_those_before(tmp_path: Path):
+    before = label_map(tmp_path, ["cat", "dog"])
+    label_map(tmp_path, ["ant", "dog"])
+    assert label_map(tmp_path, ["cat", "dog"]) == before
+
+
+def test_nothing_new_writes_nothing(tmp_path: Path):
+    label_map(tmp_path, ["cat", "dog"])
+    before = sorted(tmp_path.rglob("*"))
+    label_map(tmp_path, ["dog"])
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_runs_of_many_dates_at_once_agree(tmp_path: Path):
+    days = [[f"shared{number}" for number in range(5)] + [f"of day {day}"] for day in range(16)]
+    with ThreadPoolExecutor(16) as pool:
+        maps = list(pool.map(lambda labels: label_map(tmp_path, labels), days))
+    longest = max(maps, key=len)
+    assert sorted(longest) == sorted({label for day in days for label in day})
+    for day, labels in zip(days, maps, strict=True):
+        assert labels == longest[: len(labels)]
+        assert set(day) <= set(labels)
+        assert label_map(tmp_path, day) == labels
+
+
+def state(labels: str = '["cat"]', reservations: str = "[]", claims: str = "[]") -> str:
+    return f'{{"labels": {labels}, "reservations": {reservations}, "claims": {claims}}}'
+
+
+DAMAGED = ["", "[", '{"cat": 0}', '["cat", 1]', '["cat", "cat"]', '"cat"', '{"labels": ["cat"]}', state('"cat"')]
+
+
+@pytest.mark.parametrize("content", [*DAMAGED, state('["cat", "cat"]'), state(reservations='[{"first_id": 0}]')])
+def test_a_damaged_map_is_refused_and_nothing_is_added(content: str, tmp_path: Path):
+    label_map(tmp_path, ["cat", "dog"])
+    path = tmp_path / "labels" / "00001.json"
+    path.write_text(content)
+    for read in (label_map, proposed_labels):
+        with pytest.raises(DatasetError, match=r"00001\.json .*bring back"):
+            read(tmp_path, ["cat", "eel"])
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_map_of_an_earlier_release_is_read_and_goes_on(tmp_path: Path):
+    (tmp_path / "labels").mkdir()
+    (tmp_path / "labels" / "00001.json").write_text('["cat", "dog"]')
+    assert label_map(tmp_path, ["ant", "dog"]) == ["cat", "dog", "ant"]
+    assert json.loads((tmp_path / "labels" / "00002.json").read_bytes()) == {
+        "labels": ["cat", "dog", "ant"],
+        "reservations": [{"first_id": 2, "build": BUILD}],
+        "claims": [],
+    }
+
+
+def test_other_files_beside_the_map_are_left_alone(tmp_path: Path):
+    label_map(tmp_path, ["cat", "dog"])
+    (tmp_path / "labels" / "00001 (copy).json").write_text("[]")
+    assert label_map(tmp_path, ["ant"]) == ["cat", "dog", "ant"]
+
+
+def test_a_folder_of_states_that_may_not_be_read_is_not_taken_for_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Root may read every folder, so that the calls have to fail by themselves."""
+    label_map(tmp_path, ["cat", "dog"])
+
+    def refused(path: str) -> None:
+        raise PermissionError(13, "Permission denied", path)
+
+    with monkeypatch.context() as without_rights:
+        for name in ("listdir", "scandir"):
+            without_rights.setattr(os, name, refused)
+        with pytest.raises(PermissionError):
+            proposed_labels(tmp_path, ["ant"])
+
+
+def test_names_with_newlines_and_not_utf_8_survive(tmp_path: Path):
+    labels = ["new\nline", "caf\udce9", "花"]
+    assert label_map(tmp_path, labels) == label_map(tmp_path, labels) == labels
+
+
+def test_a_file_of_the_user_decides_all_ids(tmp_path: Path):
+    path = tmp_path / "labels.txt"
+    path.write_text("\ufeffzebra\r\ncat\n\ndog\n")
+    assert given_labels(path, ["cat", "dog"]) == ["zebra", "cat", "dog"]
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "words"),
+    [
+        ("cat\n", SourceError, "lacks 'dog': add"),
+        ("cat\ndog\ncat\n", SettingsError, "names 'cat' twice"),
+        ("\n", SettingsError, "is empty"),
+        (None, SettingsError, "label_map must be a file of labels"),
+    ],
+)
+def test_a_file_that_does_not_do_is_refused(tmp_path: Path, content: str | None, error: type, words: str):
+    path = tmp_path / "labels.txt"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(error, match=words):
+        given_labels(path, ["cat", "dog"])
+
+
+# --- permanent labels, reservations and their release -----------------------------------------------------------------
+
+
+@pytest.fixture
+def failed(make_images: MakeImages, tmp_path: Path) -> Settings:
+    """Settings of a name with a build that was planned and never committed: its classes are `notes` and `src`."""
+    places = {"source_uri": str(make_images({"notes": 6, "src": 6})), "workspace": str(tmp_path / "w")}
+    settings = settings_from({**places, "dataset_name": "images"})
+    make_plan(settings, take_snapshot(settings))
+    shutil.rmtree(settings.source_uri)
+    return settings
+
+
+def flowers(settings: Settings, make_images: MakeImages, *classes: str) -> dict[str, Any]:
+    """Build the data set of other images under the same name."""
+    make_images(dict.fromkeys(classes, 6))
+    snapshot = take_snapshot(settings)
+    return publish(write_shards(settings, snapshot), settings)
+
+
+def uses(settings: Settings) -> Iterator[tuple[int, str, str]]:
+    return ((each.id, each.label, "permanent" if each.is_permanent else each.held_by) for each in label_uses(settings))
+
+
+def test_reservations_of_a_failed_build_are_released_and_the_next_build_uses_their_ids(
+    failed: Settings, make_images: MakeImages
+):
+    assert release_labels(failed) == ["notes", "src"]
+    made = flowers(failed, make_images, "daisy", "rose")
+    assert load(Path(made["dataset"])).labels == ("daisy", "rose")
+    assert list(uses(failed)) == [(0, "daisy", "permanent"), (1, "rose", "permanent")]
+    assert release_labels(failed) == []
+
+
+def test_what_a_committed_data_set_lists_is_never_released(
+    failed: Settings, make_images: MakeImages, monkeypatch: pytest.MonkeyPatch
+):
+    """The phantoms stand before its own labels, whose ids must not move."""
+    made = flowers(failed, make_images, "daisy", "rose")
+    assert load(Path(made["dataset"])).labels == ("notes", "src", "daisy", "rose")
+    assert release_labels(failed) == []
+    shutil.rmtree(made["dataset"])
+    assert release_labels(failed) == []  # as if its commit were under way
+    monkeypatch.setattr(label_maps, "COMMIT_NS", 0)
+    assert release_labels(failed) == ["notes", "src", "daisy", "rose"]
+
+
+def test_labels_that_an_earlier_release_committed_are_permanent_too(failed: Settings, make_images: MakeImages):
+    flowers(failed, make_images, "daisy", "rose")
+    shutil.rmtree(folder := name_folder(failed) / "labels")
+    folder.mkdir()
+    (folder / "00001.json").write_text('["notes", "src", "daisy", "rose", "left"]')
+    assert list(uses(failed))[3:] == [(3, "rose", "permanent"), (4, "left", "a build of an earlier release")]
+    assert release_labels(failed) == ["left"]
+
+
+@pytest.mark.parametrize("reused", [False, True])
+def test_a_build_whose_labels_were_released_is_not_committed(failed: Settings, make_images: MakeImages, reused: bool):
+    make_images({"daisy": 6, "rose": 6})
+    plan_path = write_shards(failed, take_snapshot(failed))
+    release_labels(failed)
+    if reused:
+        reserve_labels(name_folder(failed), ["ant"], BUILD)
+    told = r"id 0 for the label 'notes', and this id now belongs to ('ant'|no label) .*run its `shard` stage again"
+    with pytest.raises(DatasetError, match=told):
+        publish(plan_path, failed)
+    assert not list(name_folder(failed).glob("*/dataset.json"))
+    made = publish(write_shards(failed, take_snapshot(failed)), failed)  # what the message says
+    assert load(Path(made["dataset"])).labels == (("ant", "daisy", "rose") if reused else ("daisy", "rose"))
+
+
+def test_a_plan_with_the_label_map_of_a_user_needs_no_ids_of_the_name(
+    failed: Settings, make_images: MakeImages, tmp_path: Path
+):
+    (tmp_path / "labels.txt").write_text("rose\ndaisy\n")
+    given = settings_from({**failed.model_dump(), "label_map": str(tmp_path / "labels.txt")})
+    made = flowers(given, make_images, "daisy", "rose")
+    assert load(Path(made["dataset"])).labels == ("rose", "daisy")
+    assert release_labels(failed) == ["notes", "src"]
+
+
+def test_a_release_between_the_claim_of_a_commit_and_its_dataset_json_removes_nothing(
+    failed: Settings, make_images: MakeImages, monkeypatch: pytest.MonkeyPatch
+):
+    make_images({"daisy": 6, "rose": 6})
+    plan_path = write_shards(failed, take_snapshot(failed))
+    save, released = upload.save, []
+
+    def release_then_save(*arguments: Any) -> None:
+        released.append((release_labels(failed), list(uses(failed))))
+        save(*arguments)
+
+    monkeypatch.setattr(upload, "save", release_then_save)
+    made = publish(plan_path, failed)
+    [(labels, held)] = released
+    assert labels == []
+    assert all(f"the commit of version {made['version']}" in by for _, _, by in held)
+    assert {by for _, _, by in uses(failed)} == {"permanent"}
+
+
+def test_a_commit_that_was_suspended_until_its_claim_expired_says_so(
+    failed: Settings, make_images: MakeImages, monkeypatch: pytest.MonkeyPatch
+):
+    """Neither wins unnoticed."""
+    make_images({"daisy": 6, "rose": 6})
+    plan_path = write_shards(failed, take_snapshot(failed))
+    save = upload.save
+
+    def release_then_save(*arguments: Any) -> None:
+        with monkeypatch.context() as later:
+            later.setattr(label_maps, "COMMIT_NS", 0)
+            assert release_labels(failed) == ["notes", "src", "daisy", "rose"]
+        save(*arguments)
+
+    monkeypatch.setattr(upload, "save", release_then_save)
+    with pytest.raises(DatasetError, match=r"remove the folder .*/images/[0-9a-f]{16}, which was committed"):
+        publish(plan_path, failed)
+
+
+def test_a_claim_between_the_look_and_the_write_of_a_release_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    settings = settings_from({"workspace": str(tmp_path), "dataset_name": "images"})
+    folder = name_folder(settings)
+    label_map(folder, ["cat", "dog"])
+    write, claims = label_maps._write_next, iter([("1" * 16,)])
+
+    def claim_first(*arguments: Any) -> None:
+        for (version,) in claims:
+            claim_labels(folder, ["cat"], version)
+        write(*arguments)
+
+    monkeypatch.setattr(label_maps, "_write_next", claim_first)
+    assert release_labels(settings) == ["dog"]
+    assert [label for _, label, _ in uses(settings)] == ["cat"]
+
+
+def test_in_a_bucket_reservations_are_released_too(
+    make_images: MakeImages, gcs: FakeGcs, capsys: pytest.CaptureFixture[str]
+):
+    place = {"source_uri": str(make_images({"daisy": 6, "rose": 6})), "workspace": "gs://bucket/w"}
+    settings = settings_from(place)
+    label_map(name_folder(settings), ["notes"])
+    assert release_labels(settings) == ["notes"]
+    publish(write_shards(settings, take_snapshot(settings)), settings)
+    label_map(name_folder(settings), ["tulip"])
+    assert main(["labels", "--release", "--json", "--set", "workspace=gs://bucket/w"]) == 0
+    assert json.loads(capsys.readouterr().out)["released"] == ["tulip"]
+    assert list(uses(settings)) == [(0, "daisy", "permanent"), (1, "rose", "permanent")]
+
+
+def test_many_commits_with_the_same_labels_write_one_claim(failed: Settings, make_images: MakeImages):
+    flowers(failed, make_images, "daisy", "rose")
+    before = sorted((name_folder(failed) / "labels").iterdir())
+    make_images({"rose": 9})
+    publish(write_shards(failed, take_snapshot(failed)), failed)
+    assert sorted((name_folder(failed) / "labels").iterdir()) == before
+    assert len(list(name_folder(failed).glob("*/dataset.json"))) == 2
+
+
+def test_the_command_lists_all_labels_with_who_holds_them_and_releases(
+    failed: Settings, make_images: MakeImages, capsys: pytest.CaptureFixture[str]
+):
+    release_labels(failed)
+    flowers(failed, make_images, "daisy", "rose")
+    make_images({"tulip": 6})
+    plan = load_plan(make_plan(failed, take_snapshot(failed)))
+    build = str(work_folder(failed, plan.version))
+    place = ["--set", f"workspace={failed.workspace}"]
+    assert main(["labels", *place]) == 0
+    assert f"     2  tulip  reserved by {build}\n" in (told := capsys.readouterr().out)
+    assert "     0  daisy  permanent\n" in told
+    assert main(["labels", "--release", "--json", *place]) == 0
+    assert json.loads(capsys.readouterr().out) == {
+        "label_map": str(name_folder(failed) / "labels"),
+        "labels": [
+            {"id": number, "label": label, "is_permanent": True, "held_by": ""}
+            for number, label in enumerate(("daisy", "rose"))
+        ],
+        "released": ["tulip"],
+    }
+    assert main(["labels", "--json", *place, "--set", "dataset_name=flower"]) == 1
+    assert "holds no dataset 'flower', but images: set dataset_name" in capsys.readouterr().err
+
+
+def test_a_damaged_data_set_stops_a_release(failed: Settings, make_images: MakeImages):
+    made = flowers(failed, make_images, "daisy", "rose")
+    (Path(made["dataset"]) / "dataset.json").write_text("{")
+    with pytest.raises(DatasetError, match="cannot be read"):
+        release_labels(failed)
+
+
+def test_labels_of_the_map_without_an_image_are_named_once(
+    failed: Settings, make_images: MakeImages, caplog: pytest.LogCaptureFixture
+):
+    flowers(failed, make_images, "daisy", "rose")
+    told = [each.getMessage() for each in caplog.records if "in the label map without an image" in each.getMessage()]
+    assert len(told) == 1
+    assert "2 classes in the label map without an image in this version: 'notes', 'src'; if" in told[0]
+    assert "`python -m pipeline labels --release`" in told[0]
+    shutil.rmtree(Path(failed.source_uri) / "rose")
+    second = load(Path(flowers(failed, make_images, "ants")["dataset"])).quality
+    assert (second["classes_gone"], second["classes_unused"]) == (["rose"], ["notes", "src"])  # none in both

@@ -1,0 +1,67 @@
+"""Images of a dataset by their positions, and the names that it may give."""
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.dataset.manifest import checksum, images_at, load, sample_images
+from pipeline.errors import DatasetError
+from pipeline.records.format import as_file, read_image
+from pipeline.records.tfrecord import read_records
+from tests.published import CHRYSANTHEMUM, DAISY, ROSE, publish_case
+
+
+@pytest.mark.parametrize("case", ["keep", "gzip"])  # encoded, and pixels
+def test_images_are_found_by_their_positions_through_the_shards(case: str, tmp_path: Path):
+    folder, _ = publish_case(case, tmp_path)
+    dataset = load(folder)
+    shards = dataset.splits["train"].shards
+    assert sum(bool(shard.examples) for shard in shards) > 1
+    stored = [read_image(record, dataset.records) for s in shards for record in read_records(folder / s.name)]
+    in_order = [(image.filename.decode(), as_file(image)) for image in stored]
+    positions = [len(in_order) - 1, 0, 2]
+    assert images_at(folder, dataset, "train", positions) == [in_order[position] for position in positions]
+    assert images_at(folder, dataset, "train", []) == []
+    assert {encoded for _, encoded in sample_images(folder, dataset, 100)} == {encoded for _, encoded in in_order}
+
+
+def test_classes_have_the_names_that_people_give_them(tmp_path: Path):
+    folder, _ = publish_case("keep", tmp_path)
+    dataset = replace(load(folder), texts={DAISY: "a flower"})
+    assert dataset.names == [CHRYSANTHEMUM, "a flower", ROSE]
+
+
+HOSTILE = "../../elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        (lambda c: c.update(version=HOSTILE), HOSTILE),
+        (lambda c: c.update(version=".."), ".."),
+        (lambda c: c.update(name=HOSTILE), HOSTILE),
+        (lambda c: c["splits"]["train"]["shards"][0].update(name="/etc/passwd"), "/etc/passwd"),
+        (lambda c: c["splits"]["train"]["shards"][0].update(name="../x.tfrecord"), "../x.tfrecord"),
+        (lambda c: c["splits"]["train"]["shards"][0].update(name="../../../x/y.tfrecord"), "../../../x/y.tfrecord"),
+        (lambda c: c["splits"]["train"]["shards"][0].update(name=".hidden"), ".hidden"),
+        (lambda c: c["splits"]["train"]["shards"][0].update(crc32c="../../x"), "../../x"),
+        (lambda c: c["rejected"].update(file="../rejected.jsonl"), "../rejected.jsonl"),
+        (lambda c: c.update(window={"2026-01-01": HOSTILE}), HOSTILE),
+    ],
+)
+def test_a_foreign_one_whose_names_lead_elsewhere_is_refused(
+    damage: Callable[[dict[str, Any]], object], named: str, tmp_path: Path
+):
+    """Its names become those of folders: of copies on a worker, and of the champion in the workspace."""
+    folder, _ = publish_case("keep", tmp_path)
+    content = json.loads((folder / "dataset.json").read_bytes())
+    del content["checksum"]
+    damage(content)
+    (folder / "dataset.json").write_text(json.dumps({**content, "checksum": checksum(content)}))
+    with pytest.raises(DatasetError, match=re.escape(f"{named!r} is no name that Tenfold gives")):
+        load(folder)

@@ -1,0 +1,262 @@
+"""Each date points to the version that was built of it last."""
+
+import json
+import random
+import shutil
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from pipeline import storage
+from pipeline.__main__ import main
+from pipeline.config import Settings, settings_from
+from pipeline.dataset.partitions import Partition, last_listed, newest_partitions, save_listed, save_partition
+from pipeline.errors import DatasetError, GateError
+from pipeline.sharding.plan_files import load_plan, make_plan
+from pipeline.sharding.publish import copy_range
+from pipeline.sharding.write import write_range
+from pipeline.snapshot.extract import take_snapshot
+from pipeline.storage import Place
+from pipeline.workspace import name_folder
+from tests.conftest import MakeImages, jpeg
+from tests.published import commit, publish
+from tests.writes import writes
+
+A, B, C = "a" * 16, "b" * 16, "c" * 16
+
+
+@pytest.fixture(params=["disk", "bucket"])
+def settings(request: pytest.FixtureRequest, tmp_path: Path) -> Settings:
+    if request.param == "bucket":
+        request.getfixturevalue("gcs")
+    workspace = {"disk": str(tmp_path / "w"), "bucket": "gs://bucket/w"}[request.param]
+    return settings_from({"workspace": workspace, "dataset_name": "birds"})
+
+
+@pytest.mark.parametrize(
+    ("saved", "count", "newest"),
+    [
+        ([], 3, {}),
+        ([("latest", A)], 3, {"latest": A}),
+        ([("latest", A), ("latest", B)], 1, {"latest": B}),
+        ([("2026-01-02", A), ("2026-01-10", B), ("2025-12-31", C)], 2, {"2026-01-10": B, "2026-01-02": A}),
+        ([("2026-01-02", A), ("2026-01-03", A), ("2026-01-02", B)], 7, {"2026-01-03": A, "2026-01-02": B}),
+        ([("2026-01-02T07:00", A), ("2026-01-02T23:15", B)], 1, {"2026-01-02T23:15": B}),
+        ([("latest", A), ("2026-01-02", B)], 9, {"2026-01-02": B}),
+    ],
+)
+def test_the_newest_come_first(settings: Settings, saved: list[tuple[str, str]], count: int, newest: dict[str, str]):
+    for number, (name, version) in enumerate(saved):
+        save(settings, name, version, number)
+    assert list(newest_partitions(settings, count).items()) == list(newest.items())
+
+
+def test_the_same_is_not_written_again(settings: Settings):
+    path = pointer(settings, "2026-01-02")
+    save(settings, "2026-01-02", A, 5)
+    first = writes([path])
+    save(settings, "2026-01-02", A, 5)
+    assert writes([path]) == first
+    save(settings, "2026-01-02", B, 6)
+    assert json.loads(path.read_bytes()) == {"partition": "2026-01-02", "version": B, "listed_ns": 6}
+
+
+@pytest.mark.parametrize("listed_ns", [4, 5])
+def test_an_older_listing_moves_nothing_back_and_that_is_said(
+    settings: Settings, listed_ns: int, caplog: pytest.LogCaptureFixture
+):
+    save(settings, "2026-01-02", B, 5)
+    save(settings, "2026-01-02", A, listed_ns)
+    assert newest_partitions(settings, 1) == {"2026-01-02": B}
+    assert f"partition 2026-01-02 stays at version {B}" in caplog.text
+    assert f"`python -m pipeline partition 2026-01-02 {A}`" in caplog.text
+
+
+def test_of_commits_at_once_the_newest_listing_wins(settings: Settings):
+    listings = [Partition("2026-01-02", f"{number:016x}", number) for number in range(1, 25)]
+    random.Random(0).shuffle(listings)
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda made: save(settings, made.partition, made.version, made.listed_ns), listings))
+    assert newest_partitions(settings, 1) == {"2026-01-02": f"{24:016x}"}
+
+
+def test_a_file_of_an_earlier_release_gives_way_to_what_was_listed_after_it_was_written(settings: Settings):
+    path = pointer(settings, "2026-01-02")
+    before = time.time_ns()
+    with storage.write_whole(path) as file:
+        file.write(json.dumps({"partition": "2026-01-02", "version": B}).encode())
+    assert newest_partitions(settings, 1) == {"2026-01-02": B}
+    save(settings, "2026-01-02", A, before - 10**9)
+    assert newest_partitions(settings, 1) == {"2026-01-02": B}
+    save(settings, "2026-01-02", C, time.time_ns() + 10**9)
+    assert newest_partitions(settings, 1) == {"2026-01-02": C}
+
+
+def save(settings: Settings, name: str, version: str, listed_ns: int) -> None:
+    """What a commit does of a source that was never found to hold another version again."""
+    save_partition(name_folder(settings), Partition(name, version, listed_ns), lambda _: 0)
+
+
+def pointer(settings: Settings, name: str) -> Place:
+    """The file of a partition."""
+    return name_folder(settings) / "partitions" / f"{name}.json"
+
+
+@pytest.mark.parametrize(
+    "name", ["2026-01-03 (copy).json", "2026-01-03.json.bak", ".2026-01-03.json.h.1.0.tmp", "x.json"]
+)
+def test_what_others_put_there_is_no_partition(tmp_path: Path, name: str):
+    settings = settings_from({"workspace": str(tmp_path), "dataset_name": "images"})
+    save(settings, "2026-01-02", A, 1)
+    (tmp_path / "datasets" / "images" / "partitions" / name).write_bytes(b"{}")
+    assert newest_partitions(settings, 1) == {"2026-01-02": A}
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b"[]", b"1", b"\xff"])
+def test_a_damaged_one_is_named(tmp_path: Path, content: bytes):
+    settings = settings_from({"workspace": str(tmp_path), "dataset_name": "images"})
+    save(settings, "2026-01-02", A, 1)
+    (tmp_path / "datasets" / "images" / "partitions" / "2026-01-02.json").write_bytes(content)
+    told = r"partitions/2026-01-02\.json names no version .*build its partition again"
+    with pytest.raises(DatasetError, match=told):
+        newest_partitions(settings, 1)
+    with pytest.raises(DatasetError, match=told):
+        save(settings, "2026-01-02", B, 2)
+
+
+def built(source: Path, settings: Settings, day: int) -> str:
+    """The version of a day of January."""
+    dated = {"data_date": f"2026-01-{day:02d}", "dataset_name": settings.dataset_name}
+    return publish(source / "{date}", settings.workspace, **dated).name
+
+
+def test_each_date_points_to_what_was_built_of_it_last(make_images: MakeImages, settings: Settings):
+    source = make_images({f"2026-01-{day:02d}/{label}": 4 for day in (1, 2) for label in ("cats", "dogs")})
+    first, second = built(source, settings, 1), built(source, settings, 2)
+    assert newest_partitions(settings, 5) == {"2026-01-02": second, "2026-01-01": first}
+    assert built(source, settings, 1) == first  # found complete
+    (source / "2026-01-01" / "cats" / "new.jpg").write_bytes(jpeg(1))
+    again = built(source, settings, 1)
+    assert newest_partitions(settings, 5) == {"2026-01-02": second, "2026-01-01": again}
+    (source / "2026-01-01" / "cats" / "new.jpg").unlink()
+    assert built(source, settings, 1) == first  # found complete, and the newest state of the date once more
+    assert newest_partitions(settings, 5) == {"2026-01-02": second, "2026-01-01": first}
+
+
+def test_a_commit_of_an_old_run_does_not_take_its_date_back(
+    make_images: MakeImages, settings: Settings, caplog: pytest.LogCaptureFixture
+):
+    source = make_images({"2026-01-01/cats": 4, "2026-01-01/dogs": 4})
+    first = built(source, settings, 1)
+    told = {"source_uri": str(source / "{date}"), "data_date": "2026-01-01"}
+    dated = settings_from({**settings.model_dump(), **told}).dated()
+    old_plan = make_plan(dated, take_snapshot(dated))  # complete: as the old run has it
+    (source / "2026-01-01" / "cats" / "new.jpg").write_bytes(jpeg(1))
+    corrected = built(source, settings, 1)
+    held = pointer(settings, "2026-01-01").read_bytes()
+    assert commit(old_plan, dated).version == first  # the run's own result stays what it was
+    assert newest_partitions(settings, 1) == {"2026-01-01": corrected}
+    assert pointer(settings, "2026-01-01").read_bytes() == held
+    assert f"partition 2026-01-01 stays at version {corrected}" in caplog.text
+    (source / "2026-01-01" / "cats" / "new.jpg").unlink()
+    assert built(source, settings, 1) == first  # listed again: the old images are right after all
+    assert newest_partitions(settings, 1) == {"2026-01-01": first}
+
+
+def test_a_plan_of_an_earlier_release_counts_as_its_snapshot_does(make_images: MakeImages, tmp_path: Path):
+    source = make_images({"a": 4, "b": 4})
+    settings = settings_from({"source_uri": str(source), "workspace": str(tmp_path / "w"), "dataset_name": "images"})
+    first = publish(source, tmp_path / "w").name
+    old_plan = make_plan(settings, take_snapshot(settings))
+    shutil.rmtree(old_plan.parent / "listed")
+    pointer(settings, "latest").unlink()
+    commit(old_plan, settings)
+    listed_ns = json.loads(Path(load_plan(old_plan).snapshot).read_bytes())["started_ns"]
+    assert json.loads(pointer(settings, "latest").read_bytes())["listed_ns"] == listed_ns
+    assert newest_partitions(settings, 1) == {"latest": first}
+
+
+def test_of_two_runs_that_find_a_version_at_once_the_newer_listing_counts(settings: Settings):
+    for listed_ns in (1, 5, 3):
+        save_listed(settings, A, listed_ns)
+    assert last_listed(settings, A) == 5
+
+
+def test_a_listing_of_another_date_with_the_same_images_moves_nothing(make_images: MakeImages, tmp_path: Path):
+    source, settings = (
+        make_images({"2026-01-01/cats": 4, "2026-01-01/dogs": 4}),
+        settings_from({"workspace": str(tmp_path), "dataset_name": "images"}),
+    )
+    shutil.copytree(source / "2026-01-01", source / "2026-01-02")
+    told = {"source_uri": str(source / "{date}"), "data_date": "2026-01-01"}
+    dated = settings_from({**settings.model_dump(), **told}).dated()
+    first = built(source, settings, 1)
+    old_plan = make_plan(dated, take_snapshot(dated))
+    (source / "2026-01-01" / "cats" / "new.jpg").write_bytes(jpeg(1))
+    corrected = built(source, settings, 1)
+    assert built(source, settings, 2) == first
+    commit(old_plan, dated)
+    assert newest_partitions(settings, 2) == {"2026-01-02": first, "2026-01-01": corrected}
+
+
+def test_a_run_that_finds_its_version_complete_writes_nothing_and_counts_as_a_newer_listing(
+    make_images: MakeImages, settings: Settings
+):
+    source = make_images({"2026-01-01/cats": 4, "2026-01-01/dogs": 4})
+    told = {"source_uri": str(source / "{date}"), "data_date": "2026-01-01"}
+    dated = settings_from({**settings.model_dump(), **told}).dated()
+    first = built(source, settings, 1)
+    (source / "2026-01-01" / "cats" / "new.jpg").write_bytes(jpeg(1))
+    waiting = make_plan(dated, take_snapshot(dated))  # of a run that then waits for an answer
+    for path in map(storage.place_of, load_plan(waiting).ranges):
+        write_range(path, lambda *_: None)
+        copy_range(path, lambda *_: None)
+    (source / "2026-01-01" / "cats" / "new.jpg").unlink()
+    before = writes([pointer(settings, "2026-01-01")])
+    assert built(source, settings, 1) == first  # found complete
+    assert commit(waiting, dated).version != first
+    assert newest_partitions(settings, 1) == {"2026-01-01": first}
+    assert writes([pointer(settings, "2026-01-01")]) == before
+
+
+def test_a_person_moves_a_partition_by_a_command(
+    make_images: MakeImages, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    source, settings = (
+        make_images({"a": 4, "b": 4}),
+        settings_from({"workspace": str(tmp_path / "w"), "dataset_name": "images"}),
+    )
+    first = publish(source, tmp_path / "w").name
+    (source / "a" / "new.jpg").write_bytes(jpeg(1))
+    second = publish(source, tmp_path / "w").name
+    place = ["--set", f"workspace={tmp_path / 'w'}"]
+    assert main(["partition", "latest", first, *place, "--json"]) == 0
+    moved = json.loads(capsys.readouterr().out)
+    assert moved == {"partition": "latest", "version": first, "file": str(pointer(settings, "latest"))}
+    assert newest_partitions(settings, 1) == {"latest": first}
+    save(settings, "latest", second, 1)  # a commit of before the command
+    assert newest_partitions(settings, 1) == {"latest": first}
+    assert publish(source, tmp_path / "w").name == second  # a new listing
+    assert newest_partitions(settings, 1) == {"latest": second}
+    for partition, version, told in (
+        ("latest", "f" * 16, "version 'ffffffffffffffff' is not a committed dataset"),
+        ("latest", "../images", "version '../images' is not a committed dataset"),
+        ("2026-01-31", first, "has no partition '2026-01-31', but latest: name one of them"),
+    ):
+        assert main(["partition", partition, version, *place]) == 1
+        assert told in capsys.readouterr().err
+    assert newest_partitions(settings, 1) == {"latest": second}
+
+
+def test_what_the_gate_stops_is_no_partition(make_images: MakeImages, tmp_path: Path):
+    source = make_images({"cats": 6, "dogs": 6})
+    (source / "cats" / "broken.jpg").write_bytes(b"no image")
+    settings = settings_from({"workspace": str(tmp_path / "w"), "dataset_name": "images"})
+    for gate, partitions in (("fail", 0), ("continue", 1), ("fail", 0)):
+        with pytest.raises(GateError) if gate == "fail" else nullcontext():
+            publish(source, tmp_path / "w", max_rejected_fraction=0.0, on_rejected=gate)
+        assert len(newest_partitions(settings, 1)) == partitions
+        shutil.rmtree(name_folder(settings) / "partitions", ignore_errors=True)

@@ -1,0 +1,181 @@
+"""Figures of predictions, by hand and by tables."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.evaluation.estimates import BINS, reliability_of
+from pipeline.evaluation.metrics import (
+    Predictions,
+    confusions,
+    difference,
+    estimates,
+    evaluation_of,
+    joined,
+    load_predictions,
+    metrics_of,
+    most_wrong,
+    per_class,
+    save,
+)
+
+# label, predicted, probability, probability of the label, in the top five
+ROWS = [
+    (0, 0, 0.9, 0.9, True),
+    (0, 1, 0.7, 0.2, True),
+    (1, 1, 0.6, 0.6, True),
+    (1, 0, 0.95, 0.01, False),
+    (0, 0, 1.0, 1.0, True),
+]
+
+
+def predictions(rows: list[tuple[int, int, float, float, bool]]) -> Predictions:
+    label, predicted, probability, of_label, in_top5 = map(np.array, zip(*rows, strict=True))
+    return Predictions(label, predicted, probability.astype(np.float32), of_label.astype(np.float32), in_top5)
+
+
+def drawn(count: int, seed: int = 1) -> Predictions:
+    """Of seven classes, right in four cases of five, and always sure of it to 0.8."""
+    random = np.random.default_rng(seed)
+    label = random.integers(7, size=count)
+    right = random.random(count) < 0.8
+    sure = np.full(count, 0.8, np.float32)
+    return Predictions(label, np.where(right, label, (label + 1) % 7), sure, sure, right | (random.random(count) < 0.5))
+
+
+def test_what_is_kept_of_a_batch():
+    probabilities = np.array([[0.1, 0.7, 0.2], [0.5, 0.3, 0.2]], np.float32)
+    kept = Predictions.of_batch(np.array([2, 0]), probabilities)
+    assert [column.tolist() for column in kept[:2]] == [[2, 0], [1, 0]]
+    assert kept.probability == pytest.approx([0.7, 0.5])
+    assert kept.label_probability == pytest.approx([0.2, 0.5])
+    assert kept.correct.tolist() == [False, True]
+    assert [column.dtype for column in kept] == [np.int32, np.int32, np.float32, np.float32, np.bool_]
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "label", "in_top5"),
+    [
+        ([0.3, 0.2, 0.15, 0.14, 0.11, 0.1], 4, True),
+        ([0.3, 0.2, 0.15, 0.14, 0.11, 0.1], 5, False),
+        ([1 / 7] * 7, 4, True),  # of equal ones the first five, not all
+        ([1 / 7] * 7, 5, False),
+        ([0.5, 0.5], 1, True),
+    ],
+)
+def test_top_five(probabilities: list[float], label: int, in_top5: bool):
+    assert Predictions.of_batch(np.array([label]), np.array([probabilities])).in_top5.tolist() == [in_top5]
+
+
+def test_parts_are_joined_in_their_order():
+    whole = predictions(ROWS)
+    parts = [predictions(ROWS[:2]), predictions(ROWS[2:])]
+    assert all(np.array_equal(one, other) for one, other in zip(joined(parts), whole, strict=True))
+
+
+def test_figures_by_hand():
+    found = estimates(predictions(ROWS), 6, seed=0)
+    # Bins of a fifteenth: 0.6 in the tenth, 0.7 in the eleventh, 0.9 in the fourteenth, 0.95 and 1.0 in the last.
+    error = (abs(1 - 0.6) + abs(0 - 0.7) + abs(1 - 0.9) + abs(0 - 0.95 + 1 - 1.0)) / 5
+    values = {name: estimate.value for name, estimate in found.items()}
+    assert values == pytest.approx({"accuracy": 0.6, "top5": 0.8, "calibration_error": error}, abs=1e-6)
+
+
+def test_five_classes_have_no_top_five():
+    assert list(estimates(predictions(ROWS), 5, seed=0)) == ["accuracy", "calibration_error"]
+
+
+def test_intervals_are_those_of_the_binomial_distribution_and_of_the_seed():
+    kept = drawn(2000)
+    found = estimates(kept, 7, seed=3)
+    assert found == estimates(kept, 7, seed=3)
+    assert found != estimates(kept, 7, seed=4)
+    share = kept.correct.mean()
+    reach = 1.96 * np.sqrt(share * (1 - share) / 2000)
+    assert found["accuracy"].low == pytest.approx(share - reach, abs=0.003)
+    assert found["accuracy"].high == pytest.approx(share + reach, abs=0.003)
+    assert found["top5"].low < kept.in_top5.mean() < found["top5"].high
+    # All in one bin: the error is the distance of its accuracy from 0.8, which the interval of that bounds.
+    assert found["calibration_error"].value == pytest.approx(abs(share - 0.8), abs=1e-6)
+    assert found["calibration_error"].high < 2 * reach
+
+
+def test_bins_of_confidence_hold_all_examples():
+    kept = predictions(ROWS)
+    bins = reliability_of(kept.probability, kept.correct)
+    assert len(bins) == BINS
+    assert [row["count"] for row in bins] == [0] * 9 + [1, 1, 0, 0, 1, 2]
+    assert bins[-1] == pytest.approx({"low": 0.933333, "high": 1, "count": 2, "confidence": 0.975, "accuracy": 0.5})
+    assert bins[0] == {"low": 0.0, "high": 0.066667, "count": 0, "confidence": None, "accuracy": None}
+
+
+def test_precision_and_recall_of_each_class():
+    kept = predictions([*ROWS, (2, 1, 0.5, 0.1, True)])
+    assert per_class(kept, ["a", "b", "c", "d"]) == [
+        {"name": "a", "count": 3, "precision": 0.666667, "recall": 0.666667},
+        {"name": "b", "count": 2, "precision": 0.333333, "recall": 0.5},
+        {"name": "c", "count": 1, "precision": None, "recall": 0.0},  # never predicted
+        {"name": "d", "count": 0, "precision": None, "recall": None},
+    ]
+
+
+def test_confusions_are_the_pairs_that_came():
+    assert confusions(predictions(ROWS), 2) == [[0, 0, 2], [0, 1, 1], [1, 0, 1], [1, 1, 1]]
+    many = np.array([70_000], np.int32)  # so many that a pair's number has no room in 32 bits
+    kept = Predictions(many, many - 1, *(np.ones(1),) * 2, np.ones(1, bool))
+    assert confusions(kept, 100_000) == [[70_000, 69_999, 1]]
+
+
+def test_the_most_wrong_are_those_that_the_model_was_surest_of():
+    assert most_wrong(predictions(ROWS), 5) == [
+        {"position": 3, "label": 1, "predicted": 0, "probability": 0.95},
+        {"position": 1, "label": 0, "predicted": 1, "probability": 0.7},
+    ]
+    assert [row["position"] for row in most_wrong(predictions(ROWS), 1)] == [3]
+    assert most_wrong(predictions(ROWS[:1])) == []
+
+
+def test_what_is_written(tmp_path: Path):
+    kept = predictions(ROWS)
+    save(tmp_path, kept, evaluation_of(kept, ["a", "b\udcff", "c", "d", "e", "f"], seed=5))
+    with np.load(tmp_path / "predictions.npz") as columns:
+        assert {name: columns[name].tolist() for name in columns} == {
+            name: column.tolist() for name, column in kept._asdict().items()
+        }
+    content = json.loads((tmp_path / "evaluation.json").read_text())
+    assert (content["examples"], content["classes"][1]["name"]) == (5, "b\udcff")
+    assert content["intervals"] == {"percent": 95, "resamples": 1000, "seed": 5}
+    figures = content["figures"]
+    assert metrics_of(tmp_path) == {
+        "val_top5": figures["top5"]["value"],
+        "val_calibration_error": figures["calibration_error"]["value"],
+    }
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["evaluation.json", "predictions.npz"]
+
+
+def test_the_interval_of_a_difference_is_that_of_drawn_pairs():
+    ours, theirs = drawn(300, seed=1), drawn(300, seed=2)
+    theirs = theirs._replace(label=ours.label, predicted=np.where(theirs.correct, ours.label, (ours.label + 1) % 7))
+    found = difference(ours, theirs, seed=0)
+    pairs = ours.correct.astype(int) - theirs.correct.astype(int)
+    assert found.value == pytest.approx(pairs.mean(), abs=1e-6)
+    random = np.random.default_rng(5)
+    means = [pairs[random.integers(300, size=300)].mean() for _ in range(4000)]
+    assert (found.low, found.high) == pytest.approx(np.percentile(means, (2.5, 97.5)), abs=0.01)
+    assert difference(ours, theirs, seed=0) == found
+
+
+def test_a_difference_of_what_was_not_asked_the_same_is_refused():
+    one, other = drawn(30, seed=1), drawn(30, seed=2)
+    with pytest.raises(ValueError, match="different examples"):
+        difference(one, other, seed=0)
+
+
+def test_predictions_are_read_as_they_were_written(tmp_path: Path):
+    save(tmp_path, drawn(20), {})
+    read = load_predictions(tmp_path)
+    assert all(np.array_equal(one, other) for one, other in zip(read, drawn(20), strict=True))
+    with pytest.raises(FileNotFoundError):
+        load_predictions(tmp_path / "none")

@@ -1,0 +1,116 @@
+"""Intervals: the limits of a tracker hold by construction, and a stall does not vanish."""
+
+from collections import Counter
+
+import numpy as np
+import pandas
+import pytest
+
+from pipeline.monitor import aggregation
+from pipeline.monitor.aggregation import Interval, Intervals, aggregate_table, widen
+from pipeline.monitor.row import Row
+
+HOST = [
+    *(f"sys/{name}" for name in ("cpu_pct", "cpu_max_core_pct", "cpu_iowait_pct", "load_1min", "mem_used_bytes")),
+    *(f"sys/{name}" for name in ("mem_pct", "disk_read_Bps", "disk_write_Bps", "disk_busy_pct")),
+    *(f"sys/{name}" for name in ("net_recv_Bps", "net_sent_Bps")),
+    *(f"pressure/{name}_pct" for name in ("cpu_some", "io_some", "io_full", "memory_some", "memory_full")),
+    *(f"cgroup/{name}" for name in ("cpu_limit_cores", "cpu_used_cores", "cpu_pct", "cpu_throttled_pct")),
+    *(f"cgroup/{name}" for name in ("mem_used_bytes", "mem_limit_bytes", "mem_pct")),
+    *(f"proc/{name}" for name in ("cpu_pct", "rss_bytes", "read_Bps", "children", "children_cpu_pct")),
+    "proc/children_rss_bytes",
+    *(f"monitor/{name}" for name in ("tick_late_ms", "dropped", "sample_ms")),
+]
+OF_A_GPU = (
+    *("util_pct", "mem_used_bytes", "mem_total_bytes", "power_w", "power_limit_w", "temperature_c", "sm_clock_mhz"),
+    *("mem_clock_mhz", "throttled_power", "throttled_thermal", "pcie_rx_Bps", "pcie_tx_Bps"),
+)
+OF_A_BATCH = {
+    **{f"step/{part}_ms": 1.0 for part in ("compute", "host", "checkpoint", "time")},
+    "input/wait_ms": 1.0,
+    "input/examples": 32.0,
+    "epoch": 1.0,
+    "first": 0.0,
+}
+
+
+def test_an_interval_has_mean_and_maximum_time_and_step_of_its_last_row():
+    interval = Interval()
+    assert interval.add(Row("samples", 100.0, 1, {"x": 1.0})) is None
+    assert interval.add(Row("samples", 101.9, 2, {"x": 5.0, "y": float("nan")})) is None
+    assert interval.add(Row("samples", 102.1, 3, {"x": 9.0})) == Row("samples", 101.9, 2, {"x": 3.0, "x/max": 5.0})
+    assert interval.take() == Row("samples", 102.1, 3, {"x": 9.0, "x/max": 9.0})
+    assert interval.take() is None
+
+
+@pytest.mark.parametrize(
+    ("gpus", "hours", "batches_a_s"), [pytest.param(8, 10, 2, marks=pytest.mark.long), (64, 1, 2), (0, 1, 50)]
+)
+def test_comets_limits_hold(gpus: int, hours: int, batches_a_s: int):
+    """12,000 values a minute and 15,000 a metric; with an epoch every half minute."""
+    sample = dict.fromkeys([*HOST, *(f"gpu/{i}/{name}" for i in range(gpus) for name in OF_A_GPU)], 1.0)
+    intervals = Intervals()
+    by_minute: Counter[int] = Counter()
+    by_metric: Counter[str] = Counter()
+    for tick in range(hours * 3600 * 2):  # 2 Hz: the rate within a interval changes no count
+        time = 1e9 + tick / 2
+        of_now = [Row("samples", time, tick, sample)]
+        of_now += [Row("batches", time, tick, OF_A_BATCH)] * (batches_a_s // 2)
+        of_now += [Row("epochs", time, tick, dict.fromkeys("abcdefghij", 1.0))] if tick % 60 == 0 else []
+        for row in (ended for each in of_now for ended in intervals.add(each)):
+            by_minute[int(time // 60)] += len(row.values)
+            by_metric.update(row.values.keys())
+    assert max(by_minute.values()) < 12_000
+    assert 100 < max(by_metric.values()) < 15_000
+    assert by_metric.keys() > sample.keys()
+
+
+def test_a_stall_of_one_sample_stays_in_an_interval_of_ten_hours():
+    interval = Interval()
+    ended = [interval.add(Row("batches", 1e9 + s, s, {"x": 900.0 if s == 35_990 else 1.0})) for s in range(36_100)]
+    [stalled] = [row for row in ended if row and row.values["x/max"] > 1]
+    assert stalled.values["x/max"] == 900.0
+    assert 20 < stalled.values["x"] < 30  # 36 s long by then: the mean alone would hide it
+
+
+def test_of_batches_only_times_are_sent_and_epochs_as_they_are():
+    intervals = Intervals()
+    epoch = Row("epochs", 5.0, 1, {"loss": 0.5})
+    assert intervals.add(Row("batches", 1.0, 7, OF_A_BATCH)) == []
+    assert intervals.add(epoch) == [epoch]
+    [row] = intervals.take()
+    assert (row.kind, row.step) == ("batches", 7)
+    assert {name for name in row.values if not name.endswith("/max")} == {
+        *("input/wait_ms", "step/compute_ms", "step/host_ms", "step/checkpoint_ms", "step/time_ms")
+    }
+
+
+def test_the_names_of_before_can_be_imported():
+    assert (aggregation.Windows, aggregation.Window) == (Intervals, Interval)
+
+
+def test_wider_intervals_weigh_by_their_steps_and_keep_every_maximum():
+    narrow = pandas.DataFrame(
+        {"time": [1.0, 3.0, 5.0], "step": [1, 4, 5], "x": [2.0, 6.0, np.nan], "x/max": [3.0, 9.0, np.nan]}
+    )
+    means, highest = widen(narrow, 4.0, np.array([1.0, 3.0, 1.0]))
+    assert means["time"].tolist() == highest["time"].tolist() == [3.0, 5.0]
+    assert means["x"].tolist()[:1] == [(2.0 + 3 * 6.0) / 4]
+    assert highest["x"].tolist()[:1] == [9.0]
+    assert means["x"].isna().tolist() == highest["x"].isna().tolist() == [False, True]
+
+
+def test_a_table_is_aggregated_as_rows_are():
+    times = [100.0, 101.5, 102.0, 103.5]
+    rows = pandas.DataFrame({"time": times, "step": [1, 2, 3, 4], "x": [1.0, 5.0, 9.0, 11.0]})
+    means, highest = aggregate_table(rows, 2.0)
+    intervals = Intervals()
+    complete = [
+        row
+        for time, step, x in rows.itertuples(index=False)
+        for row in intervals.add(Row("samples", time, step, {"x": x}))
+    ]
+    complete += intervals.take(["samples"])
+    assert [row.time for row in complete] == means["time"].tolist()
+    assert [row.values["x"] for row in complete] == means["x"].tolist()
+    assert [row.values["x/max"] for row in complete] == highest["x"].tolist()

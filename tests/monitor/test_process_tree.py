@@ -1,0 +1,111 @@
+"""A process and those it started: as trees, and real ones."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from pipeline.monitor import process_tree
+from pipeline.monitor.sampler import Source
+from tests.monitor.trees import Clock, grow
+from tests.waiting import until
+
+TICKS = os.sysconf("SC_CLK_TCK")
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def stat(pid: int, seconds: float, pages: int, name: str = "python") -> str:
+    ticks = int(seconds * TICKS)
+    return f"{pid} ({name}) S 1 1 1 0 -1 0 0 0 0 0 {ticks - 1} 1 55 55 20 0 1 0 777 4096 {pages} 0 0\n"
+
+
+def tree(seconds: float = 0.0, children: str = "") -> dict[str, str]:
+    return {
+        "proc/10/stat": stat(10, 5 + seconds, 3, name="a (very) 9 odd) name"),
+        "proc/10/io": f"rchar: 9\nread_bytes: {int(1000 * seconds)}\nwrite_bytes: 8\n",
+        "proc/10/task/10/children": "",
+        "proc/10/task/11/children": children,
+    }
+
+
+def child(pid: int, seconds: float, pages: int = 2, children: str = "") -> dict[str, str]:
+    return {f"proc/{pid}/stat": stat(pid, seconds, pages), f"proc/{pid}/task/{pid}/children": children}
+
+
+def reader(root: Path, clock: Clock) -> Source:
+    """All sources of process 10 as one."""
+    collected = process_tree.sources(10, root, clock)
+    return lambda: {name: value for source in collected.values() for name, value in source().items()}
+
+
+def test_use_of_a_process_and_its_children(tmp_path: Path) -> None:
+    """A child of a thread, and that child's own; the process itself does not count among them."""
+    clock = Clock()
+    grow(tmp_path, tree(children="20 ") | child(20, 1, children="30 ") | child(30, 1, pages=4))
+    read = reader(tmp_path, clock)
+    assert read() == {
+        "proc/rss_bytes": 3.0 * PAGE,
+        "proc/children": 2.0,
+        "proc/children_rss_bytes": 6.0 * PAGE,
+    }
+    clock.now += 2
+    grow(tmp_path, tree(seconds=1.0) | child(20, 2) | child(30, 4))
+    assert read() == {
+        "proc/cpu_pct": 50.0,
+        "proc/major_faults_per_s": 0.0,
+        "proc/rss_bytes": 3.0 * PAGE,
+        "proc/read_Bps": 500.0,
+        "proc/children": 2.0,
+        "proc/children_cpu_pct": 200.0,
+        "proc/children_rss_bytes": 4.0 * PAGE,
+    }
+
+
+def test_the_list_of_children_is_made_every_five_seconds(tmp_path: Path) -> None:
+    clock = Clock()
+    grow(tmp_path, tree(children=""))
+    read = reader(tmp_path, clock)
+    read()
+    grow(tmp_path, tree(children="20") | child(20, 1))
+    counts = []
+    for _ in range(6):
+        clock.now += 1
+        counts.append(read()["proc/children"])
+    assert counts == [0, 0, 0, 0, 1, 1]
+
+
+def test_a_kernel_that_lists_no_children_leaves_them_out(tmp_path: Path) -> None:
+    grow(tmp_path, {"proc/10/stat": stat(10, 5, 3)})
+    assert list(process_tree.sources(10, tmp_path)) == ["process", "reading of the process"]
+
+
+SHELL = """
+"$0" -c "while True: pass" &
+read line
+kill -9 $!
+wait $! 2>/dev/null
+echo gone
+read line
+"""
+
+
+def test_a_real_child_comes_works_and_goes() -> None:
+    clock = Clock()
+    command, pipe = ["/bin/sh", "-c", SHELL, sys.executable], subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True, bufsize=1) as shell:
+        assert shell.stdin is not None
+        assert shell.stdout is not None
+        source = process_tree.Children(Path("/proc"), shell.pid, clock)
+
+        def works() -> bool:
+            clock.now += process_tree.REFRESH_S
+            return source().get("proc/children_cpu_pct", 0) > 0
+
+        until(works)
+        collected = source()
+        assert collected["proc/children"] == 1
+        assert collected["proc/children_rss_bytes"] > 1e6
+        shell.stdin.write("kill it\n")
+        assert shell.stdout.readline() == "gone\n"
+        clock.now += 0.01  # the list stays as it was
+        assert source() == {"proc/children": 0.0, "proc/children_cpu_pct": 0.0, "proc/children_rss_bytes": 0.0}

@@ -1,0 +1,55 @@
+import pytest
+
+from pipeline.records import example
+
+
+@pytest.mark.parametrize(
+    ("features", "expected"),
+    [
+        ({"a": 1, "b": b"x"}, {"a": [1], "b": [b"x"]}),
+        ({"a": [0, 127, 128, 300, 2**40, -1, -(2**63)]}, {"a": [0, 127, 128, 300, 2**40, -1, -(2**63)]}),
+        ({"a": [0.5, -2.0]}, {"a": [0.5, -2.0]}),
+        ({"a": [b"", b"x" * 200]}, {"a": [b"", b"x" * 200]}),
+        ({}, {}),
+    ],
+)
+def test_features_come_back_and_tensorflow_agrees(features: dict, expected: dict):
+    import tensorflow as tf
+
+    encoded = example.encode(features)
+    assert example.decode(encoded) == expected
+    theirs = tf.train.Example.FromString(encoded).features.feature
+    kinds = {bytes: "bytes_list", float: "float_list", int: "int64_list"}
+    assert {
+        key: list(getattr(theirs[key], kinds[type(values[0])]).value) for key, values in expected.items()
+    } == expected
+
+
+def test_what_tensorflow_writes_is_read():
+    import tensorflow as tf
+
+    message = tf.train.Example()
+    message.features.feature["a"].int64_list.value.extend([1, -5])
+    message.features.feature["b"].float_list.value.append(0.25)
+    assert example.decode(message.SerializeToString()) == {"a": [1, -5], "b": [0.25]}
+
+
+def test_equal_features_give_equal_bytes_whatever_their_order():
+    assert example.encode({"b": 1, "a": 2}) == example.encode({"a": 2, "b": 1})
+
+
+@pytest.mark.parametrize("length", [0, 1, 100, 127, 128, 16_383, 16_384, 3_000_000])
+def test_a_value_may_be_put_at_the_end_without_being_copied(length: int):
+    import tensorflow as tf
+
+    value = b"x" * length
+    entries = example.encode_entries({"a": [1, 2], "z": b"text"}) + example.bytes_entry_head("image/encoded", length)
+    whole = example.example_head(len(entries) + length) + entries + value
+    assert example.decode(whole) == {"a": [1, 2], "z": [b"text"], "image/encoded": [value]}
+    assert tf.train.Example.FromString(whole).features.feature["image/encoded"].bytes_list.value == [value]
+
+
+@pytest.mark.parametrize("damaged", [b"\x0a\xff", b"\x08\x01", b"\x0a", b"\x0a" + b"\xff" * 11])
+def test_foreign_bytes_are_refused(damaged: bytes):
+    with pytest.raises(ValueError, match=r"not a tf\.train\.Example"):
+        example.decode(damaged)

@@ -1,0 +1,60 @@
+"""What the pages share."""
+
+import base64
+import io
+from typing import Any
+
+import pytest
+from PIL import Image, ImageOps
+
+from pipeline.report.components import Shrink, fact_tables, size, thumbnail, visible, whole
+from tests.conftest import jpeg
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("Rosé/\u00df 花 🌹.jpg", "Rosé/\u00df 花 🌹.jpg"),
+        ("b\udcff", r"b\udcff"),
+        ("a\nb\x00\x1b[31m", r"a\nb\x00\x1b[31m"),
+        ("gpj.\u202etac", r"gpj.\u202etac"),
+        (r"a\b", r"a\b"),
+        (7, 7),
+    ],
+)
+def test_what_no_screen_shows_is_written_out(name: Any, shown: Any):
+    assert visible(name) == shown
+
+
+@pytest.mark.parametrize(
+    ("count", "words"),
+    [(0, "0 bytes"), (999, "999 bytes"), (1000, "1 kB"), (999_600, "1 MB"), (2.5e9, "2.5 GB"), (3e15, "3 PB")],
+)
+def test_bytes_in_words(count: float, words: str):
+    assert size(count) == words
+
+
+@pytest.mark.parametrize(
+    ("of_image", "shrink", "of_picture"),
+    [
+        ((640, 320), whole, (160, 80)),
+        ((24, 16), whole, (24, 16)),
+        ((640, 320), ImageOps.fit, (160, 160)),
+        ((24, 16), ImageOps.fit, (160, 160)),
+    ],
+)
+def test_pictures_are_small(of_image: tuple[int, int], shrink: Shrink, of_picture: tuple[int, int]):
+    uri = thumbnail(jpeg(1, of_image), 160, shrink)
+    assert uri is not None
+    assert Image.open(io.BytesIO(base64.b64decode(uri.split(",")[1]))).size == of_picture
+
+
+def test_what_is_no_picture_is_none():
+    assert thumbnail(b"no image", 160, whole) is None
+    assert thumbnail(jpeg(1)[:200], 160, whole) is None
+
+
+def test_facts_are_written_as_a_person_would():
+    [(title, table)] = fact_tables({"Settings": {"rate": 0.001, "size": 50.0, "name": "a", "more": None}, "Host": {}})
+    assert title == "Settings"
+    assert table.rows == [("rate", "0.001"), ("size", "50"), ("name", "a"), ("more", "null")]

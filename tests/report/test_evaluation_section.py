@@ -1,0 +1,121 @@
+"""The section of the page that says how good the model is."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.dataset.manifest import images_at, load
+from pipeline.evaluation.metrics import evaluation_of
+from pipeline.evaluation.multilabel import MultiLabelPredictions
+from pipeline.report import evaluation_section as section
+from pipeline.report import report_run, write_report
+from pipeline.report.components import thumbnail, whole
+from pipeline.report.evaluation_section import MAX_CLASSES, MAX_PAIRS
+from tests.published import publish_case
+from tests.report.evaluated import ROWS, evaluated, predictions
+from tests.report.test_report import EVIL, Page, describe, jpeg
+
+
+def words_of(page: Page) -> str:
+    return " ".join(page.text.split())
+
+
+def test_the_page_says_it_in_numbers(tmp_path: Path):
+    describe(tmp_path)
+    content = evaluated(tmp_path, ["circle", "square"])
+    page = Page(write_report(tmp_path, (), [("a/red.jpg", jpeg("red")), ("a/no.jpg", b"no image")]))
+    accuracy = content["figures"]["accuracy"]
+    for words in (
+        "The best model on the 5 validation examples. An interval holds 95% of what 1,000 samples",
+        f"accuracy 60.0% {accuracy['low']:.1%} to {accuracy['high']:.1%}",
+        "circle 2 1 square 1 1 ",  # the matrix
+        "square 2 50.0% 50.0% circle 3 66.7% 66.7%",  # the lower recall first
+        "a probability of 79.0% on average and was right in 60.0%: on the whole it is surer than it should be",
+        "square 95% circle",  # the most wrong
+    ):
+        assert words in words_of(page), words
+    assert "top-5" not in page.text
+    shown = [attributes["alt"] for tag, attributes in page.tags if tag == "img"]
+    assert shown == ["square, taken for circle"]  # what cannot be decoded is left out
+
+
+def test_cells_of_the_matrix_are_tinted_by_their_share_of_the_class():
+    matrix = section.matrix(evaluation_of(predictions(ROWS), ["a", "b"], seed=0))
+    assert [[cell.text for cell in row] for row in matrix.rows] == [["2", "1"], ["1", "1"]]
+    assert [[cell.is_correct for cell in row] for row in matrix.rows] == [[True, False], [False, True]]
+    assert matrix.rows[0][0].tint == pytest.approx(2 * matrix.rows[0][1].tint)
+    assert matrix.rows[0][1].description == "a, taken for b: 1 of 3"
+
+
+@pytest.mark.parametrize("classes", [1, 2, MAX_CLASSES, MAX_CLASSES + 1, 1000])
+def test_few_classes_have_a_matrix_and_many_a_list_of_pairs(classes: int):
+    rows = [(n % classes, (n + 1) % classes, 0.5) for n in range(2 * classes)]
+    view = section.view(evaluation_of(predictions(rows), [f"class {n}" for n in range(classes)], seed=0), ())
+    few = classes <= MAX_CLASSES
+    assert (view.matrix is not None) == few
+    assert (view.pairs is None) == few
+    assert len(view.classes.rows) == min(classes, MAX_CLASSES)
+    if not few:
+        assert view.pairs.rows[0] == ("class 0", "class 1", "2", "100%")
+        assert len(view.pairs.rows) == MAX_PAIRS
+        assert view.pairs.note == f"{classes - MAX_PAIRS:,} more pairs are in evaluation.json."
+        assert view.classes.note.startswith(f"{classes - MAX_CLASSES:,} more classes")
+
+
+def test_a_class_without_examples_and_one_that_is_never_predicted():
+    view = section.view(evaluation_of(predictions([(0, 0, 0.5), (1, 0, 0.5)]), ["a", "b", "c"], seed=0), ())
+    assert list(view.classes.rows) == [("b", "1", "never predicted", "0.0%"), ("a", "1", "50.0%", "100.0%")]
+
+
+def test_images_of_several_labels_are_judged_label_by_label(tmp_path: Path):
+    describe(tmp_path)
+    labels = np.array([[1, 0, 1], [1, 1, 0], [0, 1, 0]])
+    said = np.array([[0.9, 0.2, 0.8], [0.3, 0.8, 0.2], [0.6, 0.7, 0.9]])
+    content = evaluation_of(MultiLabelPredictions.of_batch(labels, said), ["rose", "bud", "leaf"], seed=0)
+    (tmp_path / "evaluation.json").write_text(json.dumps(content))
+    page = Page(write_report(tmp_path, (), [("a/bud.jpg", jpeg("red")), ("a/both.jpg", jpeg("blue"))]))
+    for words in (
+        "mean average precision: how high each label ranks its images, the mean of all labels 77.8%",
+        "leaf 1 50.0% 50.0% 100.0% rose 2 83.3% 50.0% 50.0% bud 2 100.0% 100.0% 100.0%",  # the lowest first
+        "The model gave a label of an image a probability of 60.0% on average, and 55.6% of them were there",
+        "bud 90% leaf a/bud.jpg",
+        "rose, bud 30% rose a/both.jpg",
+    ):
+        assert words in words_of(page), words
+    assert "Confusion matrix" not in page.text
+    shown = [attributes["alt"] for tag, attributes in page.tags if tag == "img"]
+    assert shown == ["bud; the model said 90% leaf", "rose, bud; the model said 30% rose"]
+
+
+def test_a_run_without_an_evaluation_says_so(tmp_path: Path):
+    describe(tmp_path)
+    page = Page(write_report(tmp_path))
+    assert "The model was not evaluated: evaluation.json was not found." in page.text
+    assert page.count("script") == 0
+
+
+def test_names_of_others_do_no_harm(tmp_path: Path):
+    describe(tmp_path)
+    evaluated(tmp_path, [EVIL, "gpj.\u202etac"])
+    page = Page(write_report(tmp_path, (), [(EVIL, jpeg("red")), ("b.jpg", jpeg("blue"))]))
+    assert page.count("script") == 2
+    assert page.count("img") == 2
+    assert EVIL in page.text
+    assert r"gpj.\u202etac" in page.text
+
+
+def test_the_most_wrong_are_read_from_the_shards(tmp_path: Path):
+    folder, _ = publish_case("keep", tmp_path)
+    run, dataset = tmp_path / "run", load(folder)
+    held_back = dataset.splits["validation"].examples
+    evaluated(run, ["a", "b", "c"], [(0, 1, 0.9 - n / 100) for n in range(held_back)])
+    settings = {"source_uri": "x"}
+    described = {"run_id": "r", "dataset": str(folder), "dataset_version": "v", "settings": settings}
+    (run / "run.json").write_text(json.dumps({**described, "folder": str(run), "host": {}, "software": {}}))
+    page = Page(report_run(run))
+    wrong = [attributes["src"] for tag, attributes in page.tags if tag == "img" and "taken for" in attributes["alt"]]
+    images = images_at(folder, dataset, "validation", range(held_back))
+    assert wrong == [thumbnail(image, section.THUMBNAIL, whole) for _, image in images] != []
+    assert all(key in page.text for key, _ in images)

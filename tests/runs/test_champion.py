@@ -1,0 +1,317 @@
+"""Which model is promoted: by comparison, by hand, back again, and by many at once; on what trainings leave."""
+
+import json
+import threading
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline import storage
+from pipeline.__main__ import main
+from pipeline.config import settings_from
+from pipeline.errors import ConflictError, DatasetError, PromotionError, SourceError
+from pipeline.evaluation.metrics import Predictions, save_predictions
+from pipeline.runs.champion import Entry, pointer_of, promoted_model, roll_back, standing
+from pipeline.runs.promotion import compared, gate, promote_by_hand
+from pipeline.runs.recorded_run import load_recorded_run
+from pipeline.storage import Place
+from tests.fake_gcs import FakeGcs
+
+NAME = "flowers"
+EXAMPLES = 200
+SETTINGS = settings_from({})
+
+
+def answers(right: int, examples: int = EXAMPLES, first: int = 0) -> Predictions:
+    """Predictions of a model that is right in so many of the examples, from the `first` one on."""
+    label = np.zeros(examples, np.int32)
+    predicted = np.ones(examples, np.int32)
+    predicted[np.arange(first, first + right) % examples] = 0
+    sure = np.ones(examples, np.float32)
+    return Predictions(label, predicted, sure, sure, predicted == label)
+
+
+MakeTraining = Callable[..., Place]
+
+
+@pytest.fixture(params=["disk", "bucket"])
+def workspace(request: pytest.FixtureRequest, tmp_path: Path, gcs: FakeGcs) -> Place:
+    """An empty workspace."""
+    return tmp_path / "w" if request.param == "disk" else storage.place_of("gs://bucket/w")
+
+
+@pytest.fixture
+def make_training(workspace: Place, tmp_path: Path) -> MakeTraining:
+    """Makes what a complete training leaves: `make_training("run", right=180)`."""
+
+    def make(run: str, right: int, version: str = "1", labels: tuple[str, ...] = ("a", "b")) -> Place:
+        folder = workspace / "runs" / run / "key"
+        about = {"labels": labels, "dataset": NAME, "dataset_version": version}
+        result = {"run": str(folder), "metrics": {"val_accuracy": right / EXAMPLES}}
+        save_predictions(tmp_path, answers(right))
+        for name, content in (
+            ("run.json", json.dumps({"dataset": str(tmp_path / "dataset"), "settings": {}}).encode()),
+            ("export/about.json", json.dumps(about).encode()),
+            ("predictions.npz", (tmp_path / "predictions.npz").read_bytes()),
+            ("result.json", json.dumps(result).encode()),
+        ):
+            with storage.write_whole(folder / name) as file:
+                file.write(content)
+        return folder
+
+    return make
+
+
+def judged(run: Place, **values: Any) -> dict[str, Any]:
+    return gate(run, SETTINGS.model_copy(update=values), output=2)
+
+
+# --- the decision -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "max_worse", "promoted"),
+    [
+        (answers(180), answers(150), 0.0, True),
+        (answers(150), answers(150), 0.0, True),
+        (answers(150), answers(153), 0.0, True),  # three of 200: it may be chance
+        (answers(150), answers(165), 0.0, False),
+        (answers(150), answers(165), 0.05, True),
+        (answers(120), answers(165), 0.05, False),
+        (answers(150, first=40), answers(165), 0.0, True),  # as much worse, but they differ in many
+        (answers(6, examples=10), answers(8, examples=10), 0.0, True),  # two of ten say little
+        (answers(0, examples=10), answers(10, examples=10), 0.0, False),
+    ],
+)
+def test_refused_only_when_the_whole_interval_is_below(
+    ours: Predictions, theirs: Predictions, max_worse: float, promoted: bool
+):
+    verdict = compared(ours, theirs, "run/key", max_worse, seed=0)
+    assert verdict.promoted == promoted, verdict.words
+
+
+def test_the_sentence_says_all_that_it_rests_on():
+    refused = compared(answers(150), answers(180), "run/key", 0.01, seed=0)
+    assert refused.words == (
+        "not promoted: accuracy 75.0% against 90.0% of run/key on the same 200 validation images, difference -15.0 "
+        "points (-20.0 to -10.0): worse by more than the interval and max_worse=0.01"
+    )
+    chance = compared(answers(150), answers(152), "run/key", 0.0, seed=0)
+    assert chance.words.endswith("difference -1.0 points (-2.5 to +0.0): worse, but it may be chance")
+    equal = compared(answers(180), answers(180), "run/key", 0.0, seed=0)
+    assert equal.words.endswith("difference +0.0 points (+0.0 to +0.0)")
+
+
+def test_the_better_one_is_promoted_and_a_worse_one_leaves_it(workspace: Place, make_training: MakeTraining):
+    runs = [make_training(name, right) for name, right in (("one", 150), ("better", 170), ("worse", 140))]
+    told = [judged(run) for run in runs]
+    assert [each["promoted"] for each in told] == [True, True, False]
+    assert told[0]["verdict"] == "promoted: the first model of 'flowers'"
+    assert told[1]["verdict"].startswith("promoted: accuracy 85.0% against 75.0% of one/key on the same 200")
+    assert told[2]["verdict"].startswith("not promoted: accuracy 70.0% against 85.0% of better/key")
+    assert [each["champion"] for each in told] == [str(runs[0]), str(runs[1]), str(runs[1])]
+    assert [storage.read_json(run / "promotion.json") for run in runs] == told
+    pointer = pointer_of(workspace, NAME)
+    assert str(pointer.place) == told[0]["pointer"] == f"{workspace}/models/flowers/champion.json"
+    assert [each.run for each in pointer.history] == [str(runs[0]), str(runs[1])]
+    named = storage.read_json(pointer.place)["champion"]
+    assert (named["export"], named["metrics"]) == (str(runs[1] / "export"), {"val_accuracy": 0.85})
+
+
+@pytest.mark.parametrize(
+    ("values", "promoted", "words"),
+    [
+        ({"promote": "never"}, False, "not promoted: promote=never"),
+        ({"promote": "always"}, True, "promoted: promote=always, without a comparison"),
+        ({"max_worse": 0.2}, True, "promoted: accuracy 70.0% against 85.0%"),
+    ],
+)
+def test_the_form_decides(make_training: MakeTraining, values: dict[str, Any], promoted: bool, words: str):
+    judged(make_training("better", 170))
+    told = judged(make_training("worse", 140), **values)
+    assert (told["promoted"], told["verdict"].startswith(words)) == (promoted, True), told
+
+
+def test_the_same_answer_again_and_no_second_entry(workspace: Place, make_training: MakeTraining):
+    runs = [make_training(name, right) for name, right in (("one", 150), ("better", 170), ("worse", 140))]
+    told = [judged(run) for run in runs]
+    history = pointer_of(workspace, NAME).history
+    assert judged(runs[1]) == told[1]
+    assert judged(runs[2]) == told[2]
+    since = judged(runs[0])  # promoted once, and beaten since
+    assert since["verdict"].startswith(told[0]["verdict"] + " (on ")
+    assert since["verdict"].endswith("the champion is better/key now, and stays so)")
+    assert pointer_of(workspace, NAME).history == history
+
+
+def test_where_the_champion_is_gone_the_next_one_takes_its_place(make_training: MakeTraining):
+    gone = make_training("gone", 190)
+    judged(gone)
+    (gone / "export" / "about.json").unlink()
+    told = judged(make_training("next", 20))
+    assert told["promoted"]
+    assert told["verdict"] == f"promoted: nothing to compare with, {gone / 'export'} is gone"
+
+
+def test_other_ids_are_left_to_a_person(make_training: MakeTraining):
+    judged(make_training("one", 150))
+    told = judged(make_training("other", 190, version="2", labels=("b", "a")))
+    assert not told["promoted"]
+    assert told["verdict"].startswith("not promoted: ids stand for other labels than those of the champion one/key")
+
+
+def test_a_champion_of_another_version_is_evaluated_in_a_process_whose_error_is_told(make_training: MakeTraining):
+    judged(make_training("one", 150))
+    with pytest.raises(DatasetError, match="dataset is no folder: name the folder of a version"):
+        judged(make_training("other", 150, version="2"))
+
+
+def test_two_names_have_a_champion_each(workspace: Place, make_training: MakeTraining):
+    judged(make_training("one", 150))
+    assert pointer_of(workspace, "cars").champion is None
+
+
+def test_many_at_once_and_each_is_compared_with_the_one_before(workspace: Place, make_training: MakeTraining):
+    runs = [make_training(f"run-{number}", 150) for number in range(5)]
+    threads = [threading.Thread(target=judged, args=(run,)) for run in runs]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    history = pointer_of(workspace, NAME).history
+    assert {each.run for each in history} == {str(run) for run in runs}
+    assert "the first model" in history[0].why
+    for before, promoted in pairwise(history):
+        assert f"of {storage.place_of(before.run).parent.name}/key on the same" in promoted.why
+
+
+# --- back again -------------------------------------------------------------------------------------------------------
+
+
+def entry(action: str, run: str) -> Entry:
+    return Entry(action, run, f"{run}/export", "1", {}, "", "", "")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("history", "stand"),
+    [
+        ("", ""),
+        ("+a", "a"),
+        ("+a +b", "ab"),
+        ("+a +b -a", "a"),
+        ("+a +b +c -b -a", "a"),
+        ("+a +b -a +c -a", "a"),
+        ("+a +b -a +b", "ab"),
+    ],
+)
+def test_what_stands(history: str, stand: str):
+    entries = [entry({"+": "promote", "-": "rollback"}[word[0]], word[1]) for word in history.split()]
+    assert [each.run for each in standing(entries)] == list(stand)
+
+
+def test_each_rollback_goes_one_further_back_and_is_remembered(workspace: Place, make_training: MakeTraining):
+    one, two, three = (make_training(name, 150) for name in ("one", "two", "three"))
+    for run in (one, two, three):
+        judged(run)
+    assert roll_back(pointer_of(workspace, NAME)).run == str(two)
+    assert judged(three)["champion"] == str(two)  # a task that is cleared does not undo it
+    assert roll_back(pointer_of(workspace, NAME)).run == str(one)
+    with pytest.raises(PromotionError, match="there is no model to go back to"):
+        roll_back(pointer_of(workspace, NAME))
+    assert promote_by_hand(three)["champion"] == str(three)
+    assert roll_back(pointer_of(workspace, NAME)).run == str(one)
+    history = pointer_of(workspace, NAME).history
+    assert [(each.action[0], storage.place_of(each.run).parent.name) for each in history] == [
+        *(("p", "one"), ("p", "two"), ("p", "three")),
+        *(("r", "two"), ("r", "one"), ("p", "three"), ("r", "one")),
+    ]
+    assert history[3].why == f"took back the promotion of {three}"
+
+
+def test_back_to_a_model_that_is_gone_is_refused(workspace: Place, make_training: MakeTraining):
+    one, two = (make_training(name, 150) for name in ("one", "two"))
+    for run in (one, two):
+        judged(run)
+    (one / "export" / "about.json").unlink()
+    with pytest.raises(PromotionError, match=r"the model to go back to is gone: .*/runs/one/key/export"):
+        roll_back(pointer_of(workspace, NAME))
+    assert pointer_of(workspace, NAME).champion == pointer_of(workspace, NAME).history[1]
+
+
+def test_a_rollback_of_what_was_moved_meanwhile_is_refused(workspace: Place, make_training: MakeTraining):
+    for name in ("one", "two"):
+        judged(make_training(name, 150))
+    seen = pointer_of(workspace, NAME)
+    judged(make_training("three", 150))
+    with pytest.raises(ConflictError, match="was changed by somebody else meanwhile"):
+        roll_back(seen)
+
+
+# --- what a person sees -----------------------------------------------------------------------------------------------
+
+
+def test_the_commands(workspace: Place, make_training: MakeTraining, capsys: pytest.CaptureFixture):
+    one, two = (make_training(name, right) for name, right in (("one", 180), ("two", 120)))
+    places = ["--set", f"workspace={workspace}", "--set", f"dataset_name={NAME}"]
+
+    def said(*arguments: str, code: int = 0) -> str:
+        assert main(arguments) == code
+        captured = capsys.readouterr()
+        return str(captured.out if code == 0 else captured.err)
+
+    assert "none: nothing is promoted yet" in said("champion", *places)
+    assert "there is no model to go back to" in said("rollback", *places, code=1)
+    judged(one)
+    assert json.loads(said("promote", str(two), "--json"))["champion"] == str(two)
+    assert json.loads(said("promote", str(two), "--json"))["verdict"] == "it is the champion already"
+    words = said("champion", *places)
+    assert f"champion  {two / 'export'}" in words
+    assert "(promoted: by hand)" in words
+    assert json.loads(said("rollback", *places, "--json"))["model"] == str(one / "export")
+    told = json.loads(said("champion", *places, "--json"))
+    assert (told["champion"]["run"], len(told["history"])) == (str(one), 3)
+    assert promoted_model(workspace / "models" / NAME) == one / "export"
+    assert promoted_model(two) == two / "export"
+
+
+def test_what_is_no_complete_training_is_not_promoted(make_training: MakeTraining, tmp_path: Path):
+    run = make_training("one", 150)
+    (run / "result.json").unlink()
+    with pytest.raises(SourceError, match=r"holds no complete training: there is no result\.json"):
+        promote_by_hand(run)
+    with pytest.raises(SourceError, match="holds no exported model"):
+        promote_by_hand(tmp_path)
+
+
+def test_a_simulated_training_is_never_promoted(make_training: MakeTraining):
+    run = make_training("one", 150)
+    content = storage.read_json(run / "run.json")
+    content["settings"]["simulated_step_ms"] = 40.0
+    with storage.write_whole(run / "run.json") as file:
+        file.write(json.dumps(content).encode())
+    assert judged(run)["verdict"] == (
+        "not promoted: it was trained with simulated_step_ms, and its model learned nothing"
+    )
+    with pytest.raises(PromotionError, match="was trained with simulated_step_ms, and its model learned nothing"):
+        promote_by_hand(run)
+
+
+@pytest.mark.parametrize("content", [b"", b"{}", b'{"history": [{"action": "promote"}]}', b"[1]"])
+def test_a_damaged_pointer_is_left_to_a_person(workspace: Place, make_training: MakeTraining, content: bytes):
+    place = workspace / "models" / NAME / "champion.json"
+    with storage.write_whole(place) as file:
+        file.write(content)
+    with pytest.raises(PromotionError, match=r"champion\.json cannot be read .*: bring back a copy of it"):
+        judged(make_training("one", 150))
+    assert place.read_bytes() == content
+
+
+def test_the_report_tells_of_it(tmp_path: Path):
+    (tmp_path / "promotion.json").write_text(json.dumps({"verdict": "promoted: by <hand>"}))
+    from pipeline.report.page import render
+
+    assert "Champion gate: promoted: by &lt;hand&gt;." in render(load_recorded_run(tmp_path), [], [])

@@ -1,0 +1,56 @@
+"""The one reader of the files of a run: three ways to go on if a file is missing or damaged."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pipeline.runs.files import RunFiles, facts, load_files, read_optional, read_or_empty, read_required
+
+EMPTY = RunFiles(run={}, result={}, verdict={}, promotion={})
+
+
+def test_a_file_that_is_whole_is_the_same_for_all_readers(tmp_path: Path):
+    (tmp_path / "run.json").write_text('{"dataset": "é"}', encoding="utf-8")
+    for read in (read_required, read_optional, read_or_empty):
+        assert read(tmp_path / "run.json") == {"dataset": "é"}
+
+
+def test_a_missing_file(tmp_path: Path):
+    with pytest.raises(FileNotFoundError):
+        read_required(tmp_path / "run.json")
+    assert read_optional(tmp_path / "run.json") is None
+    assert read_or_empty(tmp_path / "run.json") == {}
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"a": 1', b"\0\0"])
+def test_a_damaged_file_is_named(tmp_path: Path, content: bytes):
+    (tmp_path / "run.json").write_bytes(content)
+    for read in (read_required, read_optional):
+        with pytest.raises(json.JSONDecodeError, match=r"^run\.json is no JSON: .* \(char \d+\)$"):
+            read(tmp_path / "run.json")
+    assert read_or_empty(tmp_path / "run.json") == {}
+
+
+@pytest.mark.parametrize("content", [b"[1]", b"null", b"7", b'"\xff"'])
+def test_what_is_no_json_object_is_empty_on_a_page(tmp_path: Path, content: bytes):
+    (tmp_path / "run.json").write_bytes(content)
+    assert read_or_empty(tmp_path / "run.json") == {}
+
+
+def test_a_folder_without_files_is_a_run_without_content(tmp_path: Path):
+    assert load_files(tmp_path / "nothing") == EMPTY
+    assert (EMPTY.epochs, EMPTY.steps_per_epoch, EMPTY.batch_size, EMPTY.num_training_servers) == (0, 0, 0, 1)
+    assert (EMPTY.settings, EMPTY.host, EMPTY.newest_verdict, EMPTY.steps_judged) == ({}, {}, {}, {})
+    assert not EMPTY.is_complete
+    assert list(facts(EMPTY.run)) == []
+
+
+def test_the_verdict_of_the_result_comes_first(tmp_path: Path):
+    (tmp_path / "verdict.json").write_text('{"limit": "input", "step_ms": 0.0}')
+    files = load_files(tmp_path)
+    assert (files.newest_verdict["limit"], files.steps_judged) == ("input", {})
+    (tmp_path / "result.json").write_text('{"limit": "compute", "step_ms": 40.0}')
+    files = load_files(tmp_path)
+    assert files.is_complete
+    assert files.steps_judged == files.newest_verdict == {"limit": "compute", "step_ms": 40.0}

@@ -1,0 +1,22 @@
+"""Folders of runs, by the names that a person gives them."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.errors import DatasetError
+from pipeline.runs.run import training_in
+
+
+def test_a_run_of_one_training_stands_for_it(tmp_path: Path):
+    one = tmp_path / "a run" / "0a1b"
+    one.mkdir(parents=True)
+    (one / "run.json").write_text("{}")
+    assert training_in(one) == training_in(tmp_path / "a run") == one
+    other = tmp_path / "a run" / "2c3d"
+    other.mkdir()
+    (other / "run.json").write_text("{}")
+    with pytest.raises(DatasetError, match=r"holds 2 trainings: name one of them \(0a1b, 2c3d\)"):
+        training_in(tmp_path / "a run")
+    with pytest.raises(DatasetError, match="holds no run"):
+        training_in(tmp_path)

@@ -1,0 +1,55 @@
+"""The figures of `scripts.structure`, for packages whose structure is known."""
+
+from pathlib import Path
+
+import pytest
+
+from scripts.structure import arrows_of, circles, imports_of, load, row_of
+
+FILES = {
+    "__init__.py": "",
+    "__main__.py": "from package.top import first\n",
+    "errors.py": "# why\n\nclass Error(Exception): ...\n",
+    "top/__init__.py": "from .first import f\n",
+    "top/first.py": "from package import errors\nfrom ..low import second\n\n"
+    "def f():\n    return _once() + _twice() + _twice()\n"
+    "\ndef _once():\n    return 1\n\ndef _twice():\n    return 2  # two\n",
+    "low/__init__.py": "",
+    "low/second.py": "def g():\n    import package.errors\n",
+    "tests/test_first.py": "from package import errors\n",
+}
+BACK = {"low/back.py": "from package.top.first import f\n"}
+
+
+def package(folder: Path, files: dict[str, str]) -> Path:
+    for name, text in files.items():
+        path = folder / "package" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return folder / "package"
+
+
+def test_the_row_of_a_package(tmp_path: Path):
+    assert row_of(package(tmp_path, FILES)) == {
+        "package": "package",
+        "files": "7",
+        "at the root": "3",
+        "rooms": "5",
+        "arrows": "4",
+        "circles": "0",
+        "functions": "4",
+        "median lines": "2",
+        "longest": "2",
+        "fan-out": "0.7",
+        "private": "2",
+        "once": "50%",
+        "comments": "14.3%",
+    }
+
+
+@pytest.mark.parametrize(("files", "expected"), [(FILES, []), (FILES | BACK, [{"package.low", "package.top"}])])
+def test_circles_of_rooms(tmp_path: Path, files: dict[str, str], expected: list[set[str]]):
+    modules = load(package(tmp_path, files))
+    arrows = arrows_of(imports_of(modules))
+    assert [each for each in circles(arrows) if len(each) > 1] == expected
+    assert arrows["package.top"] == {"package.low", "package.errors"}

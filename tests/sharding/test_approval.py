@@ -1,0 +1,75 @@
+"""Only what a person approved is published, whatever other runs commit in the meantime."""
+
+from pathlib import Path
+
+import pytest
+
+from pipeline.config import Settings, settings_from
+from pipeline.errors import GateError
+from pipeline.sharding.approval import answers, approve, questions
+from pipeline.sharding.gate import ask_later
+from pipeline.sharding.plan_files import load_plan
+from pipeline.storage import Place
+from tests.conftest import MakeImages, jpeg
+from tests.published import commit, planned, publish, write_and_copy
+
+ASKING = {"dataset_name": "images", "on_drift": "ask"}
+
+
+@pytest.fixture
+def settings(make_images: MakeImages, tmp_path: Path) -> Settings:
+    """Settings of a date that differs from the published version, and for which a person is asked."""
+    source, workspace = make_images({"a": 60, "b": 60}), tmp_path / "workspace"
+    publish(source, workspace)
+    redraw(source, (200, 300))
+    return settings_from({"source_uri": str(source), "workspace": str(workspace), **ASKING})
+
+
+def redraw(source: Path, size: tuple[int, int]) -> None:
+    for number in range(60):
+        (source / "a" / f"{number:03d}.jpg").write_bytes(jpeg(9000 + number + size[0], size))
+
+
+def write(settings: Settings) -> Place:
+    """Write and publish all shards of a dataset that is not committed yet. Return its plan."""
+    plan_path, ranges = planned(settings, ask_later)
+    write_and_copy(ranges)
+    return plan_path
+
+
+def publish_another(settings: Settings) -> str:
+    """Commit a version of the same dataset name, as another run would."""
+    source = Path(settings.source_uri)
+    redraw(source, (400, 100))
+    return publish(source, settings.workspace).name
+
+
+def test_what_was_approved_is_published(settings: Settings):
+    plan = write(settings)
+    approve(plan, questions(plan, settings))
+    assert questions(plan, settings) == []
+    assert commit(plan, settings, answers(plan)).version == load_plan(plan).version
+
+
+def test_an_approval_that_another_commit_voids_is_no_answer_of_a_person(settings: Settings):
+    plan = write(settings)
+    [asked] = questions(plan, settings)
+    approve(plan, [asked])
+    other = publish_another(settings)
+    with pytest.raises(GateError) as caught:
+        commit(plan, settings, answers(plan))
+    message = str(caught.value)
+    assert "stopped by the answer" not in message
+    assert f"the images differ from those of version {other}" in message  # the new question
+    assert asked in message  # what a person approved
+    assert "trigger this DAG again with the same settings" in message
+    # The next run asks the question as it is now.
+    approve(plan, questions(plan, settings))
+    assert commit(plan, settings, answers(plan)).version == load_plan(plan).version
+
+
+def test_a_question_that_arises_after_the_approval_is_reported_as_new(settings: Settings):
+    plan = write(settings)
+    with pytest.raises(GateError, match=r"nobody was asked .*the images differ .*trigger this DAG again") as caught:
+        commit(plan, settings, answers(plan))
+    assert "approved" not in str(caught.value)

@@ -1,0 +1,251 @@
+import io
+import logging
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from pipeline.config import Settings, settings_from
+from pipeline.errors import BadInput, GateError
+from pipeline.sharding.gate import Finding, ask_terminal, decide, findings, notices
+
+CONTRADICTIONS = {
+    "images": 4,
+    "groups": 2,
+    "of": 100,
+    "pairs": [{"paths": ["a/1.jpg", "b/9.jpg"], "labels": [["a"], ["b", "c"]]}],
+}
+LEAKS = {"images": 3, "of": 100, "names": [["a/1.jpg", f"b/{n}.jpg"] for n in range(20)]}
+
+
+def settings(**values: Any) -> Settings:
+    return settings_from({"workspace": "workspace", **values})
+
+
+@pytest.mark.parametrize(
+    ("quality", "limits", "sentence"),
+    [
+        (
+            {"listed": 600, "rejected": 312},
+            {},
+            "312 of 600 (52%) images were rejected, more than max_rejected_fraction=0.5: "
+            "rejected.jsonl says why and what could be done with each",
+        ),
+        (
+            {"leaks": LEAKS},
+            {},
+            "3 of 100 (3%) validation and test images are in training too, more than max_leaked_fraction=0.01, such as "
+            "'b/0.jpg' (as 'a/1.jpg'), 'b/1.jpg' (as 'a/1.jpg'), 'b/2.jpg' (as 'a/1.jpg'): "
+            "remove them from one side, or the score flatters the model",
+        ),
+        (
+            {"contradictions": CONTRADICTIONS},
+            {},
+            "4 of 100 (4%) images are equal to one with different labels, more than max_contradictory_fraction=0, such "
+            "as 'a/1.jpg' ('a') and 'b/9.jpg' ('b'|'c'): keep one label, or remove the images",
+        ),
+        (
+            {"classes": {"cat": 4, "dog": 1000, "eel": 300}},
+            {},
+            "class 'dog' has 1000 training images, 250 times the 4 of 'cat', more than max_imbalance=100: "
+            "add images to the small classes, or leave them out",
+        ),
+        (
+            {"classes": {"cat": 0, "dog": 5}},
+            {},
+            "class 'dog' has 5 training images, against the 0 of 'cat', more than max_imbalance=100: "
+            "add images to the small classes, or leave them out",
+        ),
+        (
+            {"drift": {"against": "abc", "sizes": 0.3, "aspect": 0.01, "classes": 1.254}},
+            {},
+            "the images differ from those of version abc in classes by 1.25, sizes by 0.30, more than max_drift=0.25: "
+            "look at the data set cards of both, and go on if the change is meant",
+        ),
+        ({"listed": 10, "rejected": 1}, {"max_rejected_fraction": 0.0}, "1 of 10 (10%) images were rejected, more"),
+        ({"leaks": {"images": 1, "of": 3, "names": []}}, {}, "1 of 3 (33.3%) validation and test images are in train"),
+    ],
+)
+def test_what_is_over_its_threshold_is_one_sentence(quality: dict[str, Any], limits: dict[str, Any], sentence: str):
+    (found,) = findings(quality, settings(**limits))
+    assert found.sentence.startswith(sentence)
+    assert "\n" not in found.sentence
+
+
+@pytest.mark.parametrize(
+    "quality",
+    [
+        {},
+        {"listed": 600, "rejected": 300},
+        {"listed": 0, "rejected": 0},
+        {"contradictions": {"images": 0, "groups": 0, "of": 100, "pairs": []}},
+        {"rejected": 7},
+        {"leaks": {"images": 1, "of": 100, "names": [["a", "b"]]}},
+        {"leaks": {"images": 0, "of": 0, "names": []}},
+        {"leaks": None, "drift": None, "near_duplicates": None, "classes": {}},
+        {"classes": {"cat": 1, "dog": 100}},
+        {"classes": {"cat": 0, "dog": 5}, "classes_gone": ["cat"]},
+        {"drift": {"against": None}},
+        {"drift": {"against": "abc", "sizes": 0.25, "aspect": 0.0}},
+    ],
+)
+def test_what_is_within_its_threshold_or_not_known_is_passed_over(quality: dict[str, Any]):
+    assert findings(quality, settings()) == []
+
+
+def test_each_finding_carries_the_action_of_its_own_setting():
+    quality = {
+        "listed": 1,
+        "rejected": 1,
+        "leaks": LEAKS,
+        "contradictions": CONTRADICTIONS,
+        "classes": {"a": 1, "b": 1000},
+        "drift": {"against": "v", "sizes": 9.0},
+    }
+    kinds = ("rejected", "leak", "contradiction", "imbalance", "drift")
+    for kind in kinds:
+        others = {f"on_{name}": "continue" for name in kinds}
+        found = findings(quality, settings(**{**others, f"on_{kind}": "ask"}))
+        assert [finding.kind for finding in found if finding.action == "ask"] == [kind]
+
+
+def test_names_of_others_are_quoted():
+    leaks = {"images": 1, "of": 1, "names": [["a\n.jpg", "b\udcff.jpg"]]}
+    (found,) = findings({"leaks": leaks}, settings())
+    assert r"such as 'b\udcff.jpg' (as 'a\n.jpg')" in found.sentence
+    found.sentence.encode()  # else a log could not hold it
+
+
+@pytest.mark.parametrize(
+    ("quality", "sentences"),
+    [
+        ({}, []),
+        ({"duplicates": {"images": 0, "groups": 0}, "near_duplicates": None, "misnamed": 0, "classes_new": []}, []),
+        ({"duplicates": {"images": 5, "groups": 2}}, ["5 images are equal to another one (2 groups)"]),
+        (
+            {"near_duplicates": {"images": 2, "groups": 1, "leaks": {"images": 1, "of": 4, "names": [["a", "b"]]}}},
+            [
+                "2 images are hardly to be told from another one (1 group)",
+                "1 of 4 (25%) validation and test images look like one in training, such as 'b' (as 'a')",
+            ],
+        ),
+        ({"misnamed": 1}, ["1 image is of another format than the name says, and read all the same"]),
+        ({"profiles": {"converted": 3, "ignored": 0}}, []),
+        (
+            {"profiles": {"converted": 0, "ignored": 2}},
+            ["2 images are stored without conversion to sRGB: the color profile is broken or does not fit"],
+        ),
+        ({"classes_new": ["eel"]}, ["1 class new, and got the next ids: 'eel'"]),
+        (
+            {"classes_gone": ["a", "b", "c", "d", "e"]},
+            [
+                "5 classes without images now, and kept their ids: 'a', 'b', 'c' and 2 more; "
+                "other images altogether belong under another dataset_name"
+            ],
+        ),
+        (
+            {"classes_without_training": ["a", "b", "c", "d"]},
+            [
+                "4 classes without training images, so no model can learn them (the split never moves an image to "
+                "change this): 'a', 'b', 'c' and 1 more"
+            ],
+        ),
+        (
+            {"classes_without_validation": ["a", "b"]},
+            ["2 classes without validation images: no score will tell of them: 'a', 'b'"],
+        ),
+    ],
+)
+def test_facts_without_a_threshold_are_notices(quality: dict[str, Any], sentences: list[str]):
+    assert notices(quality) == sentences
+
+
+def test_what_may_continue_is_logged_and_stops_nothing(caplog: pytest.LogCaptureFixture):
+    with caplog.at_level(logging.WARNING):
+        decide([Finding("drift", "brighter by 100%", "continue")], None)
+    assert caplog.messages == ["brighter by 100%"]
+
+
+def test_what_fails_stops_with_all_sentences_and_the_settings_that_go_on():
+    found = [
+        Finding("leak", "one.", "fail"),
+        Finding("drift", "two.", "continue"),
+        Finding("rejected", "three.", "fail"),
+    ]
+    with pytest.raises(GateError) as caught:
+        decide(found, never_asked)
+    assert str(caught.value) == "one.; three.; set on_leak=continue on_rejected=continue to go on"
+    assert isinstance(caught.value, BadInput)  # which no retry mends
+
+
+def never_asked(sentence: str) -> bool:
+    raise AssertionError(sentence)
+
+
+def answers(*given: bool) -> tuple[list[str], Callable[[str], bool]]:
+    """The questions that were put, and who answers them."""
+    asked: list[str] = []
+
+    def ask(sentence: str) -> bool:
+        asked.append(sentence)
+        return given[len(asked) - 1]
+
+    return asked, ask
+
+
+ASKING = [Finding("leak", "one", "ask"), Finding("drift", "two", "continue"), Finding("rejected", "three", "ask")]
+
+
+def test_a_yes_to_each_question_goes_on():
+    asked, ask = answers(True, True)
+    decide(ASKING, ask)
+    assert asked == ["one", "three"]
+
+
+@pytest.mark.parametrize(
+    ("given", "put", "sentence"),
+    [
+        ((False,), 1, "stopped by the answer no: one; set on_leak=continue to go on"),
+        ((True, False), 2, "stopped by the answer no: three; set on_rejected=continue to go on"),
+    ],
+)
+def test_a_no_stops_and_nothing_more_is_asked(given: tuple[bool, ...], put: int, sentence: str):
+    asked, ask = answers(*given)
+    with pytest.raises(GateError, match=sentence):
+        decide(ASKING, ask)
+    assert len(asked) == put
+
+
+def test_where_nobody_can_be_asked_it_stops_and_says_so():
+    with pytest.raises(GateError, match=r"one; three; set on_leak=continue .*there is nobody to ask here"):
+        decide(ASKING, None)
+    decide(ASKING[1:2], None)
+
+
+@pytest.mark.parametrize(
+    ("answer", "goes_on"), [("y\n", True), (" YES \n", True), ("\n", False), ("n\n", False), ("", False)]
+)
+def test_the_terminal_is_asked_on_stderr(answer: str, goes_on: bool, monkeypatch: pytest.MonkeyPatch):
+    typed, shown = Terminal(answer), Terminal()
+    monkeypatch.setattr(sys, "stdin", typed)  # a test has no terminal
+    monkeypatch.setattr(sys, "stderr", shown)
+    ask = ask_terminal()
+    assert ask is not None
+    assert ask("3 of 4 leak") is goes_on
+    assert shown.getvalue() == "3 of 4 leak\nGo on? [y/N] "
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("stream", ["stdin", "stderr"])
+def test_without_a_terminal_nobody_is_asked(stream: str, monkeypatch: pytest.MonkeyPatch):
+    for name in ("stdin", "stderr"):
+        monkeypatch.setattr(sys, name, Terminal())
+    with open(os.devnull) as nobody:
+        monkeypatch.setattr(sys, stream, nobody)
+        assert ask_terminal() is None

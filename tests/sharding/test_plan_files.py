@@ -1,0 +1,133 @@
+"""Planning as a whole: what it holds in memory, and that a task reads its own range alone."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.config import Settings
+from pipeline.dataset.labels import proposed_labels
+from pipeline.errors import SettingsError
+from pipeline.sharding import plan_files
+from pipeline.sharding.plan_files import Plan, load_plan, make_plan
+from pipeline.sharding.ranges import WRITER_VERSION, load_range
+from pipeline.sharding.write import write_range
+from pipeline.snapshot.extract import take_snapshot
+from pipeline.snapshot.snapshot import COLUMNS, columns_path, load_snapshot, save_snapshot
+from pipeline.storage import Place, place_of
+from tests.published import changed, no_progress
+
+IMAGES = 200_000
+PLAN = f"""
+import sys
+from pathlib import Path
+from pipeline.config import settings_from
+from pipeline.sharding.plan_files import load_plan, make_plan
+from pipeline.snapshot.raw_image import Origin, RawImage, content_of, to_line
+from pipeline.snapshot.snapshot import Snapshot, columns_path, save_snapshot, to_columns
+
+def peak_mb():
+    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
+
+root = Path(sys.argv[1])
+rows, offset = root / "rows.jsonl", 0
+with open(rows, "wb") as lines, open(columns_path(rows), "wb") as columns:
+    for number in range({IMAGES}):
+        row = RawImage(f"c{{number % 10}}/{{number:08d}}.jpg", [f"c{{number % 10}}"], "", 1000, number, "", [], 1)
+        columns.write(to_columns(row, offset, number % 10))
+        offset += lines.write(to_line(content_of(row), row))
+labels = [f"c{{number}}" for number in range(10)]
+snapshot = Snapshot(
+    source_uri="/nowhere", origin=Origin("/nowhere"), kind="folder", rows=str(rows), started_ns=0, fingerprint="f",
+    listed={IMAGES}, bytes=1000 * {IMAGES}, labels=labels, stated_labels=[], texts={{}},
+    classes=dict.fromkeys(labels, {IMAGES} // 10), multi_label=False, has_boxes=False, box_labels=[],
+    skipped={{}}, skipped_suffixes={{}},
+)
+saved, before = save_snapshot(snapshot), peak_mb()
+settings = settings_from({{"source_uri": "/nowhere", "workspace": str(root / "w"), "num_shards": 50}})
+plan = load_plan(make_plan(settings, saved))
+print(peak_mb() - before, *plan.ranges, sep="\\n")
+"""
+
+
+def test_planning_keeps_some_bytes_an_image_and_a_task_reads_its_range_alone(tmp_path: Path):
+    """80 bytes an image are 0.8 GB for ten million; an object a row would be ten times that."""
+    done = subprocess.run([sys.executable, "-c", PLAN, str(tmp_path)], capture_output=True, text=True, check=True)
+    grown, *ranges = done.stdout.splitlines()
+    assert float(grown) * 1024 * 1024 / IMAGES < 150
+    assert len(ranges) == 13
+    assert sum(load_range(Path(path)).images for path in ranges) == IMAGES
+    for path in ranges:
+        assert len(Path(path).read_bytes().splitlines()) == load_range(Path(path)).images + 1
+
+
+def test_another_seed_of_the_training_plans_the_same_version_and_another_split_seed_another(settings: Settings):
+    taken = take_snapshot(settings)
+
+    def planned(**values: int) -> Plan:
+        return load_plan(make_plan(changed(settings, **values), taken))
+
+    first = planned()
+    assert planned(seed=1) == first
+    assert planned(split_seed=1).version != first.version
+    assert planned(split_seed=1).settings == first.settings | {"split_seed": 1}
+
+
+def test_neither_the_order_of_labels_in_a_snapshot_nor_the_number_of_plan_files_decides_anything(settings: Settings):
+    """Parts of a source that are listed in parallel meet labels in another order."""
+    taken = take_snapshot(settings)
+    first = load_plan(make_plan(settings, taken))
+    _reverse_labels(taken)
+    for shards_per_task in (1, 3, 100):
+        # Another name has no label ids yet.
+        other = changed(settings, dataset_name=f"other{shards_per_task}", shards_per_task=shards_per_task)
+        assert_alike(first, load_plan(make_plan(other, taken)))
+
+
+def test_a_plan_of_another_release_is_not_written(settings: Settings):
+    """Its version promises other bytes than this release writes."""
+    path = Path(load_plan(make_plan(settings, take_snapshot(settings))).ranges[0])
+    header, _, rows = path.read_bytes().partition(b"\n")
+    for writer in ({"writer": WRITER_VERSION - 1}, {}):
+        content = {name: value for name, value in json.loads(header).items() if name != "writer"}
+        path.write_bytes(json.dumps(content | writer).encode() + b"\n" + rows)
+        with pytest.raises(SettingsError, match=r"planned by another release .*clear `shard\.plan`"):
+            write_range(path, no_progress)
+
+
+def test_a_person_is_asked_once_even_if_another_run_adds_labels_in_between(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+):
+    contradictory = changed(settings, on_imbalance="ask", max_imbalance=1.0)
+    (Path(settings.source_uri) / "cats" / "000.jpg").unlink()
+    reserve, others = plan_files.reserve_labels, iter([["ant"], ["bee"]])
+
+    def reserve_late(folder: Place, labels: list[str], build: str) -> bool:
+        for names in others:
+            assert reserve(folder, proposed_labels(folder, names), "of another run")
+            break
+        return reserve(folder, labels, build)
+
+    asked: list[str] = []
+    monkeypatch.setattr(plan_files, "reserve_labels", reserve_late)
+    made = load_plan(make_plan(contradictory, take_snapshot(settings), lambda sentence: not asked.append(sentence)))
+    assert made.labels == ["ant", "bee", "cats", "dogs", "eels"]
+    assert len(asked) == 1
+
+
+def assert_alike(one: Plan, other: Plan) -> None:
+    assert (one.version, one.labels, one.quality) == (other.version, other.labels, other.quality)
+
+
+def _reverse_labels(snapshot_path: Path) -> None:
+    """Number the labels of a snapshot the other way round, in its columns, too."""
+    snapshot = load_snapshot(snapshot_path)
+    path = columns_path(place_of(snapshot.rows))
+    columns = np.frombuffer(path.read_bytes(), COLUMNS).copy()
+    columns["label"] = len(snapshot.labels) - 1 - columns["label"]
+    path.write_bytes(columns.tobytes())
+    save_snapshot(replace(snapshot, labels=snapshot.labels[::-1]))

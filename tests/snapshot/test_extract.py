@@ -1,0 +1,170 @@
+"""The snapshot: what is read, what is not read again, which images belong together."""
+
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline.config import Settings, settings_from
+from pipeline.errors import SettingsError, SourceError
+from pipeline.snapshot import extract
+from pipeline.snapshot.extract import take_snapshot
+from pipeline.snapshot.raw_image import from_lines
+from pipeline.snapshot.snapshot import Snapshot, SnapshotRows, load_columns, load_snapshot
+from tests.conftest import MakeImages, jpeg
+
+
+def rows_of(snapshot: Snapshot) -> list:
+    return [row for rows in from_lines(lines_of(snapshot)) for row in rows]
+
+
+def lines_of(snapshot: Snapshot) -> list[bytes]:
+    return Path(snapshot.rows).read_bytes().splitlines(keepends=True)
+
+
+def snapshot_of(settings: Settings) -> Snapshot:
+    return load_snapshot(take_snapshot(settings))
+
+
+@pytest.fixture
+def at_rest(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Files that were last changed long before the snapshot; a real wait would be seconds."""
+    monkeypatch.setattr(extract, "CLOCK_SLACK_NS", 0)
+    while time.time_ns() <= max(path.stat().st_ctime_ns for path in Path(settings.source_uri).rglob("*")):
+        time.sleep(0.001)
+    return settings
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The keys that are read; a patch, since nothing else tells a file that was read from one that was not."""
+    keys: list[str] = []
+    real = extract.read_raw
+    monkeypatch.setattr(extract, "read_raw", lambda root, key, size: keys.append(key) or real(root, key, size))
+    return keys
+
+
+def test_a_first_extract_reads_each_file_once(settings: Settings, read: list[str]):
+    rows = rows_of(snapshot_of(settings))
+    assert sorted(read) == [row.key for row in rows]
+    assert len(read) == 24
+
+
+def test_an_unchanged_file_is_not_read_again(at_rest: Settings, read: list[str]):
+    before = take_snapshot(at_rest)
+    read.clear()
+    assert take_snapshot(at_rest) == before
+    assert read == []
+
+
+def test_only_what_changed_is_read_again(at_rest: Settings, read: list[str]):
+    before = snapshot_of(at_rest)
+    read.clear()
+    source = Path(at_rest.source_uri)
+    (source / "aaa").mkdir()
+    (source / "aaa" / "new.jpg").write_bytes(jpeg(501))
+    (source / "dogs" / "003.jpg").unlink()
+    changed = source / "eels" / "005.jpg"
+    status = changed.stat()
+    changed.write_bytes(bytes(status.st_size))  # as large as before, and its time set back as well
+    os.utime(changed, ns=(status.st_atime_ns, status.st_mtime_ns))
+    after = snapshot_of(at_rest)
+    assert sorted(read) == ["aaa/new.jpg", "eels/005.jpg"]
+    assert after.fingerprint != before.fingerprint
+    old, new = ({row.key: row.crc32c for row in rows_of(each)} for each in (before, after))
+    assert {key for key in old if old[key] != new.get(key)} == {"dogs/003.jpg", "eels/005.jpg"}
+
+
+def test_a_file_that_had_just_been_written_is_read_again(settings: Settings, read: list[str]):
+    """It may have changed within the tick of the clock that its time is counted in."""
+    take_snapshot(settings)
+    read.clear()
+    take_snapshot(settings)
+    assert len(read) == 24
+
+
+def test_a_snapshot_of_another_version_of_this_program_is_passed_over(at_rest: Settings, read: list[str]):
+    path = take_snapshot(at_rest)
+    path.write_text('{"rows": "nothing"}')
+    read.clear()
+    assert take_snapshot(at_rest) == path
+    assert len(read) == 24
+    path.write_text("[]")
+    with pytest.raises(SettingsError, match="holds no snapshot"):
+        load_snapshot(path)
+
+
+def test_columns_say_what_the_rows_say(settings: Settings):
+    snapshot = snapshot_of(settings)
+    rows, columns = rows_of(snapshot), load_columns(snapshot)
+    assert [row.size for row in rows] == columns["size"].tolist()
+    assert [row.crc32c for row in rows] == columns["crc32c"].tolist()
+    assert [row.labels[0] for row in rows] == [snapshot.labels[label] for label in columns["label"]]
+    with SnapshotRows(snapshot, columns) as by_number:
+        assert [by_number[number] for number in (23, 0, 7)] == [rows[23], rows[0], rows[7]]
+        assert list(by_number.lines(np.array([5, 2]))) == [lines_of(snapshot)[5], lines_of(snapshot)[2]]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "groups"),
+    [
+        ("", ["", "", ""]),
+        (r"^(.+?)_\d+$", ["ann", "ann", ""]),
+        (r"^[a-z]+", ["ann", "ann", "bob"]),
+        (r"^ann(x)?", ["", "", ""]),
+    ],
+)
+def test_groups_are_cut_out_of_file_names(make_images: MakeImages, tmp_path: Path, pattern: str, groups: list[str]):
+    source = make_images({"a": 0, "b": 0})
+    for number, name in enumerate(("a/ann_1.jpg", "b/ann_2.jpg", "b/bob.jpg")):
+        (source / name).write_bytes(jpeg(number))
+    snapshot = snapshot_of(
+        settings_from({"source_uri": str(source), "workspace": str(tmp_path / "w"), "group_pattern": pattern})
+    )
+    assert [row.group for row in rows_of(snapshot)] == groups
+    columns = load_columns(snapshot)
+    assert len(set(columns["group"].tolist())) == len({group or str(number) for number, group in enumerate(groups)})
+
+
+def test_a_pattern_that_takes_forever_is_refused_within_seconds(
+    make_images: MakeImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """There are 2 to the power of 60 ways to split the letters, and none of them matches."""
+    monkeypatch.setattr("pipeline.snapshot.groups.MATCH_S", 1.0)
+    source = make_images({"a": 1, "b": 0})
+    (source / "b" / f"{60 * 'a'}!.jpg").write_bytes(jpeg(1))
+    places = {"source_uri": str(source), "workspace": str(tmp_path / "w"), "group_pattern": "^(a+)+$"}
+    begin = time.monotonic()
+    with pytest.raises(SettingsError, match=r"group_pattern must match .*'\^\(a\+\)\+\$', which takes longer"):
+        take_snapshot(settings_from(places))
+    assert time.monotonic() - begin < 20
+    assert not list((tmp_path / "w").rglob("*.jsonl"))
+
+
+def test_names_that_are_not_valid_text_have_groups_too(make_images: MakeImages, tmp_path: Path):
+    source = make_images({"a": 0, "b": 0})
+    for number, name in enumerate((b"a/\xff_1.jpg", b"b/\xff_2.jpg")):
+        Path(os.fsdecode(os.fsencode(source) + b"/" + name)).write_bytes(jpeg(number))
+    places = {"source_uri": str(source), "workspace": str(tmp_path / "w"), "group_pattern": r"^(.+?)_\d+$"}
+    groups = [row.group for row in rows_of(snapshot_of(settings_from(places)))]
+    assert len({*groups}) == 1
+
+
+def test_equal_files_share_a_group(make_images: MakeImages, settings: Settings):
+    source = Path(settings.source_uri)
+    (source / "eels" / "copy.jpg").write_bytes((source / "cats" / "000.jpg").read_bytes())
+    snapshot = snapshot_of(settings)
+    by_key = dict(zip([row.key for row in rows_of(snapshot)], load_columns(snapshot)["group"].tolist(), strict=True))
+    assert by_key["eels/copy.jpg"] == by_key["cats/000.jpg"]
+    assert len(set(by_key.values())) == 24
+
+
+def test_a_file_that_grows_while_it_is_listed_stops_the_snapshot(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    """A patch, since no real writer can be told to come between listing and reading."""
+    real = extract.read_raw
+    monkeypatch.setattr(extract, "read_raw", lambda root, key, size: real(root, key, size) + b"more")
+    with pytest.raises(SourceError, match="changed while it was listed"):
+        take_snapshot(settings)
+    assert not list(Path(settings.workspace).rglob("*.jsonl"))

@@ -1,0 +1,37 @@
+"""A fingerprint of rows, however they come and however they are divided."""
+
+import random
+from itertools import pairwise
+
+from pipeline.snapshot.fingerprint import Fingerprint
+
+ROWS = [b"row %d" % number for number in range(100)]
+
+
+def of(rows: list[bytes]) -> Fingerprint:
+    fingerprint = Fingerprint()
+    for row in rows:
+        fingerprint.add(row)
+    return fingerprint
+
+
+def test_the_order_of_the_rows_does_not_matter():
+    shuffled = random.Random(1).sample(ROWS, len(ROWS))
+    assert of(shuffled).hexdigest() == of(ROWS).hexdigest()
+
+
+def test_parts_merge_to_the_whole_however_they_are_cut():
+    for cuts in ([0, 100], [0, 1, 100], [0, 0, 50, 50, 99, 100], list(range(101))):
+        parts = [of(ROWS[start:end]) for start, end in pairwise(cuts)]
+        merged = Fingerprint()
+        for part in random.Random(2).sample(parts, len(parts)):
+            merged.merge(part)
+        assert merged.hexdigest() == of(ROWS).hexdigest()
+
+
+def test_any_other_rows_have_another_fingerprint():
+    changed = [*ROWS[:-1], b"row X"]
+    doubled, without, none = [*ROWS, ROWS[0]], ROWS[1:], list[bytes]()
+    found = {of(rows).hexdigest() for rows in (ROWS, changed, doubled, [*ROWS, ROWS[0], ROWS[0]], without, none)}
+    assert len(found) == 6
+    assert all(len(fingerprint) == 32 for fingerprint in found)

@@ -1,0 +1,35 @@
+"""The client of Google Cloud Storage is loaded with the first request to a bucket, and by one module."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pipeline.storage
+from pipeline.storage import bucket_path
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = """
+import pickle, sys
+from pathlib import Path
+from pipeline import storage
+with storage.write_new(Path(sys.argv[1])) as file:
+    file.write(b"content")
+place = pickle.loads(pickle.dumps(storage.place_of("gs://bucket/folder"))) / "file"
+assert storage.place_of(sys.argv[1]).read_bytes() == b"content"
+print(*(name for name in sys.modules if name.split(".")[0] in ("google", "requests", "urllib3")))
+"""
+
+
+def test_names_of_buckets_and_local_files_load_nothing_of_googles(tmp_path: Path):
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path / "file")]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    assert not [name for name in done.stdout.split() if name != "google" and "crc32c" not in name]
+
+
+def test_a_place_does_not_import_what_sends_its_requests():
+    """Else the two modules would import each other."""
+    tree = ast.parse(Path(bucket_path.__file__).read_text("utf-8"))
+    imports = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    imports += [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    assert not [name for name in imports if name.startswith((pipeline.storage.__name__, "google"))]

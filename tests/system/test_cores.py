@@ -1,0 +1,86 @@
+"""What a number of cores may change: how fast the work is done, never what comes of it."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipeline.system.cores import usable_cores
+from tests.conftest import MakeImages
+from tests.monitor.trees import grow
+from tests.simulated_cores import SimulatedCores
+
+CPU = "sys/fs/cgroup/cpu"
+CONTAINERS = {
+    # files -> cores that may be used, of 64
+    "no container": ({}, 64),
+    "no quota": ({"sys/fs/cgroup/cpu.max": "max 100000"}, 64),
+    "a core and a half": ({"sys/fs/cgroup/cpu.max": "150000 100000"}, 2),
+    "a fifth of a core": ({"sys/fs/cgroup/cpu.max": "20000 100000"}, 1),
+    "more than the machine has": ({"sys/fs/cgroup/cpu.max": "9900000 100000"}, 64),
+    "version 1": ({f"{CPU}/one/cpu.cfs_quota_us": "250000", f"{CPU}/one/cpu.cfs_period_us": "100000"}, 3),
+    "version 1 without a quota": ({f"{CPU}/one/cpu.cfs_quota_us": "-1", f"{CPU}/one/cpu.cfs_period_us": "100000"}, 64),
+    "version 1, a group above": ({f"{CPU}/cpu.cfs_quota_us": "100000", f"{CPU}/cpu.cfs_period_us": "100000"}, 1),
+}
+CORES_OF_RUNS = (1, 9, 256)
+"""Others are tested in tests/input/test_cores.py: a run takes half a minute."""
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("name", CONTAINERS)
+def test_a_quota_of_the_container_counts(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
+    files, cores = CONTAINERS[name]
+    assert usable_cores(grow(tmp_path, {"proc/self/cgroup": "1:cpu:/one\n2:cpuacct:/\n0::/\n", **files})) == cores
+
+
+@pytest.mark.parametrize("cores", [1, 2, 9, 64, 256])
+def test_the_library_that_simulates_cores_reaches_all_who_count_them(cores: int, tmp_path: Path):
+    code = (
+        "import os, multiprocessing; print(len(os.sched_getaffinity(0)), os.cpu_count(), multiprocessing.cpu_count())"
+    )
+    command = [sys.executable, "-c", code]
+    printed = subprocess.check_output(command, env=SimulatedCores(tmp_path).environment(cores), text=True)
+    assert printed.split() == [str(cores)] * 3
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_run_is_the_same_on_any_number_of_cores(make_images: MakeImages, tmp_path: Path):
+    """Build, training, its monitor and shuffle-quality: the whole commands, in processes of their own."""
+    source = make_images({"cats": 40, "dogs": 40, "eels": 40})  # more than are written in one process
+    simulated = SimulatedCores(tmp_path)
+    results = {cores: _results(source, tmp_path / str(cores), simulated.environment(cores)) for cores in CORES_OF_RUNS}
+    for cores, result in results.items():
+        assert result == results[1], f"{cores} cores"
+
+
+def _results(source: Path, workspace: Path, environment: Mapping[str, str]) -> dict[str, Any]:
+    settings = {"source_uri": source, "workspace": workspace, "image_size": 32, "epochs": 2, "batch_size": 8}
+    built = _printed(environment, "build", **settings)
+    trained = _printed(environment, "train", **settings, dataset=built["dataset"])
+    folder = Path(built["dataset"])
+    shuffled = _printed(environment, "shuffle-quality", built.pop("dataset"), batch_size=8)
+    to = str(workspace / "monitor")
+    monitored = [sys.executable, "-m", "pipeline.monitor", "--seconds", "2", "--to", to, "--json"]
+    monitor = subprocess.run(monitored, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    assert monitor.returncode == 0, monitor.stderr
+    return {
+        "built": built,
+        "shards": {path.name: path.read_bytes() for path in sorted(folder.glob("*.tfrecord"))},
+        "shuffled": {name: value for name, value in shuffled.items() if name != "dataset"},
+        "trained": Path(trained["model"]).exists(),
+    }
+
+
+def _printed(environment: Mapping[str, str], command: str, *arguments: str, **settings: object) -> Any:
+    given = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
+    whole = [sys.executable, "-m", "pipeline", command, *arguments, *given, "--json"]
+    ended = subprocess.run(whole, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300)
+    assert ended.returncode == 0, ended.stderr
+    return json.loads(ended.stdout.splitlines()[-1])

@@ -1,0 +1,52 @@
+"""Whether malloc fetches a large block from the system each time: glibc counts those."""
+
+import ctypes
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+MMAP_THRESHOLD = -3
+
+
+class Counts(ctypes.Structure):
+    """glibc's `struct mallinfo2`, whose fourth number is that of blocks fetched one by one."""
+
+    _fields_ = [(name, ctypes.c_size_t) for name in "abcdefghij"]
+
+
+def is_fetched(size: int) -> bool:
+    """Whether a block of so many bytes is fetched from the system for itself."""
+    libc = ctypes.CDLL(None)
+    libc.malloc.restype, libc.mallinfo2.restype = ctypes.c_void_p, Counts
+    before = libc.mallinfo2().d
+    block = libc.malloc(ctypes.c_size_t(size))
+    after = libc.mallinfo2().d
+    libc.free(ctypes.c_void_p(block))
+    return bool(after > before)
+
+
+def fetch_large_blocks() -> None:
+    """Set the threshold that TensorFlow's setting leaves."""
+    ctypes.CDLL(None).mallopt(MMAP_THRESHOLD, 128 << 10)
+
+
+needs_counts = pytest.mark.skipif(not hasattr(ctypes.CDLL(None), "mallinfo2"), reason="needs glibc 2.33")
+
+
+@needs_counts
+def test_blocks_are_kept_again_after_somebody_set_the_thresholds():
+    lines = [
+        "from pipeline.system.malloc import keep_large_blocks",
+        "from tests.system.test_malloc import fetch_large_blocks, is_fetched",
+        "fetch_large_blocks()",
+        "assert is_fetched(1 << 20)",
+        "keep_large_blocks()",
+        "assert not is_fetched(1 << 20)",
+        "assert is_fetched(100 << 20)",
+    ]
+    # In a process that has not left a large block free before.
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], cwd=ROOT, check=True)

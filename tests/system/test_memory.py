@@ -1,0 +1,75 @@
+from pathlib import Path
+
+import psutil
+import pytest
+
+from pipeline.system.memory import available_memory
+from tests.monitor.trees import grow
+
+OWN_GROUP = {"proc/self/cgroup": "4:memory:/\n0::/\n"}
+
+V1_NONE = 2**63 - 4096
+"""What version 1 says where there is no limit."""
+CASES = {
+    # files -> what a container may still take, of 1,000 bytes; None: what is free on the host
+    "no container": ({}, None),
+    "version 2": ({"memory.max": "1000\n", "memory.current": "300\n"}, 700),
+    "version 2 without a limit": ({"memory.max": "max\n", "memory.current": "300\n"}, None),
+    "version 2, a limit and no use": ({"memory.max": "1000\n"}, None),
+    "version 2, over the limit": ({"memory.max": "1000\n", "memory.current": "1200\n"}, 0),
+    "version 2, full of files that were read": (
+        {"memory.max": "1000", "memory.current": "990", "memory.stat": "anon 100\ninactive_file 800\nfile 870\n"},
+        810,
+    ),
+    "version 2, statistics of something else": (
+        {"memory.max": "1000", "memory.current": "400", "memory.stat": "anon 100\n"},
+        600,
+    ),
+    "version 2, statistics that are none": (
+        {"memory.max": "1000", "memory.current": "400", "memory.stat": "no statistics here\n"},
+        600,
+    ),
+    "more reclaimable than used": (
+        {"memory.max": "1000", "memory.current": "400", "memory.stat": "inactive_file 500\n"},
+        1000,
+    ),
+    "version 1": ({"memory/memory.limit_in_bytes": "1000", "memory/memory.usage_in_bytes": "1"}, 999),
+    "version 1 without a limit": (
+        {"memory/memory.limit_in_bytes": str(V1_NONE), "memory/memory.usage_in_bytes": "300"},
+        None,
+    ),
+    "version 1, full of files that were read": (
+        {
+            "memory/memory.limit_in_bytes": "1000",
+            "memory/memory.usage_in_bytes": "1000",
+            "memory/memory.stat": "inactive_file 1\ntotal_inactive_file 600\n",
+        },
+        600,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_is_free_in_a_container(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str):
+    files, free = CASES[name]
+    grow(tmp_path, {f"sys/fs/cgroup/{file}": content for file, content in files.items()} | OWN_GROUP)
+    host = psutil.virtual_memory()
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: host)  # it changes from one call to the next
+    assert available_memory(tmp_path) == (host.available if free is None else free)
+
+
+def test_the_least_that_is_left_in_a_group_above_counts(tmp_path: Path):
+    files = {"memory.max": "1000", "memory.current": "900", "one/memory.max": "500", "one/memory.current": "100"}
+    grow(tmp_path, {f"sys/fs/cgroup/{file}": content for file, content in files.items()})
+    grow(tmp_path, {"proc/self/cgroup": "0::/one\n"})
+    assert available_memory(tmp_path) == 100
+
+
+def test_the_host_has_less_than_the_container_may_take(tmp_path: Path):
+    files = {"memory.max": str(2**59), "memory.current": "0"}
+    grow(tmp_path, {f"sys/fs/cgroup/{file}": content for file, content in files.items()} | OWN_GROUP)
+    assert 0 < available_memory(tmp_path) < psutil.virtual_memory().total
+
+
+def test_this_machine_has_some():
+    assert available_memory() > 0

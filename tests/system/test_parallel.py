@@ -1,0 +1,62 @@
+"""Threads over a stream."""
+
+from collections.abc import Iterator
+from threading import Event, Lock
+
+import pytest
+
+from pipeline.system import parallel
+from pipeline.system.parallel import ordered_map, within
+
+
+def test_results_come_in_the_order_of_the_items():
+    assert list(ordered_map(lambda number: number * number, range(100), threads=4)) == [n * n for n in range(100)]
+
+
+def test_closing_half_way_waits_for_no_thread():
+    """The garbage collector closes it, too: in a thread that was just starting, the wait was seen to be for ever."""
+    release = Event()
+    results = ordered_map(lambda number: release.wait() if number else True, range(10), threads=2, under_way=2)
+    try:
+        assert next(results)
+        within(5, results.close)
+    finally:
+        release.set()
+
+
+class Held:
+    """Counts what is held together: from the start of the work on an item until its result was used."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+        self._lock = Lock()
+
+    def change(self, size: int) -> None:
+        with self._lock:
+            self.now += size
+            self.most = max(self.most, self.now)
+
+
+@pytest.mark.parametrize(
+    "sizes", [[60] * 200, [10, 300, 5, 5, 300, 300, 1, 90] * 20, [1000, 1000], [0] * 50, [100, 1] * 50]
+)
+def test_items_hold_no_more_than_a_limit_together(sizes: list[int], monkeypatch: pytest.MonkeyPatch):
+    """One that is larger than the limit is alone; none waits for ever."""
+    monkeypatch.setattr(parallel, "HELD_BYTES", 100)
+    held = Held()
+
+    def work(size: int) -> int:
+        held.change(size)
+        return size
+
+    results = ordered_map(work, sizes, 16, size_of=lambda size: size)
+    assert within(20, lambda: list_of(results, held)) == sizes
+    assert held.most <= max(100, *sizes)
+
+
+def list_of(results: Iterator[int], held: Held) -> list[int]:
+    found = []
+    for size in results:
+        found.append(size)
+        held.change(-size)
+    return found

@@ -1,0 +1,21 @@
+"""What a process that we start gets from us."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pipeline
+from pipeline.system.process import environment_of_tensorflow
+
+
+def test_a_process_finds_this_project_wherever_it_is_started(tmp_path: Path):
+    script = "import pipeline; print(pipeline.__file__)"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment_of_tensorflow(),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert Path(done.stdout.strip()) == Path(pipeline.__file__)

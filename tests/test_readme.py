@@ -1,0 +1,26 @@
+"""The README sends a reader only to files and folders that exist."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PATH = re.compile(r"`((?:pipeline|dags|plugins|scripts|docker|tests|benchmarks)/[\w./-]*)`|\]\(([\w./-]+)\)")
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def paths_of(page: Path) -> set[Path]:
+    """Return the paths that a page names in backticks, from the root, or links to, from its own folder."""
+    found = PATH.findall(page.read_text("utf-8"))
+    return {ROOT / named if named else page.parent / linked for named, linked in found}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_path_exists(page: Path):
+    assert [str(path) for path in paths_of(page) if not path.exists()] == []
+
+
+def test_every_room_is_in_the_table():
+    rooms = {path.parent for path in (ROOT / "pipeline").glob("*/__init__.py")}
+    assert rooms <= paths_of(ROOT / "README.md")

@@ -1,0 +1,79 @@
+"""What is told of a batch whose loss is no number."""
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from pipeline.dataset.manifest import Dataset, images_at, load
+from pipeline.rendezvous.servers import Server
+from pipeline.training.bad_batch import examples_in_words
+
+STRATEGY = tf.distribute.OneDeviceStrategy("/cpu:0")
+
+
+@pytest.fixture
+def dataset(published: Path) -> Dataset:
+    return load(published)
+
+
+def batch_of(numbers: list[int], padding: int = 0) -> tuple[tf.Tensor, ...]:
+    weights = np.append(np.ones(len(numbers)), np.zeros(padding)).astype(np.float32)
+    numbers = tf.constant([*numbers, *[0] * padding], tf.int64)
+    images, labels = tf.zeros((len(weights), 1, 1, 3)), tf.zeros(len(weights))
+    return images, labels, tf.constant(weights), tf.constant(weights > 0), numbers
+
+
+def test_the_examples_are_named_without_the_padding(published: Path, dataset: Dataset):
+    [(first, _), (second, _)] = images_at(published, dataset, "train", [7, 0])
+    words = examples_in_words(STRATEGY, Server(), published, dataset, batch_of([7, 0], padding=2), [1.0])
+    assert words == f"2 examples: numbers 7, 0 of the training shards, from 0; {first}, {second}"
+
+
+def test_of_many_the_first_are_told(published: Path, dataset: Dataset):
+    words = examples_in_words(STRATEGY, Server(), published, dataset, batch_of([*range(30)] * 40), [1.0])
+    assert words.startswith("1200 examples: numbers 0, 1, 2, ")
+    assert words.count(" ...") == 2
+    assert words.count(".jpg") == 5
+    assert len(words) < 500
+
+
+def test_shards_that_are_gone_leave_the_numbers(tmp_path: Path, dataset: Dataset):
+    words = examples_in_words(STRATEGY, Server(), tmp_path, dataset, batch_of([7, 0]), [1.0])
+    assert words == "2 examples: numbers 7, 0 of the training shards, from 0"
+
+
+def test_the_replicas_of_a_batch_are_told_together(published: Path, dataset: Dataset):
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
+    batches = tf.data.Dataset.from_tensors(batch_of([7, 0], padding=2))
+    [batch] = strategy.experimental_distribute_dataset(batches)
+    assert "2 examples: numbers 7, 0 " in examples_in_words(strategy, Server(), published, dataset, batch, [1.0])
+
+
+class OfTwoDevices:
+    """A strategy of two devices, with a part of each tensor for each. A real one has one device in a test process."""
+
+    num_replicas_in_sync = 4
+    extended = SimpleNamespace(worker_devices=("first", "second"))
+
+    @staticmethod
+    def experimental_local_results(tensor: tf.Tensor) -> list[tf.Tensor]:
+        return tf.split(tensor, 2)
+
+
+@pytest.mark.parametrize(
+    ("index", "spoiled", "words"),
+    [
+        (0, [0.0, 1.0, 0.0, 0.0], "2 examples: numbers 2, 3 of "),
+        (1, [0.0, 0.0, 1.0, 0.0], "2 examples: numbers 0, 1 of "),
+        (1, [0.0, 1.0, 1.0, 1.0], "4 examples: numbers 0, 1, 2, 3 of "),
+        (0, [0.0, 0.0, 1.0, 0.0], "the part of training server 1 of 2, whose log names its examples"),
+    ],
+)
+def test_only_the_devices_and_servers_that_spoiled_a_step_are_blamed(
+    published: Path, dataset: Dataset, index: int, spoiled: list[float], words: str
+):
+    batch = batch_of([0, 1, 2, 3])
+    assert examples_in_words(OfTwoDevices(), Server(index, 2), published, dataset, batch, spoiled).startswith(words)

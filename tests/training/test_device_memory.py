@@ -1,0 +1,158 @@
+"""What a training does that runs out of memory. No device here is small: what it would raise is raised for it."""
+
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from pipeline.config import Settings, settings_from
+from pipeline.errors import BadInput, CacheDamaged, FileSystemError, OutOfMemory
+from pipeline.input.exhaustion import is_out_of_memory
+from pipeline.monitor import read
+from pipeline.runs import launch as training
+from pipeline.runs.launch import prepare_run
+from pipeline.runs.run import Run, load_at_once, load_result, save_at_once
+from pipeline.training.device_memory import fewest_micro_batches, micro_batches_of, out_of_memory
+from pipeline.training.job import run_job
+from tests.training.hungry import SMALL_MEMORY
+
+VALUES = {"image_size": 32, "batch_size": 8, "epochs": 1, "sample_hz": 20.0}
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return settings_from({**VALUES, "workspace": str(tmp_path)})
+
+
+@pytest.fixture
+def run(settings: Settings, published: Path) -> Run:
+    return prepare_run(settings, published, "some run")
+
+
+def with_settings(run: Run, **values: object) -> Run:
+    return Run(**{**run.__dict__, "settings": settings_from({**run.settings.model_dump(), **values})})
+
+
+@pytest.mark.parametrize(
+    ("batch", "at_most", "parts"), [(8, 8, 1), (8, 4, 2), (8, 3, 4), (8, 1, 8), (12, 5, 3), (7, 3, 7), (1, 1, 1)]
+)
+def test_the_fewest_micro_batches(batch: int, at_most: int, parts: int):
+    assert fewest_micro_batches(batch, at_most) == parts
+
+
+@pytest.mark.parametrize(
+    ("micro_batches", "tried", "share", "parts"),
+    [(1, None, 8, 1), (2, None, 8, 2), (1, 4, 8, 2), (4, 4, 8, 4), (2, 1, 8, 8), (1, 4, 4, 1)],
+)
+def test_the_smaller_of_what_is_set_and_what_was_tried(
+    run: Run, micro_batches: int, tried: int | None, share: int, parts: int
+):
+    if tried:
+        save_at_once(run.folder, tried)
+    assert micro_batches_of(with_settings(run, micro_batches=micro_batches), share) == parts
+
+
+def test_parts_that_are_not_equal_are_refused(run: Run):
+    with pytest.raises(BadInput, match="micro_batches must divide 8, the examples of each device"):
+        run_job(with_settings(run, micro_batches=3), lambda: False)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_of_memory"),
+    [
+        (tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor with shape[8]"), True),
+        (tf.errors.ResourceExhaustedError(None, None, "MemoryError"), True),
+        (tf.errors.ResourceExhaustedError(None, None, "/cache/train.data; No space left on device"), False),
+        (tf.errors.ResourceExhaustedError(None, None, "/cache/train.data; Disk quota exceeded"), False),
+        (tf.errors.ResourceExhaustedError(None, None, "/data/train-00001; Too many open files"), False),
+        (tf.errors.InternalError(None, None, "Failed call to cublasCreate: CUBLAS_STATUS_ALLOC_FAILED"), True),
+        (tf.errors.InternalError(None, None, "CUDA_ERROR_OUT_OF_MEMORY: out of memory"), True),
+        (tf.errors.InternalError(None, None, "CUDNN_STATUS_EXECUTION_FAILED"), False),
+        (tf.errors.UnavailableError(None, None, "Socket closed"), False),
+    ],
+)
+def test_a_full_memory_is_told_from_other_failures(error: tf.errors.OpError, is_of_memory: bool):
+    assert is_out_of_memory(error) == is_of_memory
+
+
+def test_each_try_takes_half_until_one_example_is_too_much(run: Run):
+    said = []
+    for _ in range(3):
+        error = out_of_memory(run, 8, micro_batches_of(run, 8))
+        assert isinstance(error, OutOfMemory)
+        said.append(load_at_once(run.folder))
+    assert said == [4, 2, 1]
+    error = out_of_memory(run, 8, micro_batches_of(run, 8))
+    assert isinstance(error, BadInput)
+    assert "out of memory with 1 of 8 examples at once on each device (batch_size=8, micro_batches=8): set a" in str(
+        error
+    )
+
+
+def test_who_does_not_want_smaller_parts_is_told_of_them(run: Run):
+    error = out_of_memory(with_settings(run, on_out_of_memory="fail"), 8, 1)
+    assert isinstance(error, BadInput)
+    assert "on_out_of_memory=halve" in str(error)
+    assert load_at_once(run.folder) is None
+
+
+@pytest.fixture
+def hungry(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A run of a model that has room for two examples."""
+    (tmp_path / "hungry_model.py").write_text(SMALL_MEMORY)
+    monkeypatch.syspath_prepend(tmp_path)
+    return with_settings(run, model="hungry_model:model")
+
+
+def test_what_was_too_much_is_said(hungry: Run):
+    with pytest.raises(OutOfMemory, match="out of memory with 8 of 8 examples at once on each device"):
+        run_job(hungry, lambda: False)
+    assert load_at_once(hungry.folder) == 4
+
+
+@pytest.mark.long
+def test_a_training_takes_half_of_what_was_too_much(hungry: Run):
+    save_at_once(hungry.folder, 4)
+    with pytest.raises(OutOfMemory, match="out of memory with 4 of 8 examples at once on each device"):
+        run_job(hungry, lambda: False)
+    run_job(hungry, lambda: False)  # its validation and its evaluation, too
+    assert load_result(hungry.folder)
+    assert load_at_once(hungry.folder) == 2
+    batches = read(hungry.folder / "record", "batches")
+    assert batches["input/examples"].max() == 8  # the batch stays
+
+
+def processes_that_end(monkeypatch: pytest.MonkeyPatch, *outcomes: object) -> list[object]:
+    """Have the training processes end with these outcomes, one after another. Returns the runs that are started."""
+    ends, started = iter(outcomes), list[object]()
+
+    class Process:
+        def __init__(self, run: object, output: int) -> None:
+            started.append(run)
+
+        def wait(self) -> object:
+            end = next(ends)
+            if isinstance(end, Exception):
+                raise end
+            return end
+
+        def ask_to_stop(self) -> None: ...
+
+        stop = ask_to_stop
+
+    monkeypatch.setattr(training, "TrainingProcess", Process)
+    monkeypatch.setattr(training, "prepare_run", lambda *told: told[-1])
+    return started
+
+
+def test_the_command_line_tries_again_by_itself(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    started = processes_that_end(monkeypatch, OutOfMemory("with 8"), OutOfMemory("with 4"), {"run": "done"})
+    assert training.train(settings, Path("data"), "run") == {"run": "done"}
+    assert len(started) == 3
+
+
+def test_decoded_images_that_are_damaged_again_and_again_end_it(settings: Settings, monkeypatch: pytest.MonkeyPatch):
+    started = processes_that_end(monkeypatch, *[CacheDamaged("the disk") for _ in range(9)])
+    with pytest.raises(FileSystemError, match="were damaged 3 times: look at the disk of local_folder, or set cache"):
+        training.train(settings, Path("data"), "run")
+    assert len(started) == 3

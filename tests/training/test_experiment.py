@@ -1,0 +1,227 @@
+"""What Comet is told of a complete run, once; the archive is read with zipfile. No training: what it leaves is made."""
+
+import json
+import subprocess
+import sys
+import zipfile
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import pytest
+
+from pipeline.build import build
+from pipeline.config import settings_from
+from pipeline.dataset.manifest import load, sample_images
+from pipeline.evaluation.metrics import evaluation_of, save
+from pipeline.monitor.archives import archives
+from pipeline.monitor.comet import experiment_key
+from pipeline.monitor.record import RecordSink
+from pipeline.monitor.row import Row
+from pipeline.runs.launch import prepare_run
+from pipeline.runs.run import Best, Run, load_result, load_run, save_best, save_result
+from pipeline.training.experiment import LOGGED, MAX_ASSET_BYTES, comet_options, confusion_matrix, image_name
+from tests.comet_server import METRICS, comet_server
+from tests.conftest import jpeg
+from tests.report.evaluated import predictions
+
+ROOT = Path(__file__).parents[2]
+OF_A_BATCH = (
+    "input/wait_ms",
+    "step/compute_ms",
+    "step/host_ms",
+    "step/checkpoint_ms",
+    "step/time_ms",
+    "epoch",
+    "first",
+)
+SECRET = "a1B2c3D4e5F6g7H8i9J0k1L2m"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """A run of 40 images in two classes, whose training is complete."""
+    for number in range(40):
+        path = tmp_path / "source" / "ab"[number % 2] / f"{number}.jpg"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(jpeg(number))
+    settings = settings_from({"source_uri": str(tmp_path / "source"), "workspace": str(tmp_path / "w")})
+    run = prepare_run(settings, Path(build(settings)["dataset"]), "a run", dag="a_dag")
+    with closing(RecordSink(run.folder / "record")) as sink:
+        for step in (1, 2):
+            sink.write(Row("batches", 100.0 + step, step, {**dict.fromkeys(OF_A_BATCH, 1.0), "input/examples": 8}))
+        sink.write(Row("epochs", 103.0, 1, {"loss": 0.5, "val_loss": 0.5, "accuracy": 0.5, "val_accuracy": 0.5}))
+    (run.folder / "model-00001.keras").write_bytes(b"the model")
+    save_best(run, Best(1, "model-00001.keras", {"loss": 0.5, "val_accuracy": 0.5}))
+    validation = load(Path(run.dataset)).splits["validation"].examples
+    answers = predictions([(n % 2, int(n > 2), 0.6 + n / 100) for n in range(validation)])
+    save(run.folder, answers, evaluation_of(answers, ["a", "b"], seed=0))
+    save_result(run, "", lambda verdict: verdict.sentence)
+    return load_run(run.folder)
+
+
+def test_a_result_has_the_share_of_waiting_where_enough_steps_tell(run: Run):
+    told = load_result(run.folder)
+    assert told is not None
+    assert (told["limit"], told["wait_fraction"], told["step_ms"]) == ("unknown", None, None)
+    with closing(RecordSink(run.folder / "record")) as sink:
+        for step in range(3, 30):
+            times = {"input/wait_ms": 1.0, "step/compute_ms": 3.0, "step/time_ms": 4.0}
+            sink.write(Row("batches", 100.0 + step, step, {**dict.fromkeys(OF_A_BATCH, 1.0), **times, "first": 0.0}))
+    save_result(run, "", lambda verdict: verdict.sentence)
+    told = load_result(run.folder)
+    assert told is not None
+    assert (told["wait_fraction"], told["step_ms"]) == (0.25, 4.0)
+
+
+def log_results(run: Run, **environment: str) -> str:
+    """In a fresh process (comet_ml changes the process it is in); its stderr."""
+    script = """if True:
+        import logging, sys
+        from pathlib import Path
+        from pipeline.training.experiment import log_results
+        from pipeline.runs.run import load_run
+        logging.basicConfig(level="INFO")
+        log_results(load_run(Path(sys.argv[1])))
+    """
+    known = {"PATH": "/usr/bin:/bin", "HOME": str(run.folder.parent), "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", script, str(run.folder)]
+    done = subprocess.run(
+        command, env=known | environment, cwd=ROOT, capture_output=True, text=True, timeout=300, check=True
+    )
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+class Archive:
+    """What stands in an archive of Comet."""
+
+    def __init__(self, path: Path) -> None:
+        with zipfile.ZipFile(path) as file:
+            self.files = {name: file.read(name) for name in file.namelist()}
+        lines = map(json.loads, self.files["messages.json"].splitlines())
+        self.messages: list[tuple[str, dict[str, Any]]] = [(line["type"], line["payload"]) for line in lines]
+
+    def uploads(self, kind: str) -> dict[str, bytes]:
+        """Files of a kind by their names."""
+        found = [
+            payload for type_, payload in self.messages if type_ == "file_upload" and payload["upload_type"] == kind
+        ]
+        return {
+            payload["additional_params"].get("fileName") or payload["additional_params"]["figName"]: self.files[
+                payload["file_path"]
+            ]
+            for payload in found
+        }
+
+    def others(self) -> dict[str, Any]:
+        return {payload["key"]: payload["value"] for kind, payload in self.messages if kind == "log_other"}
+
+    def metrics(self) -> dict[str, float]:
+        found = [payload["metric"] for kind, payload in self.messages if kind == "metric_msg"]
+        return {metric["metricName"]: metric["metricValue"] for metric in found}
+
+
+def test_all_results_are_logged_once(run: Run):
+    log_results(run)
+    [path] = archives(run.folder / "comet")
+    archive = Archive(path)
+    assert archive.uploads("model-element") == {"model.keras": b"the model"}
+    files = ("evaluation.json", "record/batches-00000.csv.gz", "record/epochs-00000.csv.gz", "report.html")
+    assert archive.uploads("asset") == {name: (run.folder / name).read_bytes() for name in files}
+    assert json.loads((run.folder / LOGGED).read_text()) == {"comet": str(path)}
+
+    evaluation = json.loads((run.folder / "evaluation.json").read_text())
+    assert archive.metrics()["evaluation/accuracy"] == evaluation["figures"]["accuracy"]["value"]
+    assert archive.others()["verdict"].startswith("Not enough steps to say")
+    assert archive.others()["best_epoch"] == 1
+    [matrix] = map(json.loads, archive.uploads("confusion-matrix").values())
+    assert matrix["labels"] == ["a", "b"]
+    assert matrix["matrix"] == [[2, 1], [1, 2]]
+
+    folder = Path(run.dataset)
+    images = archive.uploads("visualization")
+    samples = {f"sample {n:02d}: {label}.jpg": image for n, (label, image) in enumerate(sampled(folder), start=1)}
+    assert samples.items() <= images.items()
+    assert sorted(name[:14] for name in images.keys() - samples.keys()) == ["most wrong 01:", "most wrong 02:"]
+
+    assert log_results(run) == ""
+    assert archives(run.folder / "comet") == [path]
+
+
+def sampled(folder: Path) -> list[tuple[str, bytes]]:
+    return sample_images(folder, load(folder), 24)
+
+
+@pytest.mark.long
+def test_online_the_results_go_to_the_server(run: Run):
+    with comet_server(accepts=True) as (url, received):
+        words = log_results(run, COMET_API_KEY=SECRET, COMET_URL_OVERRIDE=url)
+    assert words == ""
+    files = received["/clientlib/asset/upload"]
+    whole = ("model.keras", "evaluation.json", "record/batches-00000.csv.gz", "report.html")
+    assert all((run.folder / name).read_bytes() in files for name in whole)
+    assert b'"matrix"' in files
+    assert all(image in received["/clientlib/visualizations/upload"] for _, image in sampled(Path(run.dataset)))
+    assert b"evaluation/accuracy" in received[METRICS]
+    assert b"Not enough steps to say" in received["/api/rest/v2/write/experiment/log-other"]
+    assert json.loads((run.folder / LOGGED).read_text()) == {"comet": f"http://127.0.0.1/workspace/project/{key(run)}"}
+    assert list((run.folder / "comet").iterdir()) == [run.folder / LOGGED]
+    assert SECRET.encode() not in b"".join(path.read_bytes() for path in run.folder.rglob("*") if path.is_file())
+
+
+def key(run: Run) -> str:
+    return experiment_key(comet_options(run).identity)
+
+
+@pytest.mark.long
+def test_what_fails_or_is_too_large_is_said_and_the_rest_is_logged(run: Run):
+    with run.model_path.open("wb") as file:
+        file.truncate(MAX_ASSET_BYTES + 1)
+    for path in Path(run.dataset).glob("*.tfrecord"):
+        path.unlink()
+    words = log_results(run)
+    assert f"{run.model_path} (200 MB) is not logged to Comet, which gets files of up to 200 MB" in words
+    assert words.count("some of the results are not logged to Comet: FileNotFoundError") == 2  # images and report
+    [path] = archives(run.folder / "comet")
+    archive = Archive(path)
+    assert archive.uploads("model-element") == {}
+    assert archive.uploads("asset").keys() == {
+        *("evaluation.json", "record/batches-00000.csv.gz", "record/epochs-00000.csv.gz")
+    }
+
+
+def test_an_experiment_is_known_by_dag_run_data_and_settings(run: Run):
+    options = comet_options(run)
+    settings = run.settings.model_copy(update={"workspace": "/elsewhere"})
+    others = [
+        replace(run, dag="another_dag"),
+        replace(run, run_id="another run"),
+        replace(run, dataset_version="0" * 16),
+        replace(run, folder=run.folder.with_name("0" * 12)),  # named after data and settings
+        replace(run, settings=settings),
+    ]
+    assert comet_options(load_run(run.folder)) == options
+    assert len({key(each) for each in [run, *others]}) == 6
+    commit = (Path(run.dataset) / "dataset.json").read_bytes()
+    known = {"dag": "a_dag", "run_id": "a run", "dataset_crc32c": f"{google_crc32c.value(commit):08x}"}
+    assert {**known, **run.settings.model_dump()}.items() <= options.parameters.items()
+
+
+def test_confusions_become_a_square():
+    assert confusion_matrix([(0, 0, 5), (0, 2, 1), (2, 1, 7)], 3) == [[5, 0, 1], [0, 0, 0], [0, 7, 0]]
+
+
+@pytest.mark.parametrize(
+    ("name", "encoded", "named"),
+    [
+        ("sample 01: cat", b"\xff\xd8\xff", "sample 01: cat.jpg"),
+        ("sample 01: cat", b"\x89PNG\r\n", "sample 01: cat.png"),
+        ("most wrong 01: a/b.JPEG", b"\xff\xd8\xff", "most wrong 01: a/b.JPEG"),
+        ("most wrong 01: a/b.bmp", b"\x89PNG\r\n", "most wrong 01: a/b.bmp.png"),
+    ],
+)
+def test_an_image_is_named_as_what_it_is(name: str, encoded: bytes, named: str):
+    assert image_name(name, encoded) == named

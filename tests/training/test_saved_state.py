@@ -1,0 +1,139 @@
+"""What a training keeps, and when: a table of values, and the files that come of it."""
+
+import threading
+from pathlib import Path
+
+import keras
+import pytest
+
+from pipeline.config import settings_from
+from pipeline.monitor.record import RecordSink
+from pipeline.monitor.row import Row
+from pipeline.runs.run import Run, load_best
+from pipeline.training.checkpoint import Checkpoints, Position
+from pipeline.training.loop import EpochLoop, Sums
+from pipeline.training.saved_state import Keeper
+from pipeline.training.task import OneLabel, SeveralLabels, Task
+
+
+class Record:
+    """In place of a monitor: on the disk once `there` is set."""
+
+    def __init__(self) -> None:
+        self.asked, self.there = threading.Event(), threading.Event()
+        self.there.set()
+
+    def flush(self) -> None:
+        self.asked.set()
+        assert self.there.wait(60)
+
+
+class Kept:
+    """What a training that stands at step 20 keeps in a folder."""
+
+    def __init__(self, folder: Path, index: int = 0, task: Task | None = None, **settings: float) -> None:
+        given = {"workspace": str(folder), "num_training_servers": index + 1, "batch_size": 32, **settings}
+        self.run = Run(folder, "run", "", "1", settings_from(given), {}, {}, index)
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(2)])
+        self.checkpoints = Checkpoints(folder / "checkpoints", model, keras.optimizers.Adam())
+        self.record = Record()
+        self.loop = EpochLoop(None, self.record, lambda: False, step=20, sums=Sums(12, 3.5))  # type: ignore[arg-type]
+        self.keeper = Keeper(self.run, self.loop, self.checkpoints, model, task or OneLabel(), keeps=True)
+
+    def steps_with_a_checkpoint(self, last: int) -> list[int]:
+        """Take the steps up to `last`, each of which may write one."""
+        while self.loop.step < last:
+            self.loop.step += 1
+            self.keeper.save_where_due(epochs_done=2)
+        self.checkpoints.wait()
+        return [int(path.stem.rpartition("-")[2]) for path in sorted(self.run.folder.glob("checkpoints/*"))]
+
+
+def test_a_checkpoint_says_where_the_loop_is(tmp_path: Path):
+    kept = Kept(tmp_path)
+    kept.keeper.save(epochs_done=2)
+    kept.checkpoints.wait()
+    assert kept.checkpoints.restore() == Position(2, 20, Sums(12, 3.5), keeps=True)
+
+
+def test_one_is_written_where_it_is_due_and_steps_wait_for_none(tmp_path: Path):
+    kept = Kept(tmp_path, checkpoint_minutes=0, checkpoint_steps=4)
+    kept.record.there.clear()
+    kept.loop.step = 24
+    kept.keeper.save_where_due(epochs_done=2)
+    assert kept.record.asked.wait(60)
+    assert not [*tmp_path.glob("checkpoints/*.npz")]  # before what the record has of its steps
+    kept.loop.step = 28  # due, but the one before is being written
+    kept.keeper.save_where_due(epochs_done=2)
+    kept.record.there.set()
+    kept.checkpoints.wait()
+    assert kept.steps_with_a_checkpoint(29) == [24, 29]
+    assert kept.steps_with_a_checkpoint(32) == [24, 29]
+
+
+def test_server_0_keeps_for_all(tmp_path: Path):
+    kept = Kept(tmp_path, index=1, checkpoint_minutes=0, checkpoint_steps=1)
+    kept.keeper.save(epochs_done=2)
+    kept.keeper.save_if_best(1, values(0.5, 0.5))
+    assert kept.steps_with_a_checkpoint(24) == []
+    assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize(("task", "best"), [(OneLabel(), [1, 3]), (SeveralLabels(), [1, 2])])
+def test_the_model_is_kept_of_each_epoch_that_is_the_best_so_far(tmp_path: Path, task: Task, best: list[int]):
+    kept = Kept(tmp_path, task=task)
+    told = {1: values(0.5, 0.9), 2: values(0.4, 0.8), 3: values(0.6, 0.85), 4: values(0.6, 0.85)}
+    for epoch, each in told.items():
+        kept.keeper.save_if_best(epoch, each)
+    assert sorted(path.name for path in tmp_path.glob("*.keras")) == [f"model-{epoch:05d}.keras" for epoch in best]
+    found = load_best(kept.run)
+    assert found is not None
+    assert (found.epoch, found.metrics) == (best[-1], told[best[-1]])
+
+
+def values(accuracy: float, loss: float) -> dict[str, float]:
+    """Of an epoch, as its validation has them."""
+    return {"loss": 1.0, "accuracy": 0.3, "val_loss": loss, "val_accuracy": accuracy}
+
+
+def recorded(kept: Kept, *epochs: int) -> None:
+    record = RecordSink(kept.run.folder / "record")
+    for epoch in epochs:
+        values = {"loss": 1.0, "accuracy": 0.5, "val_loss": 1.0, "val_accuracy": epoch / 10}
+        record.write(Row("epochs", 1000.0 + epoch, epoch, values))
+    record.close()
+
+
+def test_the_model_of_the_last_epoch_takes_the_place_of_a_lost_best_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+):
+    kept = Kept(tmp_path)
+    recorded(kept, 1, 2, 3)
+    kept.keeper.replace_lost_best(epochs_done=2)  # the third was reported, but no checkpoint has it
+    best = load_best(kept.run)
+    assert best
+    assert (best.epoch, best.metrics["val_accuracy"]) == (2, 0.2)
+    assert (tmp_path / best.model).exists()
+    assert "no model of a best epoch can be read: that of epoch 2 takes its place" in caplog.text
+
+
+def test_an_epoch_without_all_values_replaces_a_lost_model_too(tmp_path: Path):
+    kept = Kept(tmp_path)
+    record = RecordSink(kept.run.folder / "record")
+    record.write(Row("epochs", 1000.0, 1, {"loss": 1.0, "accuracy": 0.5}))  # the rest was not a number
+    record.close()
+    kept.keeper.replace_lost_best(epochs_done=1)
+    best = load_best(kept.run)
+    assert best
+    assert best.epoch == 1
+
+
+@pytest.mark.parametrize("epochs_done", [0, 2])
+def test_a_best_model_that_is_there_stays(tmp_path: Path, epochs_done: int):
+    kept = Kept(tmp_path)
+    recorded(kept, 1, 2)
+    if epochs_done:
+        kept.keeper.save_if_best(1, {"loss": 1.0, "accuracy": 0.5, "val_loss": 1.0, "val_accuracy": 0.9})
+    before = load_best(kept.run)
+    kept.keeper.replace_lost_best(epochs_done)
+    assert load_best(kept.run) == before

@@ -1,0 +1,80 @@
+"""What to change: the settings that it names exist, and are not already as it wants them."""
+
+import re
+
+import pytest
+import yaml
+
+from pipeline.config import Settings, settings_from
+from pipeline.monitor.limits import Limit
+from pipeline.monitor.load import Load
+from pipeline.monitor.verdict import Verdict
+from pipeline.tuning.advice import with_advice
+
+OF_TENSORFLOW = ("py_function", "numpy_function", "mixed_bfloat")
+GPU_IDLE, GPU_BUSY = Load(gpu=40.0), Load(gpu=95.0)
+
+
+@pytest.mark.parametrize(
+    ("limit", "load", "values", "words"),
+    [
+        (Limit.DECODING, Load(), {}, "resize at sharding (prepare=resize, prepare_size=256)"),
+        (Limit.DECODING, Load(), {"image_size": 299}, "prepare_size=342"),
+        (Limit.DECODING, Load(), {"prepare": "resize"}, "cache=memory"),
+        (Limit.DECODING, Load(), {"prepare": "resize", "cache": "disk"}, "prepare=raw"),
+        (Limit.DECODING, Load(), {"prepare": "resize", "crop": "random_resized"}, "prepare=raw"),
+        (Limit.DECODING, Load(), {"prepare": "raw", "epochs": 1}, "more cores"),
+        (Limit.ONE_CORE, Load(), {}, "py_function"),
+        (Limit.READING, Load(), {"read_shards": "direct"}, "read_shards=cache"),
+        (Limit.READING, Load(), {}, "cache=memory"),
+        (Limit.READING, Load(), {"cache": "memory"}, "local_folder"),
+        (Limit.BUFFER, Load(), {}, "prefetch_batches=16"),
+        (Limit.HOST, Load(), {}, "batch_size"),
+        (Limit.HOST, Load(), {"callbacks": "mine:callbacks"}, "callbacks do less"),
+        (Limit.CHECKPOINTS, Load(), {}, "checkpoint_minutes"),
+        (Limit.VALIDATION, Load(), {}, "validation_fraction"),
+        (Limit.CALLBACKS, Load(), {"callbacks": "mine:callbacks"}, "callbacks do less after each epoch"),
+        (Limit.CALLBACKS, Load(), {}, "local_folder"),
+        (Limit.OTHER_PROGRAMS, Load(), {}, "stop the other programs"),
+        (Limit.CPU_QUOTA, Load(), {}, "raise the CPU limit"),
+        (Limit.MEMORY, Load(), {"cache": "memory"}, "cache=disk"),
+        (Limit.MEMORY, Load(), {}, "shuffle_megabytes"),
+        (Limit.PYTHON, Load(), {}, "tf.py_function"),
+        (Limit.COMPUTE, Load(), {}, "a GPU"),
+        (Limit.COMPUTE, GPU_IDLE, {}, "xla=true"),
+        (Limit.COMPUTE, GPU_BUSY, {}, "precision=mixed_bfloat16"),
+    ],
+)
+def test_the_next_thing_to_do(limit: Limit, load: Load, values: dict, words: str):
+    values = {"image_size": 224, **values}
+    advice = with_advice(Verdict((limit,), "It is so.", load), settings_from(values), {})
+    assert advice.startswith("It is so. Next: ")
+    assert words in advice
+    changes = {name: yaml.safe_load(value) for name, value in re.findall(r"(\w+)=(\w+)", advice)}
+    assert settings_from(values | changes) != settings_from(values) or not changes
+    assert set(re.findall(r"[a-z]+_[a-z_]+", advice)) <= {*Settings.model_fields, *OF_TENSORFLOW}
+
+
+@pytest.mark.parametrize(
+    ("limit", "load", "values"),
+    [
+        (Limit.UNKNOWN, Load(), {}),
+        (Limit.COMPUTE, GPU_BUSY, {"precision": "mixed_bfloat16"}),
+    ],
+)
+def test_nothing_to_do(limit: Limit, load: Load, values: dict):
+    assert with_advice(Verdict((limit,), "It is so.", load), settings_from(values), {}) == "It is so."
+
+
+def test_the_advice_knows_how_the_dataset_was_prepared():
+    """A training may use a dataset that was prepared with other settings than its own."""
+    verdict = Verdict((Limit.DECODING,), "It is so.", Load())
+    settings = settings_from({"image_size": 224, "epochs": 1})
+    assert "prepare=resize" in with_advice(verdict, settings, {"prepare": "keep"})
+    assert "prepare=raw" in with_advice(verdict, settings, {"prepare": "resize", "prepare_size": 256})
+    assert "more cores" in with_advice(verdict, settings, {"prepare": "raw", "prepare_size": 256})
+
+
+def test_several_limits_have_several_pieces_of_advice():
+    verdict = Verdict((Limit.DECODING, Limit.OTHER_PROGRAMS), "It is so.", Load())
+    assert re.search("prepare=resize.*; or stop the other programs", with_advice(verdict, settings_from({}), {}))
