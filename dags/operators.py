@@ -44,8 +44,9 @@ class ApproveOperator(HITLOperator):
     This is not Airflow's own ApprovalOperator, because that one skips the following tasks if the answer is no, and the
     run would then count as a success.
 
-    :param plan_file: file of the plan. Its shards are written
-    :param settings: the settings, as `extract` returned them
+    Args:
+        plan_file: File of the plan, whose shards are written.
+        settings: The settings, as `extract` returned them.
     """
 
     template_fields = (*HITLOperator.template_fields, "plan_file", "settings")
@@ -105,10 +106,11 @@ class TrainOperator(BaseOperator):
     "metrics", "model", "export", "comet", "verdict", "limit", "wait_fraction", "step_ms", "epochs"}, the same on all
     servers.
 
-    :param settings: the settings, as `extract` or `choose` returned them
-    :param dataset: folder of the published dataset
-    :param server: index of the training server, from 0
-    :param training: id of the training. The same id with the same data and settings continues from its checkpoint
+    Args:
+        settings: The settings, as `extract` or `choose` returned them.
+        dataset: Folder of the published dataset.
+        server: Index of the training server, from 0.
+        training: Id of the training. The same id with the same data and settings continues from its checkpoint.
     """
 
     template_fields = ("settings", "dataset", "server", "training")

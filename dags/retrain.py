@@ -94,11 +94,11 @@ def _skip_if_served(settings: Settings) -> None:
     """Skip this run if another has chosen its datasets since. Otherwise, each run would repeat a failed training."""
     from pipeline.runs.choices import last_choice
 
-    asked = [event.timestamp for event in _events()]
+    event_times = [event.timestamp for event in _events()]
     choice = last_choice(settings, _training(settings))
-    if not asked or choice is None or choice.run == get_current_context()["run_id"]:
+    if not event_times or choice is None or choice.run == get_current_context()["run_id"]:
         return
-    if max(asked) + CLOCKS < datetime.fromtimestamp(choice.at, UTC):
+    if max(event_times) + CLOCKS < datetime.fromtimestamp(choice.at, UTC):
         raise AirflowSkipException(f"the run {choice.run} chose its datasets later, and trains on this one too")
 
 

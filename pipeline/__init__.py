@@ -123,9 +123,9 @@ def moved_name(package: str, module: str, name: str) -> Any:
     # The names are compared, because some file systems take `Run.py` for `run.py`.
     if name.startswith("_") or any(file.stem == name for file in room.glob("*.py")):
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
-    found = getattr(importlib.import_module(module), name)
+    value = getattr(importlib.import_module(module), name)
     warnings.warn(f"{name} of {package} is now in {module}", DeprecationWarning, stacklevel=3)
-    return found
+    return value
 
 
 # First, because Python would find the modules of a room that has an old name twice, as modules of their own.

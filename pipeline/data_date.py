@@ -21,12 +21,12 @@ def before_placeholder(address: str) -> str:
 
 def unknown_placeholder(address: str) -> str:
     """Return the first unknown placeholder of an address; empty if all are known."""
-    return next((found[0] for found in _PLACEHOLDER_LIKE.finditer(address) if found[1] not in _FORMATS), "")
+    return next((match[0] for match in _PLACEHOLDER_LIKE.finditer(address) if match[1] not in _FORMATS), "")
 
 
 def fill(address: str, moment: datetime) -> str:
     """Return an address with the parts of a data date instead of its placeholders."""
-    return _PLACEHOLDER.sub(lambda found: format(moment, _FORMATS[found[1]]), address)
+    return _PLACEHOLDER.sub(lambda match: format(moment, _FORMATS[match[1]]), address)
 
 
 def without_placeholders(address: str) -> str:

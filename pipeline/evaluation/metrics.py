@@ -40,6 +40,11 @@ _IN_RESULT = {
     "top5": "val_top5",
     "calibration_error": "val_calibration_error",
 }
+"""Keys of `metrics` in `result.json`, by figure. Accuracy is missing, because the last validation gives `val_accuracy`.
+
+A new figure belongs here, into `figures` and `statistic` of its class, and with a text into `FIGURES` of
+`pipeline/report/evaluation_section.py` and of `pipeline/report/compare.py`.
+"""
 
 
 class Predictions(NamedTuple):
@@ -83,7 +88,7 @@ class Predictions(NamedTuple):
 
     @property
     def figures(self) -> tuple[str, ...]:
-        """Names of what `statistic` gives."""
+        """Names of the values of `statistic`, in its order."""
         return ("accuracy", "top5", "calibration_error")
 
     @property
@@ -138,7 +143,7 @@ class Answers(Protocol):
 
     @property
     def figures(self) -> Sequence[str]:
-        """Names of what `statistic` gives."""
+        """Names of the values of `statistic`, in its order."""
 
     @property
     def label(self) -> Array:

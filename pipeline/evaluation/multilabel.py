@@ -66,7 +66,7 @@ class MultiLabelPredictions(NamedTuple):
 
     @property
     def figures(self) -> tuple[str, ...]:
-        """Names of what `statistic` gives."""
+        """Names of the values of `statistic`, in its order."""
         return ("mean_average_precision", "micro_f1", "accuracy", "calibration_error")
 
     @property

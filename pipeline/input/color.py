@@ -7,13 +7,14 @@ _LUMA = (0.299, 0.587, 0.114)
 
 
 def jittered(images: tf.Tensor, strength: float, seed: tf.Tensor) -> tf.Tensor:
-    """The images with brightness, contrast and saturation of each changed at random, cut off at 0 and 255.
+    """Return the images with their brightness, contrast and saturation changed at random, and clipped to 0 to 255.
 
     Each of the three is multiplied by a number of its own from `1 - strength` to `1 + strength`.
 
-    :param images: uint8 or float, (batch, height, width, 3), RGB, 0 to 255; float32 of the same shape is returned
-    :param strength: 0 (nothing changes) to 1
-    :param seed: int64, (2,); what comes out follows from it alone
+    Args:
+        images: (batch, height, width, 3), uint8 or float, RGB, 0 to 255. The result is float32 of the same shape.
+        strength: From 0 (no change) to 1.
+        seed: (2,), int64. It alone decides the random numbers.
     """
     pixels = tf.cast(images, tf.float32)
     # Philox by name: by default each kind of device has a generator of its own.

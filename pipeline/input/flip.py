@@ -4,10 +4,11 @@ import tensorflow as tf
 
 
 def flipped(images: tf.Tensor, mirrored: tf.Tensor) -> tf.Tensor:
-    """The images, those `mirrored` with left and right exchanged.
+    """Return the images, with left and right exchanged in those that are `mirrored`.
 
-    :param images: (batch, height, width, channels)
-    :param mirrored: bool, (batch,)
+    Args:
+        images: (batch, height, width, channels).
+        mirrored: (batch,), bool.
     """
     shape = tf.shape(images)
     # As one image of many rows, and picked as whole images: on a processor TensorFlow reverses images of three

@@ -49,11 +49,13 @@ _log = logging.getLogger(__name__)
 
 
 def class_distance(labels: Numbers, batch_size: int) -> float:
-    """How far the classes of a batch are from those of all batches: half the sum of the differences of their shares.
+    """Return how far the classes of a batch are from those of all batches, as a mean over the batches.
 
-    From 0, the same shares, to 1, nothing in common; the mean over the batches.
+    The distance is half the sum of the differences of their shares: 0 for equal shares, 1 for no class in common.
 
-    :param labels: of the examples (from 0) in the order of training
+    Args:
+        labels: Label ids of the examples, from 0, in the order of training.
+        batch_size: Number of examples in a batch.
     """
     shares = np.bincount(labels) / len(labels)
     batches = np.arange(len(labels)) // batch_size
@@ -73,11 +75,15 @@ def shuffled_class_distances(labels: Numbers, batch_size: int, seed: int) -> NDA
 
 
 def meet_again(first: Numbers, second: Numbers, batch_size: int) -> float:
-    """How often batch-mates of one epoch are batch-mates in the next, too, times chance: a perfect shuffle has 1.
+    """Return how often two examples that share a batch in one epoch share one in the next, relative to chance.
 
-    Chance is (B - 1) / (N - 1) in batches of B of N examples, and a little less where the last batch is not full.
+    A perfect shuffle has 1. Chance is (B - 1) / (N - 1) in batches of B of N examples, and a little less if the last
+    batch is not full.
 
-    :param first: numbers of the examples, from 0, in the order of an epoch; `second` in that of the next
+    Args:
+        first: Numbers of the examples, from 0, in the order of an epoch.
+        second: The same in the order of the next epoch.
+        batch_size: Number of examples in a batch.
     """
     in_first, in_second = (_batch_of_each(order, batch_size) for order in (first, second))
     mates = _pairs(np.bincount(in_first))
@@ -169,8 +175,8 @@ def _labels(folder: Place, dataset: Dataset) -> Numbers:
     """The label of each training example, from 0; of several, the first."""
     split = dataset.splits["train"]
     with progress("labels", split.examples, "examples", split.bytes) as advance:
-        found = (label for shard in split.shards for label in _labels_of(folder / shard.name, dataset, advance))
-        return np.fromiter(found, np.int64, split.examples)
+        labels = (label for shard in split.shards for label in _labels_of(folder / shard.name, dataset, advance))
+        return np.fromiter(labels, np.int64, split.examples)
 
 
 def _labels_of(path: Place, dataset: Dataset, advance: Advance) -> Iterator[int]:
@@ -193,9 +199,9 @@ def _qualities(
 
     @cache
     def quality(elements: int) -> Quality:
-        found = _measured(folder, dataset, options, labels, elements)
+        measured = _measured(folder, dataset, options, labels, elements)
         advance(1)
-        return found
+        return measured
 
     def is_enough(elements: int) -> bool:
         if elements == split.examples:

@@ -165,8 +165,8 @@ def error_text(error: Exception) -> str:
 
 def log_upload_command(folder: Path) -> None:
     """Log the command that uploads all archives of a run, if there are any."""
-    if found := archives(folder):
-        _log.info("to bring this run to Comet: %s", upload_command(found))
+    if paths := archives(folder):
+        _log.info("to bring this run to Comet: %s", upload_command(paths))
 
 
 def _recover(folder: Path) -> None:

@@ -56,13 +56,13 @@ def with_gpus_together(samples: "pandas.DataFrame") -> "pandas.DataFrame":
     """
     import pandas
 
-    found = {f"gpu/{name}": gpus(samples, name) for name in ("util_pct", "power_w", "power_limit_w")}
+    columns = {f"gpu/{name}": gpus(samples, name) for name in ("util_pct", "power_w", "power_limit_w")}
     throttled = {f"gpu/{name}": 100 * gpus(samples, name) for name in ("throttled_power", "throttled_thermal")}
     used, whole = gpus(samples, "mem_used_bytes"), gpus(samples, "mem_total_bytes")
-    found["gpu/mem_pct"] = (100 * used / whole).dropna(axis=1, how="all")
+    columns["gpu/mem_pct"] = (100 * used / whole).dropna(axis=1, how="all")
     together = {
         name: each.sum(axis=1, skipna=False) if "power_" in name else each.mean(axis=1)
-        for name, each in (found | throttled).items()
+        for name, each in (columns | throttled).items()
         if len(each.columns)
     }
     # All columns at once: column after column, a table of 8 GPUs would be copied again and again.

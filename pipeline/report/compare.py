@@ -29,13 +29,14 @@ _NOTE = (
     f"{MIN_EPOCHS} on), and of images, the same for both models. They tell of these two runs: the same settings on "
     "another day may give others."
 )
-_FIGURES = {
+FIGURES = {
     "mean_average_precision": "mean average precision",
     "micro_f1": "micro F1",
     "accuracy": "accuracy",
     "top5": "top-5 accuracy",
     "calibration_error": "expected calibration error",
 }
+"""Names of the figures on the page. The first one that both models have decides which model is better."""
 
 
 @dataclass(frozen=True)
@@ -252,7 +253,7 @@ def evaluated_rows(a: Mapping[str, Any], b: Mapping[str, Any], differences: Mapp
     of_a, of_b = (content.get("figures", {}) for content in (a, b))
     return [
         Row(words, _POINTS, 100 * of_a[name]["value"], 100 * of_b[name]["value"], *_ends(differences.get(name)))
-        for name, words in _FIGURES.items()
+        for name, words in FIGURES.items()
         if name in of_a and name in of_b
     ]
 

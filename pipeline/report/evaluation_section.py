@@ -16,12 +16,12 @@ MAX_CLASSES = 30
 MAX_PAIRS = 20
 MAX_TINT = 55
 """Strongest tint of a cell, in percent. Text on more of it could not be read."""
-_FIGURES = {
+FIGURES = {
     "accuracy": "accuracy",
     "top5": "top-5 accuracy: the true class is among the five likeliest",
     "calibration_error": "expected calibration error: how far confidence and accuracy are apart",
 }
-_FIGURES_OF_SEVERAL = {
+FIGURES_OF_SEVERAL = {
     "mean_average_precision": "mean average precision: how high each label ranks its images, the mean of all labels",
     "micro_f1": "micro F1 of all labels over 50%: precision and recall in one",
     "accuracy": "exact match: all labels of an image are right, and no other is said",
@@ -92,7 +92,7 @@ def _of_one_label(evaluation: Mapping[str, Any], images: Sequence[tuple[str, byt
     few = len(evaluation["classes"]) <= MAX_CLASSES
     return View(
         sentence=sentence(evaluation),
-        figures=figure_table(evaluation["figures"], _FIGURES),
+        figures=figure_table(evaluation["figures"], FIGURES),
         matrix=matrix(evaluation) if few else None,
         pairs=None if few else confused_pairs(evaluation),
         classes=class_table(evaluation["classes"]),
@@ -107,7 +107,7 @@ def _of_one_label(evaluation: Mapping[str, Any], images: Sequence[tuple[str, byt
 def _of_several(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> View:
     return View(
         sentence=sentence(evaluation),
-        figures=figure_table(evaluation["figures"], _FIGURES_OF_SEVERAL),
+        figures=figure_table(evaluation["figures"], FIGURES_OF_SEVERAL),
         matrix=None,  # With several labels, an image is not taken for one class instead of another.
         pairs=None,
         classes=label_table(evaluation["classes"]),

@@ -209,9 +209,10 @@ def require_fit(settings: Settings, multi_label: bool, place: str) -> None:
 
 
 class TrainingProcess:
-    """`python -m pipeline.training`, started at once unless the run is complete.
+    """A process of `python -m pipeline.training`. It starts at once unless the run is complete.
 
-    :param output: descriptor that the process writes its words to
+    Args:
+        output: File descriptor that gets the output of the process.
     """
 
     def __init__(self, run: Run, output: int) -> None:
@@ -240,9 +241,9 @@ class TrainingProcess:
 
     def _failure(self, code: int) -> TenfoldError:
         """What the process said of its end; where it said nothing, the other servers are told of it, too."""
-        said = take_failure(self._run.folder, self._attempt)
-        if said is not None:
-            return said
+        failure = take_failure(self._run.folder, self._attempt)
+        if failure is not None:
+            return failure
         error = TrainingError(f"the training process ended with {_ending(code)}")
         if self._process is None or self._run.server.count == 1:
             return error

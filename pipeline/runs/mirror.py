@@ -204,11 +204,11 @@ def fetch(folder: Path, place: BucketPath, names: tuple[str, ...]) -> None:
 
 
 def _fetch_differing(folder: Path, place: BucketPath, names: tuple[str, ...]) -> None:
-    def fetch_one(found: storage.Object) -> None:
-        path = storage.file_of(folder, found.key)
-        if not _is_equal(path, found.stat):
+    def fetch_one(entry: storage.Object) -> None:
+        path = storage.file_of(folder, entry.key)
+        if not _is_equal(path, entry.stat):
             with temporary_beside(path) as temporary:
-                _download(place / found.key, temporary)
+                _download(place / entry.key, temporary)
                 temporary.replace(path)
 
     wanted = (
@@ -230,13 +230,13 @@ def _files(folder: Path, before: str = "") -> dict[str, _Version]:
 
     That has a dot before its name, or before that of its folder.
     """
-    found = {}
+    versions = {}
     for path in folder.rglob("*"):
         parts = path.relative_to(folder).parts
         name = before + "/".join(parts)
         if _is_ours(name) and not any(part.startswith(".") for part in parts) and path.is_file():
-            found[name] = _version(path)
-    return found
+            versions[name] = _version(path)
+    return versions
 
 
 def _is_ours(name: str) -> bool:

@@ -61,24 +61,29 @@ class Candidate:
 
 
 def gate(run: Place, settings: Settings, output: int) -> dict[str, Any]:
-    """Promote the model of a training where `settings` say so and it is not worse than the champion.
+    """Promote the model of a training if `settings` allow it and it is not worse than the champion.
 
-    Returns {"promoted", "verdict", "champion", "pointer"}, and writes them to `promotion.json` of the run. A run that
-    was promoted before gets the same answer, and moves nothing. Two at once: the second is compared with the first.
+    Returns {"promoted", "verdict", "champion", "pointer"}, and writes them to `promotion.json` of the run. For a run
+    that was promoted before, the result is the same, and the pointer does not move. If two runs are promoted at the
+    same time, the second is compared with the first.
 
-    :param run: folder of the training
-    :param output: descriptor that a process which evaluates the champion writes its words to
+    Args:
+        run: Folder of the training.
+        settings: `promote` says whether to promote at all, and `max_worse` how much worse a model may be.
+        output: File descriptor that gets the output of a process that evaluates the champion.
 
-    Raises SourceError where the training is not complete, PromotionError where the pointer is damaged, DatasetError
-    and TrainingError where the champion has to be evaluated and cannot be.
+    Raises:
+        SourceError: The training is not complete.
+        PromotionError: The pointer is damaged.
+        DatasetError, TrainingError: The champion must be evaluated, and cannot be.
     """
     candidate = load_candidate(run)
     verdict = _gated(candidate, settings, output)
     _log.log(logging.INFO if verdict.promoted else logging.WARNING, "%s", verdict.words)
-    told = _told(candidate, verdict)
+    content = _content(candidate, verdict)
     with storage.write_whole(candidate.run / PROMOTION) as file:
-        file.write(json.dumps(told, indent=1).encode())
-    return told
+        file.write(json.dumps(content, indent=1).encode())
+    return content
 
 
 def promote_by_hand(run: Place) -> dict[str, Any]:
@@ -90,10 +95,10 @@ def promote_by_hand(run: Place) -> dict[str, Any]:
         )
     pointer = candidate.pointer()
     if pointer.champion and pointer.champion.run == str(candidate.run):
-        return _told(candidate, Verdict(True, "it is the champion already"))
+        return _content(candidate, Verdict(True, "it is the champion already"))
     verdict = Verdict(True, "promoted: by hand")
     _promote(pointer, candidate, verdict)
-    return _told(candidate, verdict)
+    return _content(candidate, verdict)
 
 
 def load_candidate(run: Place) -> Candidate:
@@ -140,7 +145,7 @@ def _promote(pointer: Pointer, candidate: Candidate, verdict: Verdict) -> None:
     champion.promote(pointer, str(candidate.run), str(candidate.export), version, metrics, verdict.words)
 
 
-def _told(candidate: Candidate, verdict: Verdict) -> dict[str, Any]:
+def _content(candidate: Candidate, verdict: Verdict) -> dict[str, Any]:
     pointer = candidate.pointer()
     return {
         "promoted": verdict.promoted,
@@ -178,20 +183,20 @@ def _verdict(candidate: Candidate, champion: Entry | None, settings: Settings, o
 
 def compared(ours: Answers, theirs: Answers, champion: str, max_worse: float, seed: int) -> Verdict:
     """The decision on the same examples; `champion` is the name of the other model."""
-    found = difference(ours, theirs, seed)
+    estimate = difference(ours, theirs, seed)
     words = (
         f"{ours.scored_by} {ours.score:.1%} against {theirs.score:.1%} of {champion} on the same "
-        f"{len(ours.label):,} validation images, difference {points(found)}"
+        f"{len(ours.label):,} validation images, difference {points(estimate)}"
     )
-    if found.high < -max_worse:
+    if estimate.high < -max_worse:
         allowed = f" and max_worse={max_worse:g}" if max_worse else ""
         return Verdict(False, f"not promoted: {words}: worse by more than the interval{allowed}")
-    return Verdict(True, f"promoted: {words}{': worse, but it may be chance' if found.value < 0 else ''}")
+    return Verdict(True, f"promoted: {words}{': worse, but it may be chance' if estimate.value < 0 else ''}")
 
 
-def points(found: Estimate) -> str:
+def points(estimate: Estimate) -> str:
     """A difference of scores and its interval, in percentage points."""
-    value, low, high = (f"{round(100 * share, 1) + 0:+.1f}" for share in found)  # + 0: none is -0.0
+    value, low, high = (f"{round(100 * share, 1) + 0:+.1f}" for share in estimate)  # + 0: none is -0.0
     return f"{value} points ({low} to {high})"
 
 

@@ -89,8 +89,8 @@ class Run:
     def training(self) -> Place:
         """Where server 0 has the run, for all workers: its folder, or what that is mirrored to."""
         first = self.folder if self.server.is_chief else self.folder.parent.parent
-        kept = run_folder(self.settings, self.run_id)
-        return first if isinstance(kept, Path) else kept / first.name
+        folder = run_folder(self.settings, self.run_id)
+        return first if isinstance(folder, Path) else folder / first.name
 
     @property
     def place(self) -> Place:
@@ -141,10 +141,10 @@ def _key(settings: Settings, dataset_version: str) -> str:
 
 def local_run_folder(settings: Settings, run_id: str) -> Path:
     """Where this worker has the trainings of a run: in the workspace, or in the local folder where that is a bucket."""
-    kept = run_folder(settings, run_id)
-    if isinstance(kept, Path):
-        return kept
-    return Path(settings.local_folder) / "runs" / place_hash(settings.workspace) / kept.name
+    folder = run_folder(settings, run_id)
+    if isinstance(folder, Path):
+        return folder
+    return Path(settings.local_folder) / "runs" / place_hash(settings.workspace) / folder.name
 
 
 def training_in(place: Place) -> Place:
@@ -154,13 +154,13 @@ def training_in(place: Place) -> Place:
     """
     if not isinstance(place, Path) or (place / RUN).exists():
         return place
-    found = sorted(path.parent for path in place.glob(f"*/{RUN}"))
-    if len(found) > 1:
-        names = ", ".join(path.name for path in found)
-        raise DatasetError(f"{place} holds {len(found)} trainings: name one of them ({names})")
-    if not found:
+    trainings = sorted(path.parent for path in place.glob(f"*/{RUN}"))
+    if len(trainings) > 1:
+        names = ", ".join(path.name for path in trainings)
+        raise DatasetError(f"{place} holds {len(trainings)} trainings: name one of them ({names})")
+    if not trainings:
         raise DatasetError(f"{place} holds no run: there is no run.json in it, or in a folder of it")
-    return found[0]
+    return trainings[0]
 
 
 def save_run(run: Run) -> None:

@@ -81,17 +81,17 @@ def notices(quality: Mapping[str, Any]) -> list[str]:
     return [sentence for sentence in sentences if sentence]
 
 
-def decide(found: Sequence[Finding], ask: Ask | None) -> None:
+def decide(findings: Sequence[Finding], ask: Ask | None) -> None:
     """Log each finding, and continue or stop as its action says. `ask` asks a person, and returns their answer.
 
     Raises GateError with all sentences that stop the run, and the settings that would let it continue.
     """
-    for finding in found:
+    for finding in findings:
         if finding.action == "continue":  # The others are in the error or in the question.
             _log.warning("%s", finding.sentence)
-    if failing := [finding for finding in found if finding.action == "fail"]:
+    if failing := [finding for finding in findings if finding.action == "fail"]:
         raise GateError(_stopped(failing))
-    asking = [finding for finding in found if finding.action == "ask"]
+    asking = [finding for finding in findings if finding.action == "ask"]
     if asking and ask is None:
         raise GateError(f"{_stopped(asking)} (they say ask, and there is nobody to ask here)")
     for finding in asking:
@@ -117,9 +117,9 @@ def _ask(sentence: str) -> bool:
     return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
-def _stopped(found: Sequence[Finding]) -> str:
-    settings = " ".join(f"on_{finding.kind}=continue" for finding in found)
-    return f"{'; '.join(finding.sentence for finding in found)}; set {settings} to go on"
+def _stopped(findings: Sequence[Finding]) -> str:
+    settings = " ".join(f"on_{finding.kind}=continue" for finding in findings)
+    return f"{'; '.join(finding.sentence for finding in findings)}; set {settings} to go on"
 
 
 def _rejected(quality: Mapping[str, Any], threshold: float) -> str:
@@ -145,14 +145,14 @@ def _leaked(quality: Mapping[str, Any], threshold: float) -> str:
 
 
 def _contradictions(quality: Mapping[str, Any], threshold: float) -> str:
-    found = quality.get("contradictions") or {}
-    contradictory, of = found.get("images", 0), found.get("of", 0)
+    contradictions = quality.get("contradictions") or {}
+    contradictory, of = contradictions.get("images", 0), contradictions.get("of", 0)
     if contradictory <= threshold * of:
         return ""
     pairs = [
         f"{one!r} ({_joined(one_labels)}) and {other!r} ({_joined(other_labels)})"
         for (one, other), (one_labels, other_labels) in (
-            (pair["paths"], pair["labels"]) for pair in found["pairs"][:MAX_EXAMPLES]
+            (pair["paths"], pair["labels"]) for pair in contradictions["pairs"][:MAX_EXAMPLES]
         )
     ]
     return (

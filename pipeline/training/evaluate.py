@@ -70,7 +70,7 @@ def predicted(
     strategy: tf.distribute.Strategy,
     model: keras.Model,
     batches: Iterable[Batch],
-    kept: type[Answers],
+    answers: type[Answers],
     micro_batches: int = 1,
 ) -> Iterator[Answers]:
     """Yield the answers to each batch, in order and without its padding; `model` gives probabilities."""
@@ -84,4 +84,4 @@ def predicted(
         for part in zip(*replicas, strict=True):
             of_labels, probabilities, of_weights = (tensor.numpy() for tensor in part)
             real = of_weights > 0
-            yield kept.of_batch(of_labels[real], probabilities[real])
+            yield answers.of_batch(of_labels[real], probabilities[real])

@@ -40,7 +40,7 @@ class Readers(NamedTuple):
     @property
     def damaged_copy(self) -> str:
         """The first copy that does not hold what its shard does, in words; empty if all do."""
-        return next((found for reader in self if reader and (found := reader.damaged_copy())), "")
+        return next((copy for reader in self if reader and (copy := reader.damaged_copy())), "")
 
 
 class Inputs(NamedTuple):

@@ -337,7 +337,7 @@ def _server_rows(view: View, silent_s: Mapping[int, float]) -> Rows:
 
 def _facts(files: RunFiles) -> list[tuple[str, str]]:
     settings, host = files.settings, files.host
-    found = {
+    facts = {
         "data set": files.run.get("dataset"),
         "version": files.run.get("dataset_version"),
         "model": settings.get("model"),
@@ -349,4 +349,4 @@ def _facts(files: RunFiles) -> list[tuple[str, str]]:
         "host": host.get("name") or host.get("hostname"),
         "kept in": files.result.get("run") or files.run.get("folder"),
     }
-    return [(words, str(value)) for words, value in found.items() if value not in (None, "")]
+    return [(words, str(value)) for words, value in facts.items() if value not in (None, "")]

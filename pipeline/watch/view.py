@@ -152,11 +152,11 @@ def _curves(view: View, rows: Intervals, per_units: Mapping[str, float]) -> Colu
     """Return time, mean and highest value of each metric. A row without values marks a gap in the measurements."""
     times = rows.means["time"].to_numpy()
     breaks = [row + 1 for row in gaps(times)]
-    found = {"time": _listed(_broken(np.round(1000 * (times - view.start)), breaks), digits=12)}
+    curves = {"time": _listed(_broken(np.round(1000 * (times - view.start)), breaks), digits=12)}
     for name, per_unit in per_units.items():
-        found[name] = _listed(_broken(rows.means[name].to_numpy(dtype=float) / per_unit, breaks))
-        found[name + HIGHEST] = _listed(_broken(rows.highest[name].to_numpy(dtype=float) / per_unit, breaks))
-    return found
+        curves[name] = _listed(_broken(rows.means[name].to_numpy(dtype=float) / per_unit, breaks))
+        curves[name + HIGHEST] = _listed(_broken(rows.highest[name].to_numpy(dtype=float) / per_unit, breaks))
+    return curves
 
 
 def _broken(values: Array, breaks: Sequence[int]) -> Array:
@@ -181,8 +181,8 @@ def _busy(view: View, samples: Intervals) -> Columns:
     means = samples.means.assign(busy=busy_pct(samples.means)) if "sys/cpu_pct" in samples.means else samples.means
     if "busy" not in means:
         return {"time": [], "busy": []}
-    found = _curves(view, Intervals(means, means), {"busy": 1.0})
-    return {name: found[name] for name in ("time", "busy")}
+    curves = _curves(view, Intervals(means, means), {"busy": 1.0})
+    return {name: curves[name] for name in ("time", "busy")}
 
 
 def _by_epoch(last_steps: Array, steps_per_epoch: int) -> pandas.DataFrame:

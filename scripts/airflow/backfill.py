@@ -96,18 +96,18 @@ def _under_way(client: Client, wanted: Backfill) -> Json | None:
 
 
 def _is_same(backfill: Json, wanted: Backfill, dag_id: str) -> bool:
-    asked = wanted.body(dag_id)
-    times = all(time_of(backfill[name]) == time_of(asked[name]) for name in _RANGE)
-    return times and all(backfill[name] == asked[name] for name in ("dag_run_conf", "reprocess_behavior"))
+    body = wanted.body(dag_id)
+    times = all(time_of(backfill[name]) == time_of(body[name]) for name in _RANGE)
+    return times and all(backfill[name] == body[name] for name in ("dag_run_conf", "reprocess_behavior"))
 
 
 def _outcome(client: Client, wanted: Backfill, since: datetime) -> Outcome:
     # A run by hand has the moment of its click for a date.
-    found = [run for run in _runs_between(client, wanted.begin, wanted.end) if run["run_type"] != "manual"]
-    runs = [run for run in found if _was_queued_since(run, since)]
-    seen = {_moment_of(run).date() for run in found}
+    scheduled = [run for run in _runs_between(client, wanted.begin, wanted.end) if run["run_type"] != "manual"]
+    runs = [run for run in scheduled if _was_queued_since(run, since)]
+    seen = {_moment_of(run).date() for run in scheduled}
     missing = [day for day in wanted.days if day not in seen]
-    return Outcome(since, runs, [run for run in found if run not in runs], missing)
+    return Outcome(since, runs, [run for run in scheduled if run not in runs], missing)
 
 
 def _runs_between(client: Client, first: datetime, last: datetime) -> list[Json]:

@@ -164,9 +164,13 @@ class Client:
         return self._all(f"{self._run(run_id)}/taskInstances", {}, "task_instances")
 
     def xcom(self, run_id: str, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
-        """What a task returned, or told under another key; None if there is nothing.
+        """Return the result of a task, or its XCom with another key; None if there is none.
 
-        :param map_index: which one of a mapped task
+        Args:
+            run_id: The DAG run.
+            task_id: The task.
+            key: The key of the XCom.
+            map_index: Index of a mapped task; -1 for other tasks.
         """
         path = f"{self._task(run_id, task_id)}/xcomEntries/{quote(key, safe='')}"
         entry = self._find(path, {"map_index": map_index})
@@ -175,8 +179,8 @@ class Client:
     def log(self, run_id: str, instance: Json) -> list[Any]:
         """Entries of the log of a task's last try."""
         path = f"{self._task(run_id, instance['task_id'])}/logs/{instance['try_number']}"
-        found = self._find(path, {"map_index": instance["map_index"], "full_content": True})
-        return list(found["content"]) if found else []
+        page = self._find(path, {"map_index": instance["map_index"], "full_content": True})
+        return list(page["content"]) if page else []
 
     @property
     def _dag(self) -> str:
@@ -193,12 +197,12 @@ class Client:
         return response
 
     def _all(self, path: str, params: Json, key: str) -> list[Json]:
-        found: list[Json] = []
+        entries: list[Json] = []
         while True:
-            page = self._get(path, {**params, "limit": _PAGE, "offset": len(found)})
-            found += page[key]
-            if not page[key] or len(found) >= page["total_entries"]:
-                return found
+            page = self._get(path, {**params, "limit": _PAGE, "offset": len(entries)})
+            entries += page[key]
+            if not page[key] or len(entries) >= page["total_entries"]:
+                return entries
 
     def _find(self, path: str, params: Json) -> Json | None:
         answer = self._send(
@@ -206,8 +210,8 @@ class Client:
         )
         if answer.status_code == httpx.codes.NOT_FOUND:
             return None
-        found: Json = answer.json()
-        return found
+        content: Json = answer.json()
+        return content
 
     def _send(self, method: str, path: str, accepted: int | None = None, **arguments: Any) -> httpx.Response:
         """Make a call that may be repeated. `accepted` is a status code that is not an error of this call."""

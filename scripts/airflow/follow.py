@@ -184,13 +184,13 @@ def _rejected(dataset: Json) -> str:
 
 def task_result(client: Client, run_id: str, task_id: str) -> Json:
     """What a task returned, of a mapped one the first; empty where it returned nothing."""
-    found = (client.xcom(run_id, task_id, map_index=index) for index in (-1, 0))
-    return next((value for value in found if isinstance(value, dict)), {})
+    values = (client.xcom(run_id, task_id, map_index=index) for index in (-1, 0))
+    return next((value for value in values if isinstance(value, dict)), {})
 
 
 def _score(metrics: Mapping[str, Any]) -> str:
     """Where images have several labels, their accuracy is the exact match, which says little."""
-    found = ((name, metrics.get(f"val_{name}")) for name in ("mean_average_precision", "accuracy"))
+    scores = ((name, metrics.get(f"val_{name}")) for name in ("mean_average_precision", "accuracy"))
     return next(
-        (f"{value:.1%} {name.replace('_', ' ')}" for name, value in found if isinstance(value, int | float)), ""
+        (f"{value:.1%} {name.replace('_', ' ')}" for name, value in scores if isinstance(value, int | float)), ""
     )

@@ -38,9 +38,9 @@ def read_source(text: str) -> str:
     # The data date of the run is to come, so only the folder above its place can be there already.
     known = Path(before_placeholder(path) + "x").parent if is_dated(path) else Path(path)
     if not known.is_dir() and not recognises(known):
-        found = "is neither" if known.exists() else "does not exist"
+        problem = "is neither" if known.exists() else "does not exist"
         raise Refused(
-            f"SOURCE must be a folder of images or a list (.csv, .jsonl, .parquet), got {text!r}: {known} {found}"
+            f"SOURCE must be a folder of images or a list (.csv, .jsonl, .parquet), got {text!r}: {known} {problem}"
         )
     return path
 

@@ -79,8 +79,8 @@ def _is_ours(port: int) -> bool:
     docker = shutil.which("docker")
     if docker is None:
         return False
-    asked = [docker, "compose", "port", "api-server", "8080"]
-    published = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=False).stdout
+    command = [docker, "compose", "port", "api-server", "8080"]
+    published = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
     return published.strip().endswith(f":{port}")
 
 
