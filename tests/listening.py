@@ -1,15 +1,16 @@
 """Where processes take connections."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 import psutil
 
 
 def addresses(processes: Sequence[psutil.Process]) -> set[str]:
-    """The addresses that some processes listen on."""
-    return {
-        connection.laddr.ip
-        for process in processes
-        for connection in process.net_connections()
-        if connection.status == psutil.CONN_LISTEN
-    }
+    """Return the addresses that some processes listen on."""
+    listening = set()
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):  # A task may end meanwhile.
+            connections = process.net_connections()
+            listening |= {each.laddr.ip for each in connections if each.status == psutil.CONN_LISTEN}
+    return listening
