@@ -62,7 +62,7 @@ FEW, EPOCHS = 100, (5, 50)
 
 FILES, KEEP, RESIZE, RAW = "files", "keep", "resize", "raw"
 WRITTEN = {"webdataset": {}, "mosaicml_streaming": {}, "array_record": {"options": "group_size:1,uncompressed"}}
-"""Writers of `benchmarks.contenders.writers` that others read from, and what they are told."""
+"""Options of the writers in `benchmarks.contenders.writers`, by name. Pipelines of other packages read their files."""
 
 
 @dataclass(frozen=True)

@@ -28,8 +28,8 @@ approval no longer holds: trigger the DAG again.
 TRAIN_DOC = """
 Train in a process of its own, on a slot of the pool `gpu`. A killed or cleared training continues from its last
 checkpoint. If it is out of memory, it continues with micro-batches of half the size. If it is stuck for
-`stall_minutes`, it writes where it hangs and is tried again. Several servers train together: they wait for each other,
-and if one ends, all end and are tried again.
+`stall_minutes`, it logs what each of its threads is doing, and is tried again. Several servers train together. They
+wait for each other, and if one ends, all end and are tried again.
 
 *Cost*: the GPU, for the time that the log shows. *A failure*: a server is missing (the pool `gpu` needs a slot for each
 server, and the queue a worker), the loss is not a number (use a smaller `learning_rate`), a shard is damaged, or a

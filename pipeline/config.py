@@ -829,8 +829,9 @@ class Settings(BaseModel):
         ge=0,
         allow_inf_nan=False,
         json_schema_extra=TRAINING,
-        description="A training without a step for this time counts as stuck. It writes where it hangs, ends, and is "
-        "tried again from its last checkpoint. Must be longer than the first step and the final export. 0: never.",
+        description="A training without a step for this time counts as stuck. It logs what each of its threads is "
+        "doing, ends, and is tried again from its last checkpoint. Must be longer than the first step and the final "
+        "export. 0: never.",
     )
 
     callbacks: Annotated[str, Decides.TRAINING, UsedBy.TRAIN, AllowedBy.MODELS] = Field(

@@ -144,5 +144,5 @@ def open_monitor(
 
 
 def _close(tracker: CometSink, kind: type[BaseException] | None, *_: object) -> None:
-    """Close Comet, with less patience after an exception, which may be a stop: somebody may be waiting to kill us."""
+    """Close Comet. After an exception, wait for it less long: a stop may be followed by a kill."""
     tracker.close(HURRIED_S if kind else PATIENT_S)

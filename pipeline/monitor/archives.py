@@ -96,7 +96,7 @@ def archives(folder: Path) -> list[Path]:
 
 def upload_command(paths: Iterable[Path]) -> str:
     """Return the command that uploads archives, quoted for a shell."""
-    beside = Path(sys.executable).with_name("comet")  # It is installed there, but that folder is on nobody's path.
+    beside = Path(sys.executable).with_name("comet")  # This folder is often not on the PATH of a shell.
     return shlex.join([str(beside) if beside.exists() else "comet", "upload", *map(str, paths)])
 
 
