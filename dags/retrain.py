@@ -3,7 +3,7 @@
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -18,7 +18,7 @@ from dags.tasks import or_sample_images, settings_of_run
 from dags.under_way import forms_under_way
 from dags.wiring import train_and_report
 from pipeline.config import Settings, settings_from
-from pipeline.errors import SettingsError
+from pipeline.errors import DatasetError, GateError, SettingsError
 
 MAKER = "image_dataset"
 POLL_S = float(os.environ.get("TENFOLD_RETRAIN_POLL_SECONDS") or 15)
@@ -72,6 +72,8 @@ def _with_name(settings: Settings) -> Settings:
     if not names:
         return with_dataset_name(settings)
     if not settings.dataset_name and len(names) > 1:
+        names = _untrained(settings, names)
+    if not settings.dataset_name and len(names) > 1:
         raise SettingsError(
             f"datasets of several names are new, {', '.join(names)}, and one run trains on one dataset: set "
             "dataset_name in the file that TENFOLD_SETTINGS names, or trigger one run for each name"
@@ -79,6 +81,28 @@ def _with_name(settings: Settings) -> Settings:
     if settings.dataset_name not in ("", *names):
         raise AirflowSkipException(f"new datasets of {names}: this DAG serves {settings.dataset_name!r}")
     return settings.model_copy(update={"dataset_name": settings.dataset_name or names[0]})
+
+
+def _untrained(settings: Settings, names: Sequence[str]) -> list[str]:
+    """Return the dataset names whose newest dates no run has trained on. Skips the run if there is none.
+
+    Airflow may hand the event of a dataset to two runs. The second one may also get the event of another dataset.
+    """
+    untrained = [name for name in names if not _is_trained(settings.model_copy(update={"dataset_name": name}))]
+    if not untrained:
+        raise AirflowSkipException(f"the newest partitions of {', '.join(names)} were trained before")
+    return untrained
+
+
+def _is_trained(settings: Settings) -> bool:
+    from pipeline.report import write_card
+    from pipeline.runs.launch import trained
+    from pipeline.sharding.window import newest_dataset
+
+    try:
+        return bool(trained(settings, newest_dataset(settings, write_card), _training(settings)))
+    except (DatasetError, GateError, SettingsError):  # The run that trains on this name reports it.
+        return False
 
 
 def _events() -> list[Any]:
@@ -104,14 +128,14 @@ def _skip_if_served(settings: Settings) -> None:
 
 def _should_wait(settings: Settings) -> bool:
     """Whether a run of `image_dataset` that makes this dataset is under way, and WAIT is not over."""
-    words = next(filter(None, (_concern(form, settings) for form in forms_under_way(MAKER))), "")
-    if not words:
+    concern = next(filter(None, (_concern(form, settings) for form in forms_under_way(MAKER))), "")
+    if not concern:
         return False
     run = get_current_context()["dag_run"]
     if datetime.now(UTC) - (run.start_date or run.run_after) > WAIT:
-        _log.warning("%s; this run has waited for %s, and now trains on the newest partitions", words, WAIT)
+        _log.warning("%s; this run has waited for %s, and now trains on the newest partitions", concern, WAIT)
         return False
-    _log.info("%s: waiting for it", words)
+    _log.info("%s: waiting for it", concern)
     return True
 
 

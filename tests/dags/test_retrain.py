@@ -71,6 +71,32 @@ def test_the_name_is_that_of_the_dataset_that_is_new(
         assert retrain._with_name(settings).dataset_name == trained
 
 
+@pytest.mark.parametrize(
+    ("done", "expected"), [(["cars"], "flowers"), (["flowers"], "cars"), (["cars", "flowers"], "skipped")]
+)
+def test_a_name_whose_dates_are_trained_is_no_longer_new(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: list[str], expected: str
+):
+    """Airflow may hand an event to a second run. Only the end of a training is simulated here."""
+    from airflow.sdk.exceptions import AirflowSkipException
+
+    from dags import retrain
+
+    names = ["cars", "flowers"]
+    for name in names:
+        publish(photos / "{date}", tmp_path / "workspace", data_date=DAYS[0], dataset_name=name)
+    events = [SimpleNamespace(extra={"dataset_name": name}) for name in names]
+    context = {"triggering_asset_events": {retrain.DATASETS: events}, "ti": SimpleNamespace(dag_id="retrain")}
+    monkeypatch.setattr(retrain, "get_current_context", lambda: context)
+    monkeypatch.setattr(
+        "pipeline.runs.launch.trained",
+        lambda settings, dataset, training: {"run": training} if settings.dataset_name in done else None,
+    )
+    settings = settings_from({"workspace": str(tmp_path / "workspace")})
+    with pytest.raises(AirflowSkipException, match="trained before") if expected == "skipped" else nullcontext():
+        assert retrain._with_name(settings).dataset_name == expected
+
+
 def test_a_setting_of_the_other_dag_is_refused(run_dag: RunDag, capfd: pytest.CaptureFixture):
     ran = run_dag("retrain", {"source_uri": "/data"})
     assert (ran.tasks["choose"], ran.tries["choose"]) == ("failed", 1)
