@@ -393,7 +393,7 @@ def memory_line(each: Contender) -> str:
 
 
 def seen_table(what: str, form: str, measured: Mapping[str, Sequence[Contender]]) -> list[str]:
-    """What pipelines measured of themselves: the median of the rounds, and the least and the most."""
+    """Table of what pipelines measured of themselves: the median, the lowest and the highest value of the rounds."""
     return [
         f"| {what} | {' | '.join(measured)} |",
         f"|---|{'---|' * len(measured)}",
@@ -405,11 +405,11 @@ def seen_table(what: str, form: str, measured: Mapping[str, Sequence[Contender]]
 
 
 def seen_cell(each: Contender, form: str) -> str:
-    """The median of the rounds, and the least and the most."""
+    """Format the median, the lowest and the highest value of the rounds."""
     if each.error:
         return each.error
-    middle, least, most = (form.format(of(each.seen)) for of in (median, min, max))
-    return f"{middle} ({least} to {most})"
+    middle, lowest, highest = (form.format(of(each.seen)) for of in (median, min, max))
+    return f"{middle} ({lowest} to {highest})"
 
 
 if __name__ == "__main__":

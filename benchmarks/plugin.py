@@ -298,7 +298,7 @@ def seen_s(context: Any, run_id: str) -> dict[str, float]:
         time.sleep(0.1)
     marks = dict(page.evaluate(MARKS))
     page.close()
-    return {words: float(marks[mark]) for mark, words in IN_VIEW.items()}
+    return {name: float(marks[mark]) for mark, name in IN_VIEW.items()}
 
 
 def drawn_table(drawn: Drawn) -> list[str]:
@@ -308,7 +308,7 @@ def drawn_table(drawn: Drawn) -> list[str]:
     lines = [f"| seen after, s (worst) | visit | {' | '.join(IN_VIEW.values())} |", "|---|---|---|---|---|"]
     for name, kinds in drawn.items():
         for kind, visits in kinds.items():
-            seconds = [[visit[words] for visit in visits] for words in IN_VIEW.values()]
+            seconds = [[visit[name] for visit in visits] for name in IN_VIEW.values()]
             cells = (f"{median(each):.2f} ({max(each):.2f})" for each in seconds)
             lines.append(f"| {name} | {kind} | {' | '.join(cells)} |")
     return lines

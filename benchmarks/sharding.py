@@ -161,9 +161,9 @@ def our_contender(title: str, source: Path, told: dict[str, Any], processes: int
 def snapshot_of(source: Path, told: dict[str, Any]) -> tuple[Any, Any]:
     """Settings and the snapshot of a source, in a workspace of its own."""
     # The same image may stand on both sides of the split here, where a few images are linked many times.
-    least = {"num_shards": SHARDS, "on_leak": "continue", "on_imbalance": "continue"}
+    minimal = {"num_shards": SHARDS, "on_leak": "continue", "on_imbalance": "continue"}
     place = new_folder(source.name)
-    settings = settings_from({"source_uri": str(source), "workspace": str(place)} | least | told).dated()
+    settings = settings_from({"source_uri": str(source), "workspace": str(place)} | minimal | told).dated()
     return settings, take_snapshot(settings)
 
 

@@ -63,7 +63,7 @@ def main(arguments: Sequence[str]) -> int:
     except KeyboardInterrupt as stop:
         print("stopped: the same command goes on from here", file=sys.stderr)  # noqa: T201
         return EXIT_PREEMPTED if isinstance(stop, _Terminated) else 130
-    print(json.dumps(result) if options.json else options.words(result))  # noqa: T201
+    print(json.dumps(result) if options.json else options.format(result))  # noqa: T201
     return 0 if result.get("ok", True) else EXIT_BAD
 
 
@@ -158,12 +158,12 @@ def _labels(options: argparse.Namespace) -> dict[str, Any]:
     return {"label_map": str(name_folder(settings) / "labels"), "labels": labels, "released": released}
 
 
-def _labels_words(result: dict[str, Any]) -> str:
+def _format_labels(result: dict[str, Any]) -> str:
     lines = [
         f"{each['id']:>6}  {each['label']}  {'permanent' if each['is_permanent'] else 'reserved by ' + each['held_by']}"
         for each in result["labels"]
     ]
-    return _words({"label_map": result["label_map"], "labels": lines, "released": result["released"]})
+    return _format_result({"label_map": result["label_map"], "labels": lines, "released": result["released"]})
 
 
 def _train(options: argparse.Namespace) -> dict[str, Any]:
@@ -213,10 +213,10 @@ def _compare(options: argparse.Namespace) -> dict[str, Any]:
     return compare_runs(a, b, Path(options.to))
 
 
-def _compare_words(result: dict[str, Any]) -> str:
-    from pipeline.report.compare import in_words
+def _format_comparison(result: dict[str, Any]) -> str:
+    from pipeline.report.compare import format_comparison
 
-    return in_words(result)
+    return format_comparison(result)
 
 
 def _comet_recover(options: argparse.Namespace) -> dict[str, Any]:
@@ -232,7 +232,7 @@ def _comet_recover(options: argparse.Namespace) -> dict[str, Any]:
     return {"recovered": [str(path) for path in recovered], "upload": upload_command(every) if every else ""}
 
 
-def _comet_recover_words(result: dict[str, Any]) -> str:
+def _format_recovered(result: dict[str, Any]) -> str:
     packed = "\n".join(result["recovered"]) or "nothing: no try that was killed left anything that is not packed"
     upload = result["upload"] or "nothing: there is no archive"
     return f"packed: {packed}\nto upload: {upload}"
@@ -244,10 +244,10 @@ def _champion(options: argparse.Namespace) -> dict[str, Any]:
     return {"pointer": str(pointer.place), "champion": champion, "history": [asdict(each) for each in pointer.history]}
 
 
-def _champion_words(result: dict[str, Any]) -> str:
+def _format_champion(result: dict[str, Any]) -> str:
     champion = result["champion"] or {"export": "none: nothing is promoted yet"}
     history = [f"{each['at']}  {each['action']:<8}  {each['run']}  ({each['why']})" for each in result["history"]]
-    return _words({"pointer": result["pointer"], "champion": champion["export"], "history": history})
+    return _format_result({"pointer": result["pointer"], "champion": champion["export"], "history": history})
 
 
 def _promote(options: argparse.Namespace) -> dict[str, Any]:
@@ -282,10 +282,10 @@ def _predict(options: argparse.Namespace) -> dict[str, Any]:
     return {"ok": not any("rejected" in each for each in predictions), "predictions": predictions}
 
 
-def _predict_words(result: dict[str, Any]) -> str:
-    from pipeline.training.predict import in_words
+def _format_predictions(result: dict[str, Any]) -> str:
+    from pipeline.training.predict import format_predictions
 
-    return in_words(result)
+    return format_predictions(result)
 
 
 def _show(options: argparse.Namespace) -> dict[str, Any]:
@@ -313,10 +313,10 @@ def _shuffle_quality(options: argparse.Namespace) -> dict[str, Any]:
     return shuffle_quality(folder, settings)
 
 
-def _shuffle_quality_words(result: dict[str, Any]) -> str:
-    from pipeline.input.shuffle_quality import in_words
+def _format_shuffle_quality(result: dict[str, Any]) -> str:
+    from pipeline.input.shuffle_quality import format_shuffle_quality
 
-    return in_words(result)
+    return format_shuffle_quality(result)
 
 
 @contextmanager
@@ -413,7 +413,7 @@ def _add_stages(commands: Any) -> None:
         help="remove the reserved labels, which no committed dataset uses; the next build uses their ids again, and a "
         "build that holds such labels now must be planned again",
     )
-    labels.set_defaults(words=_labels_words)
+    labels.set_defaults(format=_format_labels)
     _add(commands, "train", _train, "train on a published dataset (--set dataset=...)")
 
 
@@ -421,14 +421,14 @@ def _add_checks(commands: Any) -> None:
     _add(commands, "verify", _verify, "check every byte and record of a data set", _DATASET)
     order = "measure how near the order of training is to a perfect shuffle, and what shuffle_megabytes would do"
     quality = _add(commands, "shuffle-quality", _shuffle_quality, order, _DATASET)
-    quality.set_defaults(words=_shuffle_quality_words)
+    quality.set_defaults(format=_format_shuffle_quality)
     _add(commands, "report", _report, "write the report of a run again", _RUN_FOLDER)
     beside = "lay two runs side by side on a page: which one is faster, which one is better"
     compare = _add(commands, "report compare", _compare, beside)
     compare.add_argument("run_a", metavar="RUN_A", help=_RUN_FOLDER[1])
     compare.add_argument("run_b", metavar="RUN_B", help="likewise")
     compare.add_argument("--to", metavar="FILE", default="compare.html", help="the page (%(default)s, here)")
-    compare.set_defaults(words=_compare_words)
+    compare.set_defaults(format=_format_comparison)
     parser = commands.add_parser("comet", help="what is kept of trainings for Comet")
     recover = _add(
         parser.add_subparsers(required=True, metavar="COMMAND"),
@@ -437,12 +437,12 @@ def _add_checks(commands: Any) -> None:
         "pack what trainings that were killed left for Comet, and say how to upload it",
         ("folder", "folder of a run, of a training, or a workspace"),
     )
-    recover.set_defaults(words=_comet_recover_words)
+    recover.set_defaults(format=_format_recovered)
 
 
 def _add_champions(commands: Any) -> None:
     champion = _add(commands, "champion", _champion, "say which model of a dataset name is promoted, and since when")
-    champion.set_defaults(words=_champion_words)
+    champion.set_defaults(format=_format_champion)
     by_hand = "make the model of a run the champion of its dataset name, without a comparison"
     _add(commands, "promote", _promote, by_hand, _RUN_FOLDER)
     back = "make the model before the champion of a dataset name the champion again"
@@ -458,7 +458,7 @@ def _add_predict(commands: Any) -> None:
         help="folder of a run, of its export, or of a champion (WORKSPACE/models/NAME); also gs://",
     )
     predict.add_argument("images", nargs="+", metavar="IMAGE", help="image file")
-    predict.set_defaults(words=_predict_words)
+    predict.set_defaults(format=_format_predictions)
 
 
 def _add_samples(commands: Any) -> None:
@@ -500,7 +500,7 @@ def _add(
         "--set", action="append", default=[], metavar="FIELD=VALUE", help="one setting; wins over the file; repeatable"
     )
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
-    parser.set_defaults(command=command, words=_words)
+    parser.set_defaults(command=command, format=_format_result)
     return parser
 
 
@@ -510,12 +510,12 @@ def _settings_help() -> str:
     rooms: dict[str, list[str]] = {}
     for name, schema in schemas.items():
         default = Settings.model_fields[name].get_default(call_default_factory=True)
-        words = " ".join(schema["description"].split())
+        description = " ".join(schema["description"].split())
         if "enum" in schema:
-            words += f" One of {', '.join(schema['enum'])}."
+            description += f" One of {', '.join(schema['enum'])}."
         if default not in (None, ""):
-            words += f" [{str(default).lower() if isinstance(default, bool) else default}]"
-        text = textwrap.fill(f"{name:21}  {words}", 110, initial_indent="  ", subsequent_indent=" " * 25)
+            description += f" [{str(default).lower() if isinstance(default, bool) else default}]"
+        text = textwrap.fill(f"{name:21}  {description}", 110, initial_indent="  ", subsequent_indent=" " * 25)
         rooms.setdefault(schema.get("section", "Settings (--set FIELD=VALUE)"), []).append(text)
     return "\n\n".join(f"{room}:\n" + "\n".join(lines) for room, lines in rooms.items())
 
@@ -540,11 +540,11 @@ def _file(what: str, uri: str) -> Place:
     return place
 
 
-def _words(result: dict[str, Any]) -> str:
-    return "\n".join(f"{name.replace('_', ' '):>16}  {_value_words(value)}" for name, value in result.items())
+def _format_result(result: dict[str, Any]) -> str:
+    return "\n".join(f"{name.replace('_', ' '):>16}  {_format_value(value)}" for name, value in result.items())
 
 
-def _value_words(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{name.replace('_', ' ')} {number}" for name, number in value.items())
     if isinstance(value, list):

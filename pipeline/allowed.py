@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from pipeline.errors import SettingsError, SourceError
-from pipeline.storage import BucketPath, Place, is_bucket, lies_in, place_of
+from pipeline.storage import BucketPath, Place, is_bucket, is_inside, place_of
 
 if TYPE_CHECKING:
     from pipeline.config import Settings
@@ -46,7 +46,7 @@ class AllowedPlaces(NamedTuple):
         real = _real(place)
         # Each reader may resolve a part `..` in the name of an object in another way.
         has_parent_part = isinstance(real, BucketPath) and ".." in real.key.split("/")
-        return not has_parent_part and any(lies_in(real, prefix) for prefix in self.prefixes)
+        return not has_parent_part and any(is_inside(real, prefix) for prefix in self.prefixes)
 
     def __str__(self) -> str:
         return f"{self.setting} allows ({', '.join(map(str, self.prefixes or ())) or 'nothing'})"

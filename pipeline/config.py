@@ -919,9 +919,9 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _check_image_size(self) -> "Settings":
-        least = SMALLEST_INPUT.get(self.model, 32)
-        if self.image_size < least:
-            raise ValueError(f"image_size must be at least {least} for {self.model}, got {self.image_size}")
+        min_size = SMALLEST_INPUT.get(self.model, 32)
+        if self.image_size < min_size:
+            raise ValueError(f"image_size must be at least {min_size} for {self.model}, got {self.image_size}")
         return self
 
     @model_validator(mode="after")

@@ -9,7 +9,7 @@ from pathlib import Path
 from pipeline.allowed import require_allowed
 from pipeline.config import Settings
 from pipeline.errors import SettingsError, SourceError, TenfoldError
-from pipeline.storage import BucketPath, Place, lies_in, nearest, place_of
+from pipeline.storage import BucketPath, Place, is_inside, nearest, place_of
 from pipeline.storage.file_system import why_unsafe
 from pipeline.system.os_errors import retried
 
@@ -80,7 +80,7 @@ def _require(field: str, check: Callable[[], bool], path: Place, what: str) -> N
 def _lies_in(folder: Place, source: Place) -> bool:
     if isinstance(folder, Path) and isinstance(source, Path):
         return folder.resolve().is_relative_to(source.resolve())
-    return lies_in(folder, source)
+    return is_inside(folder, source)
 
 
 def _require_writable(field: str, folder: Place) -> None:

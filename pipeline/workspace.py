@@ -8,7 +8,7 @@ from pipeline import storage
 from pipeline.allowed import require_allowed
 from pipeline.config import Settings
 from pipeline.errors import SettingsError, SourceError
-from pipeline.storage import Place, lies_in, place_of
+from pipeline.storage import Place, is_inside, place_of
 
 MAX_LISTED = 10  # Dataset names in an error message.
 
@@ -90,7 +90,7 @@ def dataset_folder(settings: Settings, version: str) -> Place:
 def shards_folder(settings: Settings, version: str) -> Place:
     """Return the folder in which shards are written: the final one if datasets are published in the workspace."""
     published = dataset_folder(settings, version)
-    if lies_in(published, place_of(settings.workspace)):
+    if is_inside(published, place_of(settings.workspace)):
         return published
     return work_folder(settings, version) / "shards"
 

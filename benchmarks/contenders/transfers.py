@@ -160,9 +160,9 @@ def _bucket(job: Job) -> Any:
     return client.bucket(job["bucket"])
 
 
-def _workers_of(job: Job, most: int) -> dict[str, Any]:
+def _workers_of(job: Job, limit: int) -> dict[str, Any]:
     kind = job["workers"]
-    return {"worker_type": kind, "max_workers": min(most, WORKERS if kind == "thread" else PROCESSES)}
+    return {"worker_type": kind, "max_workers": min(limit, WORKERS if kind == "thread" else PROCESSES)}
 
 
 def _gcsfs(job: Job) -> Any:

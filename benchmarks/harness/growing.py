@@ -32,7 +32,7 @@ SETTINGS = {"epochs": 1000, "batch_size": 256, "model": "resnet50", "dataset_nam
 def main() -> None:
     """Write, and go on."""
     hours, folders = float(sys.argv[1]), [Path(name) for name in sys.argv[2:]]
-    sinks = [sink for folder in folders for sink in begun(folder)]
+    sinks = [sink for folder in folders for sink in start_record(folder)]
     is_ready = False
     for row in rows(time.time() - 3600 * hours):
         if not is_ready and row.time > time.time():
@@ -44,7 +44,7 @@ def main() -> None:
             sink.write(row)
 
 
-def begun(folder: Path) -> Sequence[Sink]:
+def start_record(folder: Path) -> Sequence[Sink]:
     """A folder of a training, and what writes into it as the monitor does."""
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps({"settings": SETTINGS, "steps_per_epoch": STEPS_PER_EPOCH}))

@@ -220,19 +220,19 @@ def _is_recent(claim: Claim) -> bool:
     return time.time_ns() - claim.claimed_ns < COMMIT_NS
 
 
-def given_labels(path: Path, needed: Sequence[str]) -> list[str]:
+def labels_of_file(path: Path, needed: Sequence[str]) -> list[str]:
     """The labels of a user's own file, a label a line.
 
     Raises SettingsError where it cannot be read or names one twice, SourceError where it lacks one that is needed.
     """
-    labels = _read_given(path)
+    labels = _read_label_file(path)
     missing = sorted(set(needed) - set(labels))
     if missing:
         raise SourceError(f"label_map {str(path)!r} lacks {_few(missing)}: add the labels at its end, a label a line")
     return labels
 
 
-def _read_given(path: Path) -> list[str]:
+def _read_label_file(path: Path) -> list[str]:
     try:
         lines = retried(path.read_bytes, path).decode("utf-8-sig", "surrogateescape").split("\n")
     except OSError as error:

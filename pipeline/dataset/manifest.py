@@ -273,18 +273,18 @@ def _commit_time(path: Place) -> tuple[int, Place] | None:
         return None
 
 
-def sample_images(folder: Place, dataset: Dataset, most: int) -> list[tuple[str, bytes]]:
-    """Up to `most` training images as (label, JPEG or PNG), as many of each label as can be, ordered by label.
+def sample_images(folder: Place, dataset: Dataset, count: int) -> list[tuple[str, bytes]]:
+    """Return up to `count` training images as (label, JPEG or PNG), as many of each label as can be, ordered by label.
 
     Reads the first records only: a rare class is not searched for through all the shards.
     """
-    per_class = max(1, most // max(len(dataset.splits["train"].classes), 1))
+    per_class = max(1, count // max(len(dataset.splits["train"].classes), 1))
     images_of: dict[str, list[bytes]] = {}
     for label, encoded in islice(_training_images(folder, dataset), SAMPLED_RECORDS):
         images = images_of.setdefault(label, [])
         if len(images) < per_class:
             images.append(encoded)
-        if sum(map(len, images_of.values())) == most:
+        if sum(map(len, images_of.values())) == count:
             break
     return [(label, encoded) for label in sorted(images_of) for encoded in images_of[label]]
 

@@ -87,15 +87,15 @@ def require_room(dataset: Dataset, limit_bytes: int) -> None:
     """Raise SettingsError if a cache of `limit_bytes` cannot hold the shards that are read at once."""
     needed = sum(needed_room(dataset).values())
     if needed > limit_bytes:
-        least = math.ceil(needed / GIGABYTE * 1000) / 1000
+        min_gigabytes = math.ceil(needed / GIGABYTE * 1000) / 1000
         raise SettingsError(
-            f"cache_gigabytes must be at least {least:g} for this dataset, got {limit_bytes / GIGABYTE:g}: "
+            f"cache_gigabytes must be at least {min_gigabytes:g} for this dataset, got {limit_bytes / GIGABYTE:g}: "
             f"{READ_AT_ONCE['train']} of its shards are read at once; or set read_shards=direct, or build more and "
             "smaller shards (num_shards)"
         )
 
 
-class HeldShard:
+class PinnedShard:
     """A copy that nobody removes until it is released."""
 
     def __init__(self, path: Path, lock: int) -> None:
@@ -127,7 +127,7 @@ class ShardCache:
             folder.mkdir(parents=True, exist_ok=True)
         storage.sweep(folder)
 
-    def hold(self, shard: RemoteShard, waiting: Waiting) -> HeldShard:
+    def hold(self, shard: RemoteShard, waiting: Waiting) -> PinnedShard:
         """A copy of the shard, fetched where none is there or it is damaged.
 
         Raises StorageError where it cannot be fetched or written, DatasetError where the shard is gone.
@@ -149,10 +149,10 @@ class ShardCache:
         with suppress(OSError), _locked(self.folder / ".lock"):
             self._evict(0)
 
-    def _hold_valid(self, path: Path, stat: ObjectStat) -> HeldShard | None:
+    def _hold_valid(self, path: Path, stat: ObjectStat) -> PinnedShard | None:
         lock = _lock(path, fcntl.LOCK_SH)
         if lock is not None and self._is_valid(path, stat):
-            return HeldShard(path, lock)
+            return PinnedShard(path, lock)
         if lock is not None:
             os.close(lock)
         return None

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from types import TracebackType
 
-from pipeline.dataset.shard_cache import HeldShard, RemoteShard, ShardCache
+from pipeline.dataset.shard_cache import PinnedShard, RemoteShard, ShardCache
 from pipeline.errors import Preempted, TenfoldError
 from pipeline.storage import crc32c_of
 
@@ -32,7 +32,7 @@ class _Need:
     name: str
     size: int
     """In bytes."""
-    held: HeldShard | None = None
+    held: PinnedShard | None = None
 
 
 class _Closed(Exception):
@@ -68,7 +68,7 @@ class ShardReader:
         """Of the shards that are being fetched, wait to be read, or are being read."""
         self._next: _Need | None = None
         self._planned: deque[_Need] = deque()
-        self._in_use: dict[str, tuple[_Need | None, HeldShard]] = {}
+        self._in_use: dict[str, tuple[_Need | None, PinnedShard]] = {}
         self._closed = False
         self.failure: TenfoldError | None = None
         """Why no shard is handed out any more: TensorFlow would wrap it in words of its own."""
@@ -148,7 +148,7 @@ class ShardReader:
                 return f"{path}, the copy of {shard.object},"
         return ""
 
-    def _next_held(self) -> HeldShard | None:
+    def _next_held(self) -> PinnedShard | None:
         if self.failure:
             raise self.failure
         if self._closed:
@@ -195,7 +195,7 @@ class ShardReader:
         """Whether the training can go on for now: the shards before this one are all that it reads at once."""
         return need.number - self._released >= self._open_at_once
 
-    def _keep(self, need: _Need, held: HeldShard) -> None:
+    def _keep(self, need: _Need, held: PinnedShard) -> None:
         with self._changed:
             if self._closed:
                 held.release()

@@ -10,7 +10,7 @@ BINS = 15
 """Of confidence, all of one width."""
 RESAMPLES = 1000
 INTERVAL_PERCENT = 95
-MOST_WRONG = 12
+MAX_MISTAKES = 12
 """Of a bucket, the report copies the whole shard of each."""
 
 Array = NDArray[Any]

@@ -16,7 +16,7 @@ import numpy as np
 from pipeline import storage
 from pipeline.evaluation.estimates import (
     INTERVAL_PERCENT,
-    MOST_WRONG,
+    MAX_MISTAKES,
     RESAMPLES,
     Array,
     Estimate,
@@ -130,7 +130,7 @@ class Predictions(NamedTuple):
             "classes": per_class(self, names),
             "confusions": confusions(self, len(names)),
             "reliability": reliability_of(self.probability, self.correct),
-            "most_wrong": most_wrong(self),
+            "most_wrong": confident_mistakes(self),
         }
 
 
@@ -248,10 +248,10 @@ def confusions(predictions: Predictions, classes: int) -> list[list[int]]:
     return table
 
 
-def most_wrong(predictions: Predictions, most: int = MOST_WRONG) -> list[dict[str, Any]]:
+def confident_mistakes(predictions: Predictions, limit: int = MAX_MISTAKES) -> list[dict[str, Any]]:
     """The examples that were surest of a wrong class, by their position in the shards."""
     wrong = np.flatnonzero(~predictions.correct)
-    surest = wrong[np.argsort(-predictions.probability[wrong], kind="stable")[:most]]
+    surest = wrong[np.argsort(-predictions.probability[wrong], kind="stable")[:limit]]
     label, predicted = (ids[surest].tolist() for ids in (predictions.label, predictions.predicted))
     probability = predictions.probability[surest].astype(float).round(6).tolist()
     return rows({"position": surest.tolist(), "label": label, "predicted": predicted, "probability": probability})

@@ -11,7 +11,7 @@ import numpy as np
 
 from pipeline.evaluation.estimates import (
     BINS,
-    MOST_WRONG,
+    MAX_MISTAKES,
     RESAMPLES,
     Array,
     Estimate,
@@ -98,7 +98,7 @@ class MultiLabelPredictions(NamedTuple):
         return {
             "classes": per_class(self, names),
             "reliability": reliability_of(self.label_probability.ravel(), self.label.ravel()),
-            "most_wrong": most_wrong(self),
+            "most_wrong": confident_mistakes(self),
         }
 
 
@@ -199,13 +199,13 @@ def per_class(predictions: MultiLabelPredictions, names: Sequence[str]) -> list[
     )
 
 
-def most_wrong(predictions: MultiLabelPredictions, most: int = MOST_WRONG) -> list[dict[str, Any]]:
+def confident_mistakes(predictions: MultiLabelPredictions, limit: int = MAX_MISTAKES) -> list[dict[str, Any]]:
     """The examples with the surest wrong answer, by their position in the shards, with that answer and all labels."""
     distance = np.abs(predictions.label - predictions.label_probability)
     distance[predictions.label == predictions.answers] = 0
     worst = distance.argmax(axis=1)
     how_far = distance[np.arange(len(worst)), worst]
-    surest = np.argsort(-how_far, kind="stable")[: min(most, int(np.count_nonzero(how_far)))]
+    surest = np.argsort(-how_far, kind="stable")[: min(limit, int(np.count_nonzero(how_far)))]
     probability = predictions.label_probability[surest, worst[surest]].astype(float).round(6)
     return rows(
         {

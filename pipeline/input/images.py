@@ -94,11 +94,11 @@ def _training(
     """
     options = split.options
     images = _Cached(split) if options.cache != "off" else _Encoded(split)
-    begun, left_out = divmod(start, max(split.share.steps, 1))
+    epochs_begun, steps_done = divmod(start, max(split.share.steps, 1))
     # In the epoch that a training goes on with, the examples of the batches before `start` are skipped.
-    examples = _epochs(split.share, options.seed, begun + 1, epochs).flat_map(
+    examples = _epochs(split.share, options.seed, epochs_begun + 1, epochs).flat_map(
         lambda epoch, order: images.epoch(epoch, order).skip(
-            left_out * options.batch_size * tf.cast(epoch == begun + 1, tf.int64)
+            steps_done * options.batch_size * tf.cast(epoch == epochs_begun + 1, tf.int64)
         )
     )
     return (

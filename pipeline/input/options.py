@@ -46,9 +46,9 @@ class BatchOptions:
     `open_cache` takes care of that."""
 
     def __post_init__(self) -> None:
-        for name, least in (("image_size", 1), ("batch_size", 1), ("shuffle_bytes", 1), ("prefetch_batches", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        for name, minimum in (("image_size", 1), ("batch_size", 1), ("shuffle_bytes", 1), ("prefetch_batches", 1)):
+            if getattr(self, name) < minimum:
+                raise ValueError(f"{name} must be at least {minimum}, got {getattr(self, name)}")
         if not 0 < self.min_crop_area <= 1:
             raise ValueError(f"min_crop_area must be over 0 and at most 1, got {self.min_crop_area}")
         if self.crop not in _CROP_MODES:

@@ -119,12 +119,13 @@ class Quality:
 
 
 def shuffle_quality(folder: Place, settings: Settings) -> dict[str, Any]:
-    """What `python -m pipeline shuffle-quality` says of the data set in `folder`; `in_words` makes a table of it.
+    """Return the result of `python -m pipeline shuffle-quality`; `format_shuffle_quality` makes a table of it.
 
-    `enough_megabytes` is the least buffer that is enough: 0 where none is needed, None where not even the largest is.
+    `enough_megabytes` is the smallest buffer that is enough: 0 if none is needed, None if even the
+    largest is not enough.
 
-    Raises DatasetError where `folder` holds no whole data set, or hardly an example; SettingsError where a batch has
-    one.
+    Raises DatasetError if `folder` holds no whole dataset or hardly any examples, and SettingsError if a batch has one
+    example.
     """
     whole = datasets.load(folder)
     examples = whole.splits["train"].examples
@@ -144,11 +145,11 @@ def shuffle_quality(folder: Place, settings: Settings) -> dict[str, Any]:
         return {"dataset": str(folder), **_qualities(folder, dataset, options, labels, advance)}
 
 
-def beginning_of(dataset: Dataset, most: int) -> Dataset:
-    """The data set with as many of its first training shards as hold up to `most` examples, and one at least."""
+def beginning_of(dataset: Dataset, max_examples: int) -> Dataset:
+    """Return the dataset with its first training shards only: up to `max_examples` examples, but at least one shard."""
     split = dataset.splits["train"]
     ends = np.cumsum([shard.examples for shard in split.shards])
-    shards = split.shards[: max(1, int(np.searchsorted(ends, most, "right")))]
+    shards = split.shards[: max(1, int(np.searchsorted(ends, max_examples, "right")))]
     examples, size = sum(shard.examples for shard in shards), sum(shard.bytes for shard in shards)
     return replace(dataset, splits={**dataset.splits, "train": Split(examples, size, split.classes, shards)})
 
@@ -244,7 +245,7 @@ def _enough_megabytes(split: Split, is_enough: Callable[[int], bool]) -> int | N
 # --- in words ---------------------------------------------------------------------------------------------------------
 
 
-def in_words(result: Mapping[str, Any]) -> str:
+def format_shuffle_quality(result: Mapping[str, Any]) -> str:
     """The result as a table and a sentence."""
     return "\n".join(
         (

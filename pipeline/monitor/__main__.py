@@ -191,12 +191,12 @@ def _draw(result: dict[str, Any]) -> None:
 
 def _print(result: Mapping[str, Any], command: Sequence[str], *, as_json: bool) -> None:
     """Print the result. With a command, words go to stderr, as `time` does it, because stdout is the command's."""
-    words = json.dumps(result) if as_json else _words(result)
+    text = json.dumps(result) if as_json else _format_result(result)
     with suppress(BrokenPipeError):
-        print(words, file=sys.stderr if command and not as_json else sys.stdout)
+        print(text, file=sys.stderr if command and not as_json else sys.stdout)
 
 
-def _words(result: Mapping[str, Any]) -> str:
+def _format_result(result: Mapping[str, Any]) -> str:
     if result["ticks"]:
         lines = [
             f"{result['ticks']} ticks in {result['seconds']:.1f} s, {result['dropped']} dropped, the latest one "

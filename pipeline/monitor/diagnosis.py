@@ -83,8 +83,8 @@ def spent(batches: "Table", epochs: "Table | None") -> dict[str, float]:
 
     `batches` and `epochs` are tables of a record. The time before the first step is not in them: see `start_up_s`.
     """
-    in_steps = {words: _sum(batches, f"{name}_ms") / 1000 for words, name in PARTS.items()}
-    return {**in_steps, **{words: _sum(epochs, name) for words, name in BETWEEN_EPOCHS.items()}}
+    in_steps = {part: _sum(batches, f"{name}_ms") / 1000 for part, name in PARTS.items()}
+    return {**in_steps, **{part: _sum(epochs, name) for part, name in BETWEEN_EPOCHS.items()}}
 
 
 def start_up_s(batches: "Table", samples: "Table") -> float:

@@ -34,7 +34,7 @@ class LiveVerdict:
     minutes.
 
     Args:
-        words: Makes a text of a verdict.
+        format_verdict: Makes a text of a verdict.
         file: Where the last verdict is stored, as JSON: `sentence`, `limit`, `limits`, its `numbers`, its `time`
             (Unix s), and the length of its interval in `seconds`.
         doing: What the training is doing now; empty if unknown.
@@ -42,11 +42,11 @@ class LiveVerdict:
 
     def __init__(
         self,
-        words: Callable[[Verdict], str] = attrgetter("sentence"),
+        format_verdict: Callable[[Verdict], str] = attrgetter("sentence"),
         file: Path | None = None,
         doing: Callable[[], str] = lambda: "",
     ) -> None:
-        self._words, self._file, self._doing, self._seconds = words, file, doing, FIRST_S
+        self._format_verdict, self._file, self._doing, self._seconds = format_verdict, file, doing, FIRST_S
         self._without_step_s = 0.0
         """Seconds without a step, up to the end of the last interval."""
         self._rows: dict[str, deque[Row]] = {kind: deque(maxlen=MAX_ROWS) for kind in KINDS}
@@ -80,7 +80,7 @@ class LiveVerdict:
         self._without_step_s = 0.0
         verdict = diagnose(batches, tables["samples"], os.cpu_count(), tables["epochs"], whole=False)
         if verdict.limit is not Limit.UNKNOWN:
-            self._publish(time, seconds, verdict, self._words(verdict))
+            self._publish(time, seconds, verdict, self._format_verdict(verdict))
 
     def _publish(self, time: float, seconds: float, verdict: Verdict, sentence: str) -> None:
         _log.info("the last %.0f s: %s", seconds, sentence)

@@ -242,9 +242,9 @@ def _first_fact(bottleneck: Bottleneck, summary: Summary, shares: Shares) -> str
 
 def _other_parts(bottleneck: Bottleneck, shares: Shares) -> Iterator[str]:
     """Yield the parts besides the first that take a share worth naming."""
-    for part, words in _TAKES.items():
+    for part, text in _TAKES.items():
         if part is not bottleneck.parts[0] and shares[part] >= FINE:
-            yield f"{percent(shares[part])} {words}"
+            yield f"{percent(shares[part])} {text}"
     if Part.INPUT in bottleneck.parts[1:]:
         yield f"{percent(shares[Part.INPUT])} of the time is waiting for data"
 

@@ -97,7 +97,7 @@ def write_card(
 
 
 def write_report(
-    run_folder: Path, samples: Sequence[tuple[str, bytes]] = (), most_wrong: Sequence[tuple[str, bytes]] = ()
+    run_folder: Path, samples: Sequence[tuple[str, bytes]] = (), confident_mistakes: Sequence[tuple[str, bytes]] = ()
 ) -> Path:
     """Write `run_folder/report.html` and return its path. An older page stays until the new one is complete.
 
@@ -106,7 +106,7 @@ def write_report(
     Args:
         run_folder: The folder of the run.
         samples: (label, encoded image) of images to show.
-        most_wrong: (key, encoded image) of the images that `most_wrong` in evaluation.json lists, in its order.
+        confident_mistakes: (key, encoded image) of the images that `most_wrong` in evaluation.json lists, in its order.
 
     Raises:
         OSError: The folder cannot be written.
@@ -116,5 +116,7 @@ def write_report(
 
     path = run_folder / REPORT
     with write_whole(path) as file:
-        file.write(render(load_recorded_run(run_folder), samples, most_wrong).encode("utf-8", "backslashreplace"))
+        file.write(
+            render(load_recorded_run(run_folder), samples, confident_mistakes).encode("utf-8", "backslashreplace")
+        )
     return path

@@ -156,8 +156,8 @@ def _shard_sizes(shards: Iterable[Mapping[str, Any]]) -> str:
     sizes = [shard["bytes"] for shard in shards]
     if not sizes:
         return "none"
-    least, most = size(min(sizes)), size(max(sizes))
-    return least if least == most else f"{least} to {most}"
+    smallest, largest = size(min(sizes)), size(max(sizes))
+    return smallest if smallest == largest else f"{smallest} to {largest}"
 
 
 def dates(dataset: Mapping[str, Any]) -> Table | None:
@@ -179,8 +179,8 @@ def dates(dataset: Mapping[str, Any]) -> Table | None:
 def skipped(source: Mapping[str, Any]) -> str:
     """Say how many images were listed, and how many files were skipped, by reason."""
     reasons_of = source.get("skipped") or {}
-    words = ", ".join(f"{count:,} ({reason})" for reason, count in sorted(reasons_of.items()))
-    return f"{source.get('listed', 0):,} images were listed. Passed over as no images of a class: {words or 'none'}."
+    reasons = ", ".join(f"{count:,} ({reason})" for reason, count in sorted(reasons_of.items()))
+    return f"{source.get('listed', 0):,} images were listed. Passed over as no images of a class: {reasons or 'none'}."
 
 
 def balance(dataset: Mapping[str, Any]) -> str:
@@ -251,14 +251,14 @@ def histograms(quality: Mapping[str, Any]) -> list[tuple[str, Bars]]:
     """Return (title, bars) of each histogram, without the empty bins at both ends."""
     counted = (quality.get("statistics") or {}).get("histograms") or {}
     return [
-        (title, _histogram(counted[name], unit, words))
-        for name, (title, unit, words) in _HISTOGRAMS.items()
+        (title, _histogram(counted[name], unit, format_edge))
+        for name, (title, unit, format_edge) in _HISTOGRAMS.items()
         if name in counted and any(counted[name]["counts"])
     ]
 
 
-def _histogram(histogram: Mapping[str, Any], unit: str, words: Callable[[float], str]) -> Bars:
-    counts, edges = histogram["counts"], [words(edge) for edge in histogram["edges"]]
+def _histogram(histogram: Mapping[str, Any], unit: str, format_edge: Callable[[float], str]) -> Bars:
+    counts, edges = histogram["counts"], [format_edge(edge) for edge in histogram["edges"]]
     between = [f"{low} to {high}" for low, high in pairwise(edges)]
     labels = [f"below {edges[0]}", *between, f"{edges[-1]} and more"]
     filled = [index for index, count in enumerate(counts) if count]
@@ -271,13 +271,13 @@ def sides(quality: Mapping[str, Any]) -> str:
     statistics = quality.get("statistics") or {}
     if not statistics.get("images"):
         return ""
-    words = [
+    facts = [
         f"{name} {side['min']:,} to {side['max']:,} pixels, {side['mean']:,.0f} on average"
         for name in ("height", "width")
         if (side := statistics[name])
     ]
     mean = size(statistics["bytes"] / statistics["images"])
-    return f"Of {statistics['images']:,} images: {'; '.join(words)}; {mean} each on average."
+    return f"Of {statistics['images']:,} images: {'; '.join(facts)}; {mean} each on average."
 
 
 def reasons(rejected: Sequence[Mapping[str, str]]) -> Bars | None:
@@ -315,12 +315,12 @@ def duplicate_tables(duplicates: Sequence[Mapping[str, Any]]) -> list[tuple[str,
         ("Equal images", equal, "equal to it"),
         ("Images that look alike", alike, "which look like it"),
     )
-    return [(caption, _group_table(groups, words)) for caption, groups, words in tables if groups]
+    return [(caption, _group_table(groups, column)) for caption, groups, column in tables if groups]
 
 
-def _group_table(groups: Sequence[Sequence[Mapping[str, str]]], words: str) -> Table:
+def _group_table(groups: Sequence[Sequence[Mapping[str, str]]], column: str) -> Table:
     rows = [(_named(group[0]), ", ".join(map(_named, group[1:]))) for group in groups[:MAX_ROWS]]
-    return Table(("image", words), rows, _more(len(groups), "duplicates.jsonl lists them"))
+    return Table(("image", column), rows, _more(len(groups), "duplicates.jsonl lists them"))
 
 
 def _named(image: Mapping[str, Any]) -> str:
@@ -353,7 +353,7 @@ def drift(quality: Mapping[str, Any]) -> Table | None:
     if against is None or not numbers:
         return None
     rows = [
-        (name, f"{number:.2f}", next(words for least, words in _DRIFTED if number >= least))
+        (name, f"{number:.2f}", next(level for threshold, level in _DRIFTED if number >= threshold))
         for name, number in sorted(numbers.items(), key=lambda item: -item[1])
     ]
     note = f"Against version {against}: population stability index, less what chance alone makes of it."

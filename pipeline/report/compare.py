@@ -58,7 +58,7 @@ class Row:
         return None if self.a is None or self.b is None else self.b - self.a
 
     @property
-    def is_told_apart(self) -> bool:
+    def is_significant(self) -> bool:
         """Whether the interval leaves out zero."""
         return self.low is not None and self.high is not None and not self.low <= 0 <= self.high
 
@@ -90,7 +90,7 @@ def compared(a: RecordedRun, b: RecordedRun, answers: tuple[Answers | None, Answ
     speed, times = _speed(a, b)
     best = Row("best validation accuracy of an epoch", _POINTS, _best(a.epochs), _best(b.epochs))
     return Comparison(
-        verdict=" ".join(filter(None, [speed, *map(better_words, evaluated[:1])])),
+        verdict=" ".join(filter(None, [speed, *map(model_sentence, evaluated[:1])])),
         rows=[*times, _epoch_row(a.epochs, b.epochs), best, *evaluated],
         differing=differing(a.files.run, b.files.run),
         note=f"{_NOTE} {why}".rstrip(),
@@ -109,11 +109,11 @@ def _speed(a: RecordedRun, b: RecordedRun) -> tuple[str, list[Row]]:
     randoms = np.random.default_rng(0).spawn(2)  # With one generator, runs of equal length would be drawn in pairs.
     resampled = [_resampled(each, random) for each, random in zip(steady, randoms, strict=True)]
     rows = [_row(name, unit, *(each[name] for each in resampled)) for name, unit in _MEASURES]
-    words = speed_words(*(each["examples a second"] for each in resampled))
-    return f"{words} {shared_words(a, b)}".rstrip(), rows
+    sentence = speed_sentence(*(each["examples a second"] for each in resampled))
+    return f"{sentence} {contention_sentence(a, b)}".rstrip(), rows
 
 
-def shared_words(a: RecordedRun, b: RecordedRun) -> str:
+def contention_sentence(a: RecordedRun, b: RecordedRun) -> str:
     """Say how busy other programs kept the cores, if that may have slowed down a run; else return an empty text."""
     cores = [float(run.files.host.get("cores") or 0) for run in (a, b)]
     others = [_others(run, count) for run, count in zip((a, b), cores, strict=True)]
@@ -186,7 +186,7 @@ def _row(name: str, unit: str, a: ResampledFigure, b: ResampledFigure) -> Row:
     return Row(name, unit, a.value, b.value, *map(float, interval(b.resampled - a.resampled)))
 
 
-def speed_words(a: ResampledFigure, b: ResampledFigure) -> str:
+def speed_sentence(a: ResampledFigure, b: ResampledFigure) -> str:
     """Say which run is faster and by how much, or that no difference can be told."""
     slow, fast, name = (a, b, "B") if b.value >= a.value else (b, a, "A")
     low, high = interval(fast.resampled / slow.resampled)
@@ -252,8 +252,8 @@ def evaluated_rows(a: Mapping[str, Any], b: Mapping[str, Any], differences: Mapp
     """Return each figure that both contents of evaluation.json have, the score of the models first."""
     of_a, of_b = (content.get("figures", {}) for content in (a, b))
     return [
-        Row(words, _POINTS, 100 * of_a[name]["value"], 100 * of_b[name]["value"], *_ends(differences.get(name)))
-        for name, words in FIGURES.items()
+        Row(label, _POINTS, 100 * of_a[name]["value"], 100 * of_b[name]["value"], *_ends(differences.get(name)))
+        for name, label in FIGURES.items()
         if name in of_a and name in of_b
     ]
 
@@ -262,7 +262,7 @@ def _ends(difference: Estimate | None) -> tuple[float | None, float | None]:
     return (100 * difference.low, 100 * difference.high) if difference else (None, None)
 
 
-def better_words(row: Row) -> str:
+def model_sentence(row: Row) -> str:
     """Say which model is better, or that no difference can be told."""
     if row.difference is None or row.low is None or row.high is None:
         return ""
@@ -270,7 +270,7 @@ def better_words(row: Row) -> str:
     low, high = sorted((sign * row.low, sign * row.high))
     spread = f"{INTERVAL_PERCENT}% interval {low:.2g} to {high:.2g}"
     name, other = ("B", "A") if sign > 0 else ("A", "B")
-    if row.is_told_apart:
+    if row.is_significant:
         return f"{name} is better: its {row.name} is {sign * row.difference:.2g} points higher ({spread})."
     less = f"{name} less {other} is {sign * row.difference:.2g} points"
     return f"No difference in {row.name} can be told: {less} ({spread})."
@@ -287,7 +287,7 @@ def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any
     return {name: values for name, values in pairs.items() if values[0] != values[1]}
 
 
-# --- words ------------------------------------------------------------------------------------------------------------
+# --- label ------------------------------------------------------------------------------------------------------------
 
 
 def cells(row: Row) -> tuple[str, ...]:
@@ -300,7 +300,7 @@ def cells(row: Row) -> tuple[str, ...]:
     return (row.name, *("-" if value is None else show(value) for value in (row.a, row.b, row.difference)), spread)
 
 
-def in_words(result: Mapping[str, Any]) -> str:
+def format_comparison(result: Mapping[str, Any]) -> str:
     """Return the result of `as_json`, with the places of the runs, as lines for a terminal."""
     rows = [Row(**{name: value for name, value in row.items() if name != "difference"}) for row in result["rows"]]
     table = [("", "A", "B", "B less A", f"{INTERVAL_PERCENT}% interval of that"), *map(cells, rows)]

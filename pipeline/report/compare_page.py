@@ -62,20 +62,20 @@ def learning(runs: Runs) -> Figure:
 
 def _lines(runs: Runs, metric: str) -> list[Line]:
     return [
-        Line(f"{name} {words}", run.epochs, column, color, dash, marker)
+        Line(f"{name} {split}", run.epochs, column, color, dash, marker)
         for name, run, (color, marker) in zip(NAMES, runs, _LOOKS, strict=True)
-        for words, column, dash in (("training", metric, "solid"), ("validation", f"val_{metric}", "6 3"))
+        for split, column, dash in (("training", metric, "solid"), ("validation", f"val_{metric}", "6 3"))
     ]
 
 
 def time_spent(runs: Runs) -> Figure:
     """Draw how a second of each training was spent."""
     name, title = "spent", "Where the time went"
-    seconds = {words: spent(run.batches, run.epochs) for words, run in zip(NAMES, runs, strict=True)}
-    known = {words: each for words, each in seconds.items() if sum(each.values())}
+    seconds = {name: spent(run.batches, run.epochs) for name, run in zip(NAMES, runs, strict=True)}
+    known = {name: each for name, each in seconds.items() if sum(each.values())}
     if not known:
         return Figure(name, title, "No step was recorded, so there is nothing to show.")
-    together = " and ".join(f"{three_digits(sum(each.values()))} s in {words}" for words, each in known.items())
+    together = " and ".join(f"{three_digits(sum(each.values()))} s in {name}" for name, each in known.items())
     sentence = f"The parts of a second of each training, every step counted: {together}."
     return Figure(name, title, sentence, (shares_of_a_second(known),), stacked=True)
 
@@ -87,8 +87,8 @@ def times(runs: Runs) -> Figure:
     if min(map(len, steady)) < 2:
         return Figure(name, title, "Fewer than two steady steps were recorded, so there is no distribution to show.")
     plots = [
-        _outlines([each[column].to_numpy(dtype=float) for each in steady], words)
-        for column, words in (("step/time_ms", "Time of a step"), ("input/wait_ms", "Wait for data in it"))
+        _outlines([each[column].to_numpy(dtype=float) for each in steady], title)
+        for column, title in (("step/time_ms", "Time of a step"), ("input/wait_ms", "Wait for data in it"))
     ]
     plots[1].x_range.start = 0
     sentence = "In percent of each run's steady steps; the slowest half percent is in the last bar."
@@ -118,12 +118,12 @@ def busy(runs: Runs) -> Figure:
     """Draw how busy the GPUs of each run were over its own time, or the processor if there is no GPU."""
     name, title = "busy", "Utilization over time"
     lines = {
-        words: (run.samples["time"].to_numpy() - run.samples["time"].iloc[0], busy_pct(run.samples))
-        for words, run in zip(NAMES, runs, strict=True)
+        name: (run.samples["time"].to_numpy() - run.samples["time"].iloc[0], busy_pct(run.samples))
+        for name, run in zip(NAMES, runs, strict=True)
         if len(run.samples) > 1 and "sys/cpu_pct" in run.samples
     }
     if not lines:
         return Figure(name, title, "No samples were recorded, so there is nothing to show.")
-    means = ", ".join(f"{words} {np.nanmean(values):.0f}%" for words, (_, values) in lines.items())
+    means = ", ".join(f"{name} {np.nanmean(values):.0f}%" for name, (_, values) in lines.items())
     panel = busy_panel("GPU, or processor where there is none (%)", lines, pandas.DataFrame({"time": []}))
     return Figure(name, title, f"On average over the run: {means}.", (panel,), stacked=True)

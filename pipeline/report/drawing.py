@@ -91,7 +91,7 @@ def new_plot(title: str, x_label: str, height: int, along: str = "both") -> Any:
 def add_legend(plot: Any, items: Sequence[tuple[str, Sequence[Any]]]) -> None:
     """Add a legend above the plot. Its items are (text, renderers). A click on an item hides its renderers."""
     legend = Legend(
-        items=[(words, list(renderers)) for words, renderers in items], orientation="horizontal", ncols="auto",
+        items=[(label, list(renderers)) for label, renderers in items], orientation="horizontal", ncols="auto",
         click_policy="hide", background_fill_alpha=0, border_line_color=None, label_text_color=WORDS,
         label_text_font=FONT, label_text_font_size="12px", padding=0, margin=2, spacing=14,
     )  # fmt: skip

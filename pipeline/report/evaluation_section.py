@@ -74,8 +74,8 @@ class View:
     classes: Table
     classes_title: str
     reliability: Figure
-    most_wrong: Sequence[WrongExample]
-    most_wrong_words: str
+    confident_mistakes: Sequence[WrongExample]
+    mistakes_note: str
 
 
 def view(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> View | None:
@@ -98,8 +98,8 @@ def _of_one_label(evaluation: Mapping[str, Any], images: Sequence[tuple[str, byt
         classes=class_table(evaluation["classes"]),
         classes_title="Precision and recall by class, the lowest recall first",
         reliability=reliability(evaluation),
-        most_wrong=most_wrong(evaluation, images),
-        most_wrong_words="Images that the model was surest to be of another class, below each its label, what it was "
+        confident_mistakes=confident_mistakes(evaluation, images),
+        mistakes_note="Images that the model was surest to be of another class, below each its label, what it was "
         "taken for, and its name in the source. Some of these labels may be wrong.",
     )
 
@@ -113,8 +113,8 @@ def _of_several(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes
         classes=label_table(evaluation["classes"]),
         classes_title="Average precision of each label, the lowest first; precision and recall of what is over 50%",
         reliability=reliability_of_labels(evaluation),
-        most_wrong=most_wrong_labels(evaluation, images),
-        most_wrong_words="Images with the surest wrong answers, below each its labels, the one that the model was most "
+        confident_mistakes=confident_mistakes_of_labels(evaluation, images),
+        mistakes_note="Images with the surest wrong answers, below each its labels, the one that the model was most "
         "wrong about, and its name in the source. Some of these labels may be wrong.",
     )
 
@@ -202,7 +202,7 @@ def _left_out(rows: Sequence[Any], shown: Sequence[Any], what: str) -> str:
     return f"{hidden:,} more {what} are in evaluation.json." if hidden else ""
 
 
-def most_wrong(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> list[WrongExample]:
+def confident_mistakes(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> list[WrongExample]:
     """Return the examples whose wrong class the model was surest of, without images that cannot be decoded."""
     names = [row["name"] for row in evaluation["classes"]]
 
@@ -215,7 +215,9 @@ def most_wrong(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]
     return _pictured(evaluation, images, shown)
 
 
-def most_wrong_labels(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]) -> list[WrongExample]:
+def confident_mistakes_of_labels(
+    evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes]]
+) -> list[WrongExample]:
     """Return the examples with the surest wrong labels, without images that cannot be decoded."""
     names = [row["name"] for row in evaluation["classes"]]
 

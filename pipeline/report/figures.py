@@ -38,7 +38,7 @@ _SPENT = {
 class Line(NamedTuple):
     """A column of the epochs as a line."""
 
-    words: str
+    label: str
     epochs: pandas.DataFrame
     column: str
     color: str
@@ -76,12 +76,12 @@ def _by_epoch(label: str, lines: Sequence[Line]) -> Any:
     plot.xaxis.ticker.min_interval = 1
     plot.y_range.default_span = 0.2  # If all values are 100%, the axis must not go from 0% to 200%.
     shown = []
-    for words, epochs, column, color, dash, marker in lines:
+    for label, epochs, column, color, dash, marker in lines:
         if column in epochs:
             source = ColumnDataSource({"x": epochs["step"].to_numpy(), "y": epochs[column].to_numpy()}, name=column)
             line = plot.line("x", "y", source=source, color=color, line_width=2.2, line_dash=dash)
-            dots = plot.scatter("x", "y", source=source, color=color, size=7, marker=marker, name=words)
-            shown.append((words, [line, dots]))
+            dots = plot.scatter("x", "y", source=source, color=color, size=7, marker=marker, name=label)
+            shown.append((label, [line, dots]))
     add_legend(plot, shown)
     tooltips = [("of", "$name"), ("epoch", "@x"), (label.lower(), "@y{0.0000}")]
     plot.add_tools(HoverTool(renderers=[renderers[1] for _, renderers in shown], tooltips=tooltips))
@@ -92,13 +92,13 @@ def learning_sentence(epochs: pandas.DataFrame) -> str:
     """Say how far the loss fell, and when the validation was best. There is at least one epoch."""
     loss = epochs["loss"].to_numpy()
     first, last = map(three_digits, (loss[0], loss[-1]))
-    words = f"Training loss went from {first} to {last} in {counted(len(epochs), 'epoch')}"
+    sentence = f"Training loss went from {first} to {last} in {counted(len(epochs), 'epoch')}"
     if "val_accuracy" not in epochs or not epochs["val_accuracy"].notna().any():
-        return words + "."
+        return sentence + "."
     accuracy = epochs["val_accuracy"].to_numpy(dtype=float)
     best = int(np.nanargmax(accuracy))
     epoch = int(epochs["step"].to_numpy()[best])
-    return f"{words}; validation accuracy was best in epoch {epoch} with {accuracy[best]:.1%}."
+    return f"{sentence}; validation accuracy was best in epoch {epoch} with {accuracy[best]:.1%}."
 
 
 def times(batches: pandas.DataFrame, epochs: pandas.DataFrame) -> Figure:
@@ -211,6 +211,6 @@ def spent_sentence(whole: Mapping[str, float], epochs: int) -> str:
     """Say how a second of the training was spent, from the seconds of each part of the training."""
     together = sum(whole.values())
     shares = [(part, 1000 * whole[part] / together) for part in _SPENT if whole.get(part)]
-    words = ", ".join(f"{share:.0f} ms {part}" if share >= 1 else f"under 1 ms {part}" for part, share in shares)
+    parts = ", ".join(f"{share:.0f} ms {part}" if share >= 1 else f"under 1 ms {part}" for part, share in shares)
     left_out = f"; of {epochs:,} epochs the last {MAX_EPOCHS} are drawn" if epochs > MAX_EPOCHS else ""
-    return f"Of a second of the training, {words} ({three_digits(together)} s together, every step counted){left_out}."
+    return f"Of a second of the training, {parts} ({three_digits(together)} s together, every step counted){left_out}."

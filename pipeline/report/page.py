@@ -23,10 +23,12 @@ THUMBNAIL = 128
 MAX_PICTURES = 60
 
 
-def render(run: RecordedRun, samples: Sequence[tuple[str, bytes]], most_wrong: Sequence[tuple[str, bytes]]) -> str:
+def render(
+    run: RecordedRun, samples: Sequence[tuple[str, bytes]], confident_mistakes: Sequence[tuple[str, bytes]]
+) -> str:
     """Return the page as HTML that loads nothing from anywhere."""
     summary = judged(run)
-    evaluated = evaluation.view(run.evaluation, most_wrong)
+    evaluated = evaluation.view(run.evaluation, confident_mistakes)
     drawn = [
         figures.learning(run.epochs),
         figures.time_spent(run.batches, run.epochs),
@@ -46,7 +48,7 @@ def render(run: RecordedRun, samples: Sequence[tuple[str, bytes]], most_wrong: S
         figures=drawn,
         timing=timing(run, summary),
         dataset=card.essentials(run.dataset, run.rejected) if run.dataset else None,
-        dataset_words=dataset_words(run.dataset) if run.dataset else "",
+        dataset_sentence=dataset_sentence(run.dataset) if run.dataset else "",
         pictures=pictures(samples[:MAX_PICTURES], THUMBNAIL, ImageOps.fit),
         facts=facts(run),
     )
@@ -101,16 +103,16 @@ def tiles(run: RecordedRun, summary: Summary) -> list[tuple[str, str]]:
 def timing(run: RecordedRun, summary: Summary) -> Table:
     """Return mean, median, standard deviation and 95th percentile of the times of steps and epochs."""
     rows = [
-        _spread_row(words, values, "ms")
-        for words, values in (
+        _spread_row(label, values, "ms")
+        for label, values in (
             ("Step", summary.time_ms),
             ("Wait for data in it", summary.wait_ms),
             ("Compute in it", summary.compute_ms),
         )
     ]
-    for words, name in (("Epoch", "epoch/time_s"), ("Validation after it", "epoch/validation_s")):
+    for label, name in (("Epoch", "epoch/time_s"), ("Validation after it", "epoch/validation_s")):
         values = spread(run.epochs[name].to_numpy(dtype=float)) if name in run.epochs else None
-        rows.append(_spread_row(words, values, "s"))
+        rows.append(_spread_row(label, values, "s"))
     notes = [f"Over {summary.steps:,} steady steps"]
     if summary.first_step_ms is not None:
         notes.append(
@@ -123,13 +125,13 @@ def timing(run: RecordedRun, summary: Summary) -> Table:
     return Table(("", "mean", "median", "std", "p95"), rows, "; ".join(notes) + ".")
 
 
-def _spread_row(words: str, values: Any, unit: str) -> tuple[str, ...]:
+def _spread_row(label: str, values: Any, unit: str) -> tuple[str, ...]:
     if values is None:
-        return (words, *["-"] * 4)
-    return (words, *(f"{three_digits(v)} {unit}" for v in (values.mean, values.median, values.std, values.p95)))
+        return (label, *["-"] * 4)
+    return (label, *(f"{three_digits(v)} {unit}" for v in (values.mean, values.median, values.std, values.p95)))
 
 
-def dataset_words(dataset: Mapping[str, Any]) -> str:
+def dataset_sentence(dataset: Mapping[str, Any]) -> str:
     """Say in a sentence where the dataset came from, and its version."""
     source = dataset["source"]["uri"]
     return f"{dataset['name']}, version {dataset['version']}, made of {source}; card.html in its folder shows more."

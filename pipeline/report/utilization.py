@@ -45,7 +45,7 @@ _COLORS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE)
 class Curve:
     """A column of the samples."""
 
-    words: str
+    label: str
     column: str
     color: str
     dash: str = "solid"
@@ -57,7 +57,7 @@ class Panel:
 
     title: str
     curves: tuple[Curve, ...]
-    least: float = 0.0
+    min_scale: float = 0.0
     """The panel is left out if no curve reaches this value, because it would show nothing."""
     top: float | None = None
     """End of the axis; None if it ends where the curves do."""
@@ -99,7 +99,7 @@ PANELS = (
             Curve("GPU, by its power limit", "gpu/throttled_power", VERMILION, "6 3"),
             Curve("GPU, by its heat", "gpu/throttled_thermal", PURPLE, "2 2"),
         ),
-        least=1.0,
+        min_scale=1.0,
     ),
     Panel(
         "Tasks that wait (% of the time)",
@@ -109,7 +109,7 @@ PANELS = (
             Curve("for memory", "pressure/memory_some_pct", GREEN, "2 2"),
             Curve("cores idle for a disk", "sys/cpu_iowait_pct", PURPLE, "8 3 2 3"),
         ),
-        least=1.0,
+        min_scale=1.0,
     ),
     Panel(
         "Memory (%)",
@@ -119,13 +119,13 @@ PANELS = (
     Panel(
         "Disk (MB/s)",
         (Curve("read", "sys/disk_read_Bps", BLUE), Curve("written", "sys/disk_write_Bps", ORANGE, "6 3")),
-        least=1e6,
+        min_scale=1e6,
         per_unit=1e6,
     ),
     Panel(
         "Network (MB/s)",
         (Curve("received", "sys/net_recv_Bps", BLUE), Curve("sent", "sys/net_sent_Bps", ORANGE, "6 3")),
-        least=1e6,
+        min_scale=1e6,
         per_unit=1e6,
     ),
 )
@@ -167,7 +167,7 @@ class _Time:
         plot.line(raw[0] / self.per_unit, raw[1], color=curve.color, line_alpha=0.28, line_width=1)
         return plot.line(
             smooth[0] / self.per_unit, smooth[1], color=curve.color, line_width=2.2, line_dash=curve.dash,
-            name=curve.words,
+            name=curve.label,
         )  # fmt: skip
 
     def finish(self, panels: Sequence[Any]) -> tuple[Any, ...]:
@@ -187,15 +187,15 @@ def utilization(samples: pandas.DataFrame, epochs: pandas.DataFrame) -> Figure:
     time = _Time(start, samples["time"].iloc[-1] - start, epochs)
     together = with_gpus_together(samples)
     panels = [_panel(panel, curves, together, time) for panel in PANELS if (curves := telling(panel, together))]
-    notes = tuple(filter(None, (held_words(together), sampler_words(samples))))
+    notes = tuple(filter(None, (throttle_sentence(together), sampler_sentence(samples))))
     sentence = _sentence(samples, together, time.shows_ends)
     return Figure(name, title, sentence, time.finish(panels), stacked=True, notes=notes)
 
 
 def telling(panel: Panel, samples: pandas.DataFrame) -> list[Curve]:
-    """Return the recorded curves of a panel; none if no curve reaches the least value of the panel."""
+    """Return the recorded curves of a panel; none if no curve reaches the smallest value of the panel."""
     recorded = [curve for curve in panel.curves if curve.column in samples and samples[curve.column].notna().any()]
-    return recorded if any(samples[curve.column].max() >= panel.least for curve in recorded) else []
+    return recorded if any(samples[curve.column].max() >= panel.min_scale for curve in recorded) else []
 
 
 def _panel(panel: Panel, curves: Sequence[Curve], samples: pandas.DataFrame, time: _Time) -> Any:
@@ -230,30 +230,30 @@ def _raw_and_smooth(
 
 
 def _sentence(samples: pandas.DataFrame, together: pandas.DataFrame, shows_ends: bool) -> str:
-    words = [f"The processor was {samples['sys/cpu_pct'].mean():.0f}% busy on average"]
+    facts = [f"The processor was {samples['sys/cpu_pct'].mean():.0f}% busy on average"]
     busy = gpus(samples, "util_pct").mean().dropna()
     if len(busy):
         spread = f" (from {busy.min():.0f}% to {busy.max():.0f}% by GPU)" if len(busy) > 1 else ""
-        words.append(f"the GPU {gpu_columns.mean(busy.tolist()):.0f}%{spread}")
+        facts.append(f"the GPU {gpu_columns.mean(busy.tolist()):.0f}%{spread}")
     if "gpu/power_limit_w" in together and "gpu/power_w" in together:
         drawn, limit = together["gpu/power_w"].mean(), together["gpu/power_limit_w"].max()
-        words.append(f"drawing {drawn:,.0f} of at most {limit:,.0f} W")
+        facts.append(f"drawing {drawn:,.0f} of at most {limit:,.0f} W")
     if "sys/mem_pct" in samples:
-        words.append(f"host memory was at most {samples['sys/mem_pct'].max():.0f}% full")
+        facts.append(f"host memory was at most {samples['sys/mem_pct'].max():.0f}% full")
     lines = "; dotted lines are the ends of epochs" if shows_ends else ""
     gpu = "" if len(busy) else "; no GPU was seen"
-    return f"{', '.join(words)} ({len(samples):,} samples){gpu}{lines}."
+    return f"{', '.join(facts)} ({len(samples):,} samples){gpu}{lines}."
 
 
-def held_words(together: pandas.DataFrame) -> str:
+def throttle_sentence(together: pandas.DataFrame) -> str:
     """Say what held processor and GPUs back, and how often; return an empty text if nothing did."""
     panel = next(panel for panel in PANELS if panel.title.startswith("Held back"))
-    shares = {curve.words: together[curve.column].mean() / 100 for curve in telling(panel, together)}
-    words = "; ".join(f"{words}, {percent(share)} of the time" for words, share in shares.items() if share)
-    return f"Held back: {words}." if words else ""
+    shares = {curve.label: together[curve.column].mean() / 100 for curve in telling(panel, together)}
+    causes = "; ".join(f"{label}, {percent(share)} of the time" for label, share in shares.items() if share)
+    return f"Held back: {causes}." if causes else ""
 
 
-def sampler_words(samples: pandas.DataFrame) -> str:
+def sampler_sentence(samples: pandas.DataFrame) -> str:
     """Say if the sampler was late, slow or left samples out; return an empty text if it was on time."""
     delays, durations = (
         samples[name].dropna() if name in samples else () for name in ("monitor/tick_late_ms", "monitor/sample_ms")
@@ -261,12 +261,12 @@ def sampler_words(samples: pandas.DataFrame) -> str:
     late = float(np.percentile(delays, 95)) if len(delays) else 0.0
     took = float(np.median(durations)) if len(durations) else 0.0
     lost = int(grown(samples["monitor/dropped"].to_numpy())) if "monitor/dropped" in samples else 0
-    words = [f"one sample in twenty was more than {late:.0f} ms late"] if late > LATE_MS else []
-    words += [f"taking a sample took {took:.0f} ms"] if took > SLOW_MS else []
-    words += [f"{lost:,} {'sample was' if lost == 1 else 'samples were'} left out"] if lost else []
-    if not words:
+    complaints = [f"one sample in twenty was more than {late:.0f} ms late"] if late > LATE_MS else []
+    complaints += [f"taking a sample took {took:.0f} ms"] if took > SLOW_MS else []
+    complaints += [f"{lost:,} {'sample was' if lost == 1 else 'samples were'} left out"] if lost else []
+    if not complaints:
         return ""
-    return f"The sampler was held up: {', '.join(words)}. {WHY_LATE}"
+    return f"The sampler was held up: {', '.join(complaints)}. {WHY_LATE}"
 
 
 def grown(counter: series.Array) -> float:
@@ -286,12 +286,12 @@ def servers(samples_of: Mapping[int, pandas.DataFrame], epochs: pandas.DataFrame
     }
     if len(busy) < 2:
         return Figure(name, title, "The record of other servers was not found.")
-    means = {words: float(np.nanmean(values)) for words, (_, values) in busy.items()}
-    least = sorted(means, key=lambda words: means[words])
-    shown = sorted(least[:MAX_LINES], key=list(busy).index)
-    panel = busy_panel("GPU, or processor where there is none (%)", {words: busy[words] for words in shown}, epochs)
+    means = {label: float(np.nanmean(values)) for label, (_, values) in busy.items()}
+    ascending = sorted(means, key=lambda label: means[label])
+    shown = sorted(ascending[:MAX_LINES], key=list(busy).index)
+    panel = busy_panel("GPU, or processor where there is none (%)", {label: busy[label] for label in shown}, epochs)
     left_out = f"; the {MAX_LINES} least busy of {len(busy)} are drawn" if len(busy) > MAX_LINES else ""
-    low, high = least[0], least[-1]
+    low, high = ascending[0], ascending[-1]
     sentence = (
         f"{low.capitalize()} was the least busy with {means[low]:.0f}% on average, {high} the busiest with "
         f"{means[high]:.0f}%: in each step all wait for the last{left_out}."
@@ -305,8 +305,8 @@ def busy_panel(title: str, lines: Mapping[str, tuple[series.Array, series.Array]
     time = _Time(start, max(seconds[-1] for seconds, _ in lines.values()) - start, epochs)
     plot = time.panel(title, WHOLE, height=260)
     drawn = [
-        time.draw(plot, Curve(words, "", *look_of_line(number)), seconds - start, values)
-        for number, (words, (seconds, values)) in enumerate(lines.items())
+        time.draw(plot, Curve(label, "", *look_of_line(number)), seconds - start, values)
+        for number, (label, (seconds, values)) in enumerate(lines.items())
     ]
     _finish_panel(plot, drawn)
     return time.finish([plot])[0]

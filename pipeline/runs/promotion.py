@@ -40,7 +40,7 @@ class Verdict(NamedTuple):
     """Whether a model is to be promoted, and why or why not, in one sentence."""
 
     promoted: bool
-    words: str
+    sentence: str
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def gate(run: Place, settings: Settings, output: int) -> dict[str, Any]:
     """
     candidate = load_candidate(run)
     verdict = _gated(candidate, settings, output)
-    _log.log(logging.INFO if verdict.promoted else logging.WARNING, "%s", verdict.words)
+    _log.log(logging.INFO if verdict.promoted else logging.WARNING, "%s", verdict.sentence)
     content = _content(candidate, verdict)
     with storage.write_whole(candidate.run / PROMOTION) as file:
         file.write(json.dumps(content, indent=1).encode())
@@ -142,14 +142,14 @@ def _since(pointer: Pointer, before: Entry) -> str:
 
 def _promote(pointer: Pointer, candidate: Candidate, verdict: Verdict) -> None:
     version, metrics = candidate.about["dataset_version"], candidate.result["metrics"]
-    champion.promote(pointer, str(candidate.run), str(candidate.export), version, metrics, verdict.words)
+    champion.promote(pointer, str(candidate.run), str(candidate.export), version, metrics, verdict.sentence)
 
 
 def _content(candidate: Candidate, verdict: Verdict) -> dict[str, Any]:
     pointer = candidate.pointer()
     return {
         "promoted": verdict.promoted,
-        "verdict": verdict.words,
+        "verdict": verdict.sentence,
         "champion": pointer.champion.run if pointer.champion else "",
         "pointer": str(pointer.place),
     }
@@ -184,14 +184,14 @@ def _verdict(candidate: Candidate, champion: Entry | None, settings: Settings, o
 def compared(ours: Answers, theirs: Answers, champion: str, max_worse: float, seed: int) -> Verdict:
     """The decision on the same examples; `champion` is the name of the other model."""
     estimate = difference(ours, theirs, seed)
-    words = (
+    comparison = (
         f"{ours.scored_by} {ours.score:.1%} against {theirs.score:.1%} of {champion} on the same "
         f"{len(ours.label):,} validation images, difference {points(estimate)}"
     )
     if estimate.high < -max_worse:
         allowed = f" and max_worse={max_worse:g}" if max_worse else ""
-        return Verdict(False, f"not promoted: {words}: worse by more than the interval{allowed}")
-    return Verdict(True, f"promoted: {words}{': worse, but it may be chance' if estimate.value < 0 else ''}")
+        return Verdict(False, f"not promoted: {comparison}: worse by more than the interval{allowed}")
+    return Verdict(True, f"promoted: {comparison}{': worse, but it may be chance' if estimate.value < 0 else ''}")
 
 
 def points(estimate: Estimate) -> str:

@@ -363,7 +363,7 @@ def exclusive(folder: Path, stopping: Callable[[], bool]) -> Iterator[None]:
         yield
 
 
-def training_words(places: Mapping[str, Any], run_id: str) -> str:
+def describe_training(places: Mapping[str, Any], run_id: str) -> str:
     """How far the newest training of a run is, in a few words; empty when there is nothing to say yet, or not here.
 
     `places` are the settings `workspace` and `local_folder`, where they differ from the defaults.

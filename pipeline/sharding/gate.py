@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from pipeline.config import Action, Settings
 from pipeline.errors import GateError
-from pipeline.snapshot.skipped import SKIPPED, in_words
+from pipeline.snapshot.skipped import SKIPPED, suffix_counts
 
 MAX_EXAMPLES = 3
 MANY_SKIPPED = 0.1
@@ -194,10 +194,10 @@ def _drift(quality: Mapping[str, Any], threshold: float) -> str:
     )
 
 
-def _duplicates(duplicates: Mapping[str, Any] | None, words: str) -> str:
+def _duplicates(duplicates: Mapping[str, Any] | None, what: str) -> str:
     if not duplicates or not duplicates["images"]:
         return ""
-    return f"{_images(duplicates['images'])} {words} ({_count(duplicates['groups'], 'group')})"
+    return f"{_images(duplicates['images'])} {what} ({_count(duplicates['groups'], 'group')})"
 
 
 def _shared(shared: Mapping[str, Any] | None) -> str:
@@ -224,7 +224,7 @@ def _skipped_by_name(skipped: Mapping[str, Any]) -> str:
         return ""
     return (
         f"{_share(files, of)} files were skipped because their suffix is not that of an image format "
-        f"({in_words(skipped['suffixes'])}): if they are images, convert them to JPEG or PNG; {SKIPPED} lists them"
+        f"({suffix_counts(skipped['suffixes'])}): if they are images, convert them to JPEG or PNG; {SKIPPED} lists them"
     )
 
 
@@ -240,12 +240,12 @@ def _ignored_profiles(count: int) -> str:
     )
 
 
-def _classes(labels: Sequence[str] | None, words: str) -> str:
+def _classes(labels: Sequence[str] | None, what: str) -> str:
     if not labels:
         return ""
     shown = ", ".join(repr(label) for label in labels[:MAX_EXAMPLES])
     more = f" and {len(labels) - MAX_EXAMPLES} more" if len(labels) > MAX_EXAMPLES else ""
-    return f"{_count(len(labels), 'class', 'classes')} {words}: {shown}{more}"
+    return f"{_count(len(labels), 'class', 'classes')} {what}: {shown}{more}"
 
 
 def _gone(labels: Sequence[str] | None) -> str:

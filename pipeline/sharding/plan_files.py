@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from pipeline import storage
 from pipeline.config import Settings, settings_in_fingerprint
-from pipeline.dataset.labels import given_labels, proposed_labels, reserve_labels
+from pipeline.dataset.labels import labels_of_file, proposed_labels, reserve_labels
 from pipeline.dataset.manifest import is_committed, last_version, load, require_shards
 from pipeline.dataset.partitions import save_listed
 from pipeline.errors import SettingsError, SourceError
@@ -79,7 +79,7 @@ def make_plan(settings: Settings, snapshot_path: Place, ask: Ask | None = None) 
     arranged = _arrange(load_columns(snapshot), settings)
     needed = _needed_labels(snapshot)
     if settings.label_map:
-        labels = given_labels(Path(settings.label_map), needed)
+        labels = labels_of_file(Path(settings.label_map), needed)
     else:
         labels = proposed_labels(name_folder(settings), needed)
     version = version_of(snapshot, settings, labels, arranged.shards)

@@ -96,9 +96,9 @@ def _grouped(members: NDArray[np.intp], examples: Examples) -> _Groups:
     )
 
 
-def _pairs(part: _Groups, held_back: NDArray[np.bool_], most: int) -> Iterator[tuple[int, int]]:
+def _pairs(part: _Groups, held_back: NDArray[np.bool_], max_pairs: int) -> Iterator[tuple[int, int]]:
     """Yield, for each of the first leaks, an example in training and one that is held back."""
-    for group in np.flatnonzero(part.is_leak)[:most]:
+    for group in np.flatnonzero(part.is_leak)[:max_pairs]:
         start = part.starts[group]
         members = part.members[start : start + part.sizes[group]]
         yield int(members[~held_back[members]][0]), int(members[held_back[members]][0])

@@ -107,19 +107,19 @@ class Statistics:
 class _Range:
     """Minimum, maximum and sum of integers. Unlike a running mean, they do not depend on the order."""
 
-    def __init__(self, least: int | None = None, most: int | None = None, total: int = 0) -> None:
-        self.least, self.most, self.total = least, most, total
+    def __init__(self, smallest: int | None = None, largest: int | None = None, total: int = 0) -> None:
+        self.smallest, self.largest, self.total = smallest, largest, total
 
     def merge(self, other: "_Range") -> None:
-        if other.least is None or other.most is None:
+        if other.smallest is None or other.largest is None:
             return
-        self.least = other.least if self.least is None else min(self.least, other.least)
-        self.most = other.most if self.most is None else max(self.most, other.most)
+        self.smallest = other.smallest if self.smallest is None else min(self.smallest, other.smallest)
+        self.largest = other.largest if self.largest is None else max(self.largest, other.largest)
         self.total += other.total
 
     def to_json(self, images: int) -> dict[str, Any]:
         mean = round(self.total / images, 1) if images else None
-        return {"min": self.least, "max": self.most, "mean": mean, "sum": self.total}
+        return {"min": self.smallest, "max": self.largest, "mean": mean, "sum": self.total}
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> "_Range":

@@ -21,7 +21,7 @@ from pipeline.snapshot.fetch import fetch_images
 from pipeline.snapshot.fingerprint import Fingerprint
 from pipeline.snapshot.groups import with_groups
 from pipeline.snapshot.raw_image import Origin, RawImage, content_of, from_line, key_bytes, read_raw, to_line
-from pipeline.snapshot.skipped import SkippedFiles, in_words
+from pipeline.snapshot.skipped import SkippedFiles, suffix_counts
 from pipeline.snapshot.snapshot import Snapshot, columns_path, load_snapshot, save_snapshot, skipped_path, to_columns
 from pipeline.sources import MISSING, Classes, Found, Listed, Skipped
 from pipeline.sources.detection import find_source, images_of, root_of
@@ -121,7 +121,7 @@ class _Sums:
         if not self._listed:
             others = "; ".join(f"{count} {reason}" for reason, count in self.skipped.reasons.items())
             if suffixes := self.skipped.suffixes:
-                others += f": {in_words(suffixes)}"
+                others += f": {suffix_counts(suffixes)}"
             raise SourceError(
                 f"no images under source_uri {source_uri!r} ({others or 'it is empty'}): "
                 "it must hold one sub-folder a class, with JPEG or PNG files, or be a list of images"

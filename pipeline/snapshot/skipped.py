@@ -50,7 +50,7 @@ class SkippedFiles:
         return dict(sorted(self._suffixes.items(), key=lambda item: (-item[1], item[0])))
 
 
-def in_words(suffixes: Mapping[str, int], most: int = 5) -> str:
+def suffix_counts(suffixes: Mapping[str, int], limit: int = 5) -> str:
     """Return suffixes and their counts as text, such as ".txt 90, .xml 10"."""
-    shown = ", ".join(f"{suffix} {count}" for suffix, count in list(suffixes.items())[:most])
-    return shown + (f" and {len(suffixes) - most} more" if len(suffixes) > most else "")
+    shown = ", ".join(f"{suffix} {count}" for suffix, count in list(suffixes.items())[:limit])
+    return shown + (f" and {len(suffixes) - limit} more" if len(suffixes) > limit else "")

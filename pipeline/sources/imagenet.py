@@ -133,9 +133,9 @@ def _read_solutions(path: Place) -> Iterator[tuple[str, str]]:
 
 
 def _boxes(solution: str, stem: str) -> tuple[Box, ...]:
-    words = solution.split()
+    fields = solution.split()
     try:
-        return tuple(_box(*words[start : start + 5]) for start in range(0, len(words), 5))
+        return tuple(_box(*fields[start : start + 5]) for start in range(0, len(fields), 5))
     except (TypeError, ValueError) as error:
         raise SourceError(
             f"{' and '.join(SOLUTIONS)} must have a synset and four numbers for each box, got {solution!r} for {stem}"
@@ -150,8 +150,8 @@ def _human_names(place: Place, prefix: str, encoding: str) -> dict[str, str]:
     path = _first_file(place, prefix, HUMAN_NAMES)
     if path is None:
         return {}
-    words = (_decoded(line, path, encoding).split(maxsplit=1) for line in _lines(path))
-    return {pair[0]: pair[1] for pair in words if len(pair) == 2}
+    pairs = (_decoded(line, path, encoding).split(maxsplit=1) for line in _lines(path))
+    return {pair[0]: pair[1] for pair in pairs if len(pair) == 2}
 
 
 def _decoded(line: str, path: Place, encoding: str) -> str:

@@ -30,7 +30,7 @@ __all__ = [
     "file_of",
     "folders",
     "is_bucket",
-    "lies_in",
+    "is_inside",
     "local_copy",
     "move_whole",
     "nearest",
@@ -64,7 +64,7 @@ def is_bucket(uri: str) -> bool:
     return uri.startswith(SCHEME)
 
 
-def lies_in(place: Place, folder: Place) -> bool:
+def is_inside(place: Place, folder: Place) -> bool:
     """Whether `place` is `folder` or lies below it, by its name."""
     if isinstance(place, BucketPath) or isinstance(folder, BucketPath):
         return isinstance(place, BucketPath) and place.is_relative_to(folder)

@@ -79,10 +79,10 @@ def explain_full_disk(error: OSError, file: Path | int, needed: int | None = Non
         return
     with suppress(OSError):
         status, disk = os.stat(file), os.statvfs(file)  # noqa: PTH116 - of a descriptor, too
-        least = f"more than {status.st_size:,}" if needed is None else f"{needed:,}"
+        size = f"more than {status.st_size:,}" if needed is None else f"{needed:,}"
         free = disk.f_bavail * disk.f_frsize + status.st_blocks * BLOCK_BYTES
         of_disk = f", {free:,} are free" if error.errno == errno.ENOSPC else ""
-        error.strerror = f"{error.strerror}: {least} bytes are needed{of_disk}"
+        error.strerror = f"{error.strerror}: {size} bytes are needed{of_disk}"
 
 
 @contextmanager

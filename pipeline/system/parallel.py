@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-HELD_BYTES = 512_000_000
+MAX_WAITING_BYTES = 512_000_000
 """Maximum bytes of images that the threads of one reader hold together, including results that wait to be used."""
 
 
@@ -26,13 +26,13 @@ def ordered_map(
     under_way: int | None = None,
     size_of: Callable[[Item], int] = lambda _: 0,
 ) -> Iterator[Result]:
-    """Results of `work` in the order of `items`.
+    """Yield the results of `work` in the order of `items`.
 
-    Unlike `Executor.map`, which submits all items at once, never more than `under_way` are (four a thread, unless it
-    is said): a listing of ten million stays a stream. The submitted items together never take more than HELD_BYTES.
-    `size_of` returns the bytes of an item. An item that is larger than HELD_BYTES is processed alone.
+    `Executor.map` submits all items at once. This function keeps at most `under_way` of them submitted (by default four
+    for each thread), so that a listing of ten million stays a stream. Together they take at most MAX_WAITING_BYTES.
+    `size_of` returns the bytes of an item. An item that is larger than MAX_WAITING_BYTES is processed alone.
     """
-    most = under_way or 4 * threads
+    max_waiting = under_way or 4 * threads
     waiting: deque[_UnderWay] = deque()
     held = 0
     pool = ThreadPoolExecutor(threads)
@@ -40,7 +40,7 @@ def ordered_map(
         for item in items:
             size = size_of(item)
             # Wait for memory here, in the order of the items. If the threads waited, the first item could starve.
-            while waiting and (len(waiting) >= most or held + size > HELD_BYTES):
+            while waiting and (len(waiting) >= max_waiting or held + size > MAX_WAITING_BYTES):
                 yield waiting[0].future.result()
                 held -= waiting.popleft().size
             waiting.append(_UnderWay(pool.submit(work, item), size))
@@ -63,14 +63,14 @@ def within(seconds: float, work: Callable[[], Result]) -> Result:
 
     A thread goes on with it then, and nobody waits for that: it ends with the process at the latest.
     """
-    done = begun(work, "within")
+    done = start_in_thread(work, "within")
     wait([done], seconds)
     if not done.done():
         raise TimeoutError(f"nothing within {seconds:g} s")
     return done.result()
 
 
-def begun(work: Callable[[], Result], name: str) -> Future[Result]:
+def start_in_thread(work: Callable[[], Result], name: str) -> Future[Result]:
     """Begin `work` in a daemon thread of this name, which does not keep the process alive."""
     done: Future[Result] = Future()
 

@@ -29,7 +29,7 @@ from pipeline.storage.local import FULL
 from pipeline.system.process import end_with_parent
 from pipeline.system.progress import log_to_stderr
 from pipeline.training.experiment import log_results
-from pipeline.training.full_disk import full_disk_in_words
+from pipeline.training.full_disk import explain_full_disk
 from pipeline.training.tensorflow_start import stderr_held_back
 from pipeline.training.watchdog import watched
 
@@ -52,7 +52,7 @@ def main(folder: Path, parent: int, attempt: str = "") -> int:
     stop = _stop_of(signal.SIGTERM)
     end_with_parent(parent, signal.SIGTERM)
     try:
-        with full_disk_in_words():
+        with explain_full_disk():
             return _ended(folder, stop, attempt)
     finally:
         log_upload_command(folder / "comet")

@@ -15,7 +15,7 @@ MAX_NAMES, MAX_NUMBERS = 5, 64
 """How many names and numbers of a batch are listed. To find a name, its shard is read up to there."""
 
 
-def examples_in_words(
+def describe_examples(
     strategy: tf.distribute.Strategy,
     server: Server,
     folder: Place,

@@ -29,7 +29,7 @@ from pipeline.training.keras_internals import attach_optimizer, set_direction
 from pipeline.training.loop import Sums, TakesSteps
 from pipeline.training.optimizer import may_be_set, scaled_rate
 from pipeline.training.strategy import from_first, take_from_first
-from pipeline.training.user_functions import explained, in_words, own_function
+from pipeline.training.user_functions import explained, own_function, type_and_message
 
 _TIME, _STOP = "callbacks/time_s", "callbacks/stop"
 """Values of the record about the callbacks: their seconds in an epoch, and 1 if they ended the training."""
@@ -169,7 +169,7 @@ class _TimedCalls:
         except TenfoldError:
             raise
         except Exception as error:
-            raise TrainingError(f"a callback failed in {event} ({in_words(error)})") from error
+            raise TrainingError(f"a callback failed in {event} ({type_and_message(error)})") from error
         finally:
             self.seconds += time.perf_counter() - start
 

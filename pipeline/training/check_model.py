@@ -16,12 +16,12 @@ from pipeline.training.models import build_model
 def main(classes: int, answer: Path) -> None:
     """Build the model of the settings on stdin and write what is wrong with it."""
     settings = settings_from(json.load(sys.stdin))
-    words = {}
+    failure = {}
     try:
         build_model(settings, classes)
     except SettingsError as error:
-        words = error_to_json(error)
-    answer.write_text(json.dumps(words))
+        failure = error_to_json(error)
+    answer.write_text(json.dumps(failure))
 
 
 if __name__ == "__main__":

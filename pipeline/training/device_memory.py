@@ -20,10 +20,10 @@ def micro_batches_of(run: Run, batch: int) -> int:
             f"got {micro_batches}"
         )
     limit = load_at_once(run.folder)
-    return micro_batches if limit is None else fewest_micro_batches(batch, min(limit, batch // micro_batches))
+    return micro_batches if limit is None else min_micro_batches(batch, min(limit, batch // micro_batches))
 
 
-def fewest_micro_batches(batch: int, at_most: int) -> int:
+def min_micro_batches(batch: int, at_most: int) -> int:
     """Return the least number of micro-batches, each of `at_most` examples, that a batch can be divided into."""
     return next(count for count in range(1, batch + 1) if batch % count == 0 and batch // count <= at_most)
 
@@ -43,6 +43,6 @@ def out_of_memory(run: Run, batch: int, micro_batches: int) -> TenfoldError:
         return BadInput(f"{tried}: set a smaller image_size, a smaller model or another precision")
     if run.settings.on_out_of_memory == "fail":
         return BadInput(f"{tried}: set a larger micro_batches, a smaller batch_size, or on_out_of_memory=halve")
-    fewer = batch // fewest_micro_batches(batch, at_once // 2)
+    fewer = batch // min_micro_batches(batch, at_once // 2)
     save_at_once(run.folder, fewer)
     return OutOfMemory(f"{tried}: the next try goes on from the last checkpoint with {fewer} at once")

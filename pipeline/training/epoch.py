@@ -19,7 +19,7 @@ def values_of(trained: Sums, validated: Sums) -> dict[str, float]:
     }
 
 
-def in_words(values: Mapping[str, float]) -> str:
+def format_values(values: Mapping[str, float]) -> str:
     """Return the values of an epoch in one line."""
     return (
         f"loss {values['loss']:.4f}, accuracy {values['accuracy']:.1%}; "

@@ -15,9 +15,9 @@ from pipeline.monitor import Monitor
 from pipeline.system.malloc import keep_large_blocks
 from pipeline.system.progress import progress
 from pipeline.training.assembly import Training
-from pipeline.training.bad_batch import examples_in_words
+from pipeline.training.bad_batch import describe_examples
 from pipeline.training.batch_errors import batch_errors_explained
-from pipeline.training.epoch import in_words, values_of
+from pipeline.training.epoch import format_values, values_of
 from pipeline.training.evaluate import evaluate
 from pipeline.training.export import export
 from pipeline.training.inputs import Inputs, Readers, open_inputs, open_validation, would_keep
@@ -58,7 +58,7 @@ def fit(training: Training, monitor: Monitor) -> None:
             clock=training.callbacks.clock,
             host_s=training.callbacks.seconds,
             describe=partial(
-                examples_in_words, training.strategy, run.server, training.dataset_folder, training.dataset
+                describe_examples, training.strategy, run.server, training.dataset_folder, training.dataset
             ),
             ready_pct=inputs.counter.ready_pct,
             python_calls=lambda: training.steps.python_calls,
@@ -133,7 +133,7 @@ def _train_epoch(
     values |= training.callbacks.end_epoch(epoch, values)
     values["epoch/callbacks_s"] = max(0.0, time.perf_counter() - trained_at - validated.time_s)
     loop.monitor.epoch(epoch=epoch, step=loop.step, values=values)
-    _log.info("%s: %s", title, in_words(values))
+    _log.info("%s: %s", title, format_values(values))
 
     # The model before the checkpoint: a try that goes on from the checkpoint does not save the model again.
     with loop.standing_still():

@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 
 @contextmanager
-def full_disk_in_words() -> Iterator[None]:
+def explain_full_disk() -> Iterator[None]:
     """Within the block, log the error of a full disk in a thread or a destructor as one warning.
 
     Comet writes its messages in threads of its own. Python would print a traceback of each, although the training does

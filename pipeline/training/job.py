@@ -43,28 +43,28 @@ def run_job(
     # Before the monitor: Comet's thread draws from Python's random numbers, from which Keras takes the first weights.
     training = assemble(run, should_stop, cluster, heartbeat)
 
-    def in_words(verdict: Verdict) -> str:
+    def format_verdict(verdict: Verdict) -> str:
         """Return the verdict, and the next thing to do."""
         return with_advice(verdict, run.settings, training.dataset.settings)
 
     with (
         closing_sink(OverviewSink(run.folder / OVERVIEW)) as overview,
         _tensorboard(run, training.start.epochs_done) as trackers,
-        _monitored(training, cluster, [overview, *trackers], in_words) as monitor,
+        _monitored(training, cluster, [overview, *trackers], format_verdict) as monitor,
         lost_servers_named(cluster),
     ):
         fit(training, monitor)
     if run.server.is_chief:
-        save_result(run, monitor.comet_location or "", in_words)
+        save_result(run, monitor.comet_location or "", format_verdict)
 
 
 def _monitored(
-    training: Training, cluster: Cluster | None, sinks: Sequence[Sink], in_words: Callable[[Verdict], str]
+    training: Training, cluster: Cluster | None, sinks: Sequence[Sink], format_verdict: Callable[[Verdict], str]
 ) -> AbstractContextManager[Monitor]:
     """Open the monitor: each server records its own machine, and server 0 reports to the trackers for all."""
     run = training.run
     comet = comet_options(run) if run.server.is_chief else None
-    live = LiveVerdict(in_words, run.folder / VERDICT, lambda: training.activity.text)
+    live = LiveVerdict(format_verdict, run.folder / VERDICT, lambda: training.activity.text)
     if cluster is None:
         return open_monitor(run.folder, run.settings.sample_hz, comet, [live, *sinks])
     of_all = {"servers": lambda: aggregate(cluster.samples)} if run.server.is_chief else {}

@@ -14,7 +14,7 @@ from pipeline.storage import Place, read_json
 from pipeline.system.os_errors import retried
 from pipeline.training.exported import loaded
 
-MOST_LIKELY = 3
+MAX_LIKELY_LABELS = 3
 """How many labels are listed with their probability."""
 
 Ranked = Sequence[tuple[float, str]]
@@ -57,14 +57,14 @@ def _predicted(exported: Any, file: Path, *, names: Sequence[str], multi_label: 
         answer: dict[str, Any] = {"labels": _named([each for each in ranked if each[0] > THRESHOLD])}
     else:
         answer = _named(ranked[:1])[0]
-    return {"file": str(file), **answer, "likely": _named(ranked[:MOST_LIKELY])}
+    return {"file": str(file), **answer, "likely": _named(ranked[:MAX_LIKELY_LABELS])}
 
 
 def _named(ranked: Ranked) -> list[dict[str, Any]]:
     return [{"label": name, "probability": round(probability, 4)} for probability, name in ranked]
 
 
-def in_words(result: Mapping[str, Any]) -> str:
+def format_predictions(result: Mapping[str, Any]) -> str:
     """Return the predictions as text, one line for each file."""
     width = max(len(each["file"]) for each in result["predictions"])
     return "\n".join(f"{each['file']:<{width}}  {_words(each)}" for each in result["predictions"])

@@ -93,8 +93,8 @@ class SeveralLabels:
         """Return the `labels` over one half (string, (n, most of an image)), the likeliest first, filled up with ""."""
         values, ranked = tf.math.top_k(probabilities, k=tf.shape(probabilities)[1])
         predicted = values > THRESHOLD
-        most = tf.reduce_max(tf.math.count_nonzero(predicted, axis=1, dtype=tf.int32))
-        return {"labels": tf.where(predicted, tf.gather(names, ranked), "")[:, :most]}
+        max_labels = tf.reduce_max(tf.math.count_nonzero(predicted, axis=1, dtype=tf.int32))
+        return {"labels": tf.where(predicted, tf.gather(names, ranked), "")[:, :max_labels]}
 
 
 ONE_LABEL = OneLabel()

@@ -30,7 +30,7 @@ def own_function(what: str, name: str) -> Callable[..., Any]:
         is_absent = missing is not None and f"{module_name}.".startswith(f"{missing}.")
         why = "install its package, or put it on PYTHONPATH, on every worker" if is_absent else "mend its module"
         kind = SettingsError if isinstance(error, SyntaxError) else OwnCodeError
-        raise kind(f"{what} cannot be imported: {why} ({in_words(error)})") from error
+        raise kind(f"{what} cannot be imported: {why} ({type_and_message(error)})") from error
     own: Callable[..., Any] | None = getattr(module, function, None)
     if own is None:
         functions = [each for each, value in vars(module).items() if callable(value)]
@@ -56,9 +56,9 @@ def explained(what: str, kind: type[SettingsError] = SettingsError) -> Iterator[
     try:
         yield
     except Exception as error:
-        raise kind(f"{what} ({in_words(error)})") from error
+        raise kind(f"{what} ({type_and_message(error)})") from error
 
 
-def in_words(error: Exception) -> str:
+def type_and_message(error: Exception) -> str:
     """Return the class and the message of an error in one line."""
     return f"{type(error).__name__}: {textwrap.shorten(str(error), 300)}"

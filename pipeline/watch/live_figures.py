@@ -95,7 +95,7 @@ def _draw_curves(plot: Any, source: ColumnDataSource, curves: Sequence[Curve]) -
         lines.append(
             plot.line(
                 TIME, curve.column, source=source, color=curve.color, line_width=2.2, line_dash=curve.dash,
-                name=curve.words,
+                name=curve.label,
             )
         )  # fmt: skip
     _add_legend_and_tooltip(plot, lines)

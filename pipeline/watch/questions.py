@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pipeline.errors import StorageError
-from pipeline.system.parallel import begun
+from pipeline.system.parallel import start_in_thread
 from pipeline.watch.summary import PATIENCE_S
 
 MAX_PER_BUCKET = 4
@@ -52,7 +52,7 @@ class Questions:
             self._changed.wait_for(lambda: self._can_go_on(bucket, key), PATIENCE_S)
             question = self._under_way.get(key)
             if question is None and self._has_room(bucket):
-                question = _Question(bucket, time.monotonic(), begun(work, f"question to {bucket}"))
+                question = _Question(bucket, time.monotonic(), start_in_thread(work, f"question to {bucket}"))
                 self._under_way[key] = question
                 question.answer.add_done_callback(lambda _: self._end(key))
             is_asked = bool(self._of(bucket))

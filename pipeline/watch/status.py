@@ -84,7 +84,7 @@ def state_of(files: RunFiles, step: int, silent_s: float, is_over: bool) -> str:
 def _state(files: RunFiles, view: View, step: int, is_over: bool, silent_s: float) -> dict[str, str]:
     state = state_of(files, step, silent_s, is_over)
     ended = f"in {_position(files, step)}" if step else "before its first step was complete"
-    words = {
+    sentences = {
         "trained": f"trained for {counted(len(view.epochs), 'epoch')}",
         "stopped": f"the run ended {ended}, without a model",
         "starting": "loading TensorFlow, the model and the first batches",
@@ -92,7 +92,7 @@ def _state(files: RunFiles, view: View, step: int, is_over: bool, silent_s: floa
         "evaluating": "all epochs are done; the best model is evaluated and exported",
         "training": _position(files, step),
     }
-    return {"state": state, "words": words[state]}
+    return {"state": state, "words": sentences[state]}
 
 
 def _position(files: RunFiles, step: int) -> str:
@@ -141,14 +141,14 @@ def _examples_per_s(files: RunFiles, batches: pandas.DataFrame, step_ms: float) 
 
 def _busy_tile(files: RunFiles, view: View) -> Iterator[tuple[str, str]]:
     """Yield how busy the GPUs were, or the processor of a machine without GPUs. The verdict's number comes first."""
-    for words, name in (("GPU busy", "gpu_pct"), ("processor busy", "cpu_pct")):
+    for label, name in (("GPU busy", "gpu_pct"), ("processor busy", "cpu_pct")):
         if isinstance(busy := files.steps_judged.get(name), float):
-            yield words, f"{busy:.0f}%"
+            yield label, f"{busy:.0f}%"
             return
     samples = _rows_judged(files, view.samples)
     if "sys/cpu_pct" in samples and len(samples):
-        words = "GPU busy" if len(gpus(samples, "util_pct").columns) else "processor busy"
-        yield words, f"{busy_pct(samples).mean():.0f}%"
+        label = "GPU busy" if len(gpus(samples, "util_pct").columns) else "processor busy"
+        yield label, f"{busy_pct(samples).mean():.0f}%"
 
 
 def _rows_judged(files: RunFiles, rows: Intervals) -> pandas.DataFrame:
@@ -261,10 +261,9 @@ def _servers_sentence(view: View) -> str:
     }
     if not means:
         return ""
-    least = min(means, key=lambda name: means[name])
-    return (
-        f"In each step all wait for the last. In the last minute {least} was the least busy, with {means[least]:.0f}%."
-    )
+    idlest = min(means, key=lambda name: means[name])
+    least_busy = f"{idlest} was the least busy, with {means[idlest]:.0f}%"
+    return f"In each step all wait for the last. In the last minute {least_busy}."
 
 
 def _tables(files: RunFiles, view: View, silent_s: Mapping[int, float]) -> dict[str, dict[str, Any]]:
@@ -312,7 +311,7 @@ def _machine_rows(view: View) -> Rows:
             means, highest = view.samples.means[curve.column].dropna(), view.samples.highest[curve.column]
             values = (means.mean(), highest.max(), means.iloc[-1])
             numbers = [three_digits(float(value) / panel.per_unit) for value in values]
-            rows.append([f"{panel.title}: {curve.words}", *numbers])
+            rows.append([f"{panel.title}: {curve.label}", *numbers])
     return rows
 
 
@@ -349,4 +348,4 @@ def _facts(files: RunFiles) -> list[tuple[str, str]]:
         "host": host.get("name") or host.get("hostname"),
         "kept in": files.result.get("run") or files.run.get("folder"),
     }
-    return [(words, str(value)) for words, value in facts.items() if value not in (None, "")]
+    return [(label, str(value)) for label, value in facts.items() if value not in (None, "")]

@@ -82,13 +82,13 @@ class View:
         means = self.steps
         pieces = _by_epoch(means["step"].to_numpy(), self.steps_per_epoch)
         parts = {
-            words: means[f"{name}_ms"].fillna(0).to_numpy()[pieces["interval"]] * pieces["steps"] / 1000
-            for words, name in PARTS.items()
+            part: means[f"{name}_ms"].fillna(0).to_numpy()[pieces["interval"]] * pieces["steps"] / 1000
+            for part, name in PARTS.items()
             if f"{name}_ms" in means
         }
         seconds = pandas.DataFrame(parts, columns=[*PARTS]).fillna(0.0).groupby(pieces["epoch"]).sum()
         epochs, unknown = self.epochs.set_index("step"), pandas.Series(dtype=float)
-        between = {words: epochs.get(name, unknown).reindex(seconds.index) for words, name in BETWEEN_EPOCHS.items()}
+        between = {part: epochs.get(name, unknown).reindex(seconds.index) for part, name in BETWEEN_EPOCHS.items()}
         return seconds.assign(**between).fillna(0.0)
 
 

@@ -125,8 +125,8 @@ def _was_queued_since(run: Json, since: datetime) -> bool:
 
 
 def _status(runs: list[Json]) -> RunStatus:
-    begun = [Stage(date_of(run), _text(run)) for run in runs if run["state"] != "queued"]
-    return RunStatus(begun, all(run["state"] in FINISHED for run in runs))
+    started = [Stage(date_of(run), _text(run)) for run in runs if run["state"] != "queued"]
+    return RunStatus(started, all(run["state"] in FINISHED for run in runs))
 
 
 def _text(run: Json) -> str:

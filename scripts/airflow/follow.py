@@ -123,9 +123,9 @@ def _watch(airflow: Running, client: Client, run_id: str, places: Conf, display:
 
 def training_note(places: Conf, run_id: str) -> str:
     """How far the training is, from its record; empty before it has written any."""
-    from pipeline.runs.run import training_words  # pydantic and psutil: not before they are needed
+    from pipeline.runs.run import describe_training  # pydantic and psutil: not before they are needed
 
-    return training_words(places, run_id)
+    return describe_training(places, run_id)
 
 
 def give_up(client: Client, run_id: str) -> None:

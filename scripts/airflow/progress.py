@@ -99,8 +99,8 @@ def stages_of(instances: Iterable[Mapping[str, Any]], notes: Mapping[str, str]) 
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for instance in sorted(instances, key=_begin):
         groups.setdefault(instance["task_id"], []).append(instance)
-    begun = {name: group for name, group in groups.items() if any(_has_begun(instance) for instance in group)}
-    return [Stage(name, _text(group, notes.get(name, ""))) for name, group in begun.items()]
+    started = {name: group for name, group in groups.items() if any(_has_started(instance) for instance in group)}
+    return [Stage(name, _text(group, notes.get(name, ""))) for name, group in started.items()]
 
 
 def _begin(instance: Mapping[str, Any]) -> str:
@@ -108,7 +108,7 @@ def _begin(instance: Mapping[str, Any]) -> str:
     return instance["start_date"] or "9999"
 
 
-def _has_begun(instance: Mapping[str, Any]) -> bool:
+def _has_started(instance: Mapping[str, Any]) -> bool:
     # Skipped: the dataset was complete already, and nothing of this stage began.
     return instance["state"] not in (None, "scheduled", "queued", "upstream_failed", "removed", "skipped")
 

@@ -58,8 +58,8 @@ def _status(trainer: Client, since: datetime) -> RunStatus:
     # In this order: an event becomes a run, and must not be missed between the two looks.
     to_come = trainer.has_events()
     runs = _runs(trainer, since)
-    begun = [run["dag_run_id"] for run in runs if run["state"] != "queued"]
-    stages = _stages(trainer, begun[-1]) if begun else []
+    started = [run["dag_run_id"] for run in runs if run["state"] != "queued"]
+    stages = _stages(trainer, started[-1]) if started else []
     return RunStatus(stages, not to_come and not any(run["state"] in ACTIVE for run in runs))
 
 

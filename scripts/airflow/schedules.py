@@ -71,10 +71,10 @@ def _checks() -> Mapping[str, tuple[Callable[[str], bool], str]]:
         "TENFOLD_CATCHUP": (lambda text: text.lower() in _ANSWERS, "true or false"),
         **dict.fromkeys(
             ("TENFOLD_DEADLINE_HOURS", "TENFOLD_RETRAIN_WAIT_HOURS"),
-            (partial(_is_number, most=MAX_HOURS), f"a number of hours, above 0 and at most {MAX_HOURS}"),
+            (partial(_is_number, limit=MAX_HOURS), f"a number of hours, above 0 and at most {MAX_HOURS}"),
         ),
         "TENFOLD_RETRAIN_POLL_SECONDS": (
-            partial(_is_number, most=MAX_SECONDS),
+            partial(_is_number, limit=MAX_SECONDS),
             f"a number of seconds, above 0 and at most {MAX_SECONDS}",
         ),
         "TENFOLD_OWNER_LINK": (lambda text: text.startswith(_LINKS), "an https: or mailto: link"),
@@ -98,8 +98,8 @@ def _is_date(text: str) -> bool:
         return False
 
 
-def _is_number(text: str, most: float) -> bool:
+def _is_number(text: str, limit: float) -> bool:
     try:
-        return 0 < float(text) <= most
+        return 0 < float(text) <= limit
     except ValueError:
         return False

@@ -62,4 +62,4 @@ def summary(outcome: Outcome) -> str:
         f"{skipped} skipped (REPROCESS=all runs all again)": skipped,
         f"{missing} without a run in the schedule of the DAG": missing,
     }
-    return ", ".join(words for words, is_shown in parts.items() if is_shown)
+    return ", ".join(text for text, is_shown in parts.items() if is_shown)

@@ -14,8 +14,8 @@ from pipeline.config import Settings, settings_from
 from pipeline.dataset import labels as label_maps
 from pipeline.dataset.labels import (
     claim_labels,
-    given_labels,
     label_uses,
+    labels_of_file,
     proposed_labels,
     release_labels,
     reserve_labels,
@@ -129,7 +129,7 @@ def test_names_with_newlines_and_not_utf_8_survive(tmp_path: Path):
 def test_a_file_of_the_user_decides_all_ids(tmp_path: Path):
     path = tmp_path / "labels.txt"
     path.write_text("\ufeffzebra\r\ncat\n\ndog\n")
-    assert given_labels(path, ["cat", "dog"]) == ["zebra", "cat", "dog"]
+    assert labels_of_file(path, ["cat", "dog"]) == ["zebra", "cat", "dog"]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_a_file_that_does_not_do_is_refused(tmp_path: Path, content: str | None,
     if content is not None:
         path.write_text(content)
     with pytest.raises(error, match=words):
-        given_labels(path, ["cat", "dog"])
+        labels_of_file(path, ["cat", "dog"])
 
 
 # --- permanent labels, reservations and their release -----------------------------------------------------------------

@@ -9,6 +9,7 @@ import pytest
 from pipeline.evaluation.estimates import BINS, reliability_of
 from pipeline.evaluation.metrics import (
     Predictions,
+    confident_mistakes,
     confusions,
     difference,
     estimates,
@@ -16,7 +17,6 @@ from pipeline.evaluation.metrics import (
     joined,
     load_predictions,
     metrics_of,
-    most_wrong,
     per_class,
     save,
 )
@@ -129,12 +129,12 @@ def test_confusions_are_the_pairs_that_came():
 
 
 def test_the_most_wrong_are_those_that_the_model_was_surest_of():
-    assert most_wrong(predictions(ROWS), 5) == [
+    assert confident_mistakes(predictions(ROWS), 5) == [
         {"position": 3, "label": 1, "predicted": 0, "probability": 0.95},
         {"position": 1, "label": 0, "predicted": 1, "probability": 0.7},
     ]
-    assert [row["position"] for row in most_wrong(predictions(ROWS), 1)] == [3]
-    assert most_wrong(predictions(ROWS[:1])) == []
+    assert [row["position"] for row in confident_mistakes(predictions(ROWS), 1)] == [3]
+    assert confident_mistakes(predictions(ROWS[:1])) == []
 
 
 def test_what_is_written(tmp_path: Path):

@@ -10,7 +10,7 @@ from pipeline.evaluation.multilabel import (
     MIN_RESAMPLES,
     RESAMPLED_ANSWERS,
     MultiLabelPredictions,
-    most_wrong,
+    confident_mistakes,
     per_class,
     ranking,
 )
@@ -137,11 +137,11 @@ def test_each_class_by_id():
 
 
 def test_the_most_wrong_have_the_surest_wrong_answer():
-    assert most_wrong(SMALL) == [
+    assert confident_mistakes(SMALL) == [
         {"position": 2, "labels": [1], "label": 2, "probability": 0.9},
         {"position": 1, "labels": [0, 1], "label": 0, "probability": 0.3},
     ]
-    assert [row["position"] for row in most_wrong(SMALL, 1)] == [2]
+    assert [row["position"] for row in confident_mistakes(SMALL, 1)] == [2]
 
 
 def test_labels_that_the_data_set_does_not_know_count_for_nothing():

@@ -17,7 +17,7 @@ from pipeline.input.images import order_of_training
 from pipeline.input.shuffle_quality import (
     beginning_of,
     class_distance,
-    in_words,
+    format_shuffle_quality,
     meet_again,
     shuffle_quality,
     shuffled_class_distances,
@@ -139,7 +139,7 @@ def test_all_that_is_said_of_a_data_set(published: Path):
 def test_one_batch_of_all_needs_no_buffer(published: Path):
     result = shuffle_quality(published, settings_of(batch_size=100))
     assert result["enough_megabytes"] == 0
-    assert in_words(result).endswith("no buffer is needed: shuffle_megabytes=1 will do")
+    assert format_shuffle_quality(result).endswith("no buffer is needed: shuffle_megabytes=1 will do")
 
 
 def some_result(**values: Any) -> dict[str, Any]:
@@ -159,8 +159,10 @@ def some_result(**values: Any) -> dict[str, Any]:
         (None, "not even shuffle_megabytes=65536 is enough: building the data set shuffles it"),
     ],
 )
-def test_the_result_in_words(enough: int | None, words: str):
-    *_, none, as_set, everything, _, _, _, last = in_words(some_result(enough_megabytes=enough)).splitlines()
+def test_the_result_is_formatted_as_a_table(enough: int | None, words: str):
+    *_, none, as_set, everything, _, _, _, last = format_shuffle_quality(
+        some_result(enough_megabytes=enough)
+    ).splitlines()
     assert none.split() == ["1", "0.1", "|", "0.200", "|", "9.0", "no", "buffer"]
     assert as_set.endswith("9.0  shuffle_megabytes=26, as set")
     assert everything.endswith("9.0  all")
@@ -169,7 +171,7 @@ def test_the_result_in_words(enough: int | None, words: str):
 
 def test_a_buffer_of_all_is_marked_as_both():
     result = some_result(shuffle_examples=300)
-    assert in_words(result).splitlines()[-5].endswith("all, shuffle_megabytes=26, as set")
+    assert format_shuffle_quality(result).splitlines()[-5].endswith("all, shuffle_megabytes=26, as set")
 
 
 @pytest.mark.parametrize("most", [1, 5, 40, 10**6])

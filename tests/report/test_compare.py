@@ -68,8 +68,8 @@ def test_other_programs_are_named_where_they_may_be_the_difference(runs: tuple[P
         "But other programs kept 1.5 of 2 cores during A and 0.1 of 8 cores during B busy, which may be all the "
         "difference."
     )
-    assert compare.shared_words(replace(a, samples=busy), replace(b, samples=alone)) == words
-    assert compare.shared_words(replace(b, samples=alone), replace(b, samples=alone)) == ""
+    assert compare.contention_sentence(replace(a, samples=busy), replace(b, samples=alone)) == words
+    assert compare.contention_sentence(replace(b, samples=alone), replace(b, samples=alone)) == ""
     assert compare.compared(replace(a, samples=busy), b, (None, None)).verdict.endswith("all the difference.")
 
 
@@ -93,7 +93,7 @@ def test_a_run_beside_itself_shows_no_difference(runs: tuple[Path, Path], tmp_pa
 @pytest.mark.parametrize(("over", "name"), [(1.5, "B"), (0.5, "A")])
 def test_either_may_be_the_faster_one(over: float, name: str):
     slow, fast = (compare.ResampledFigure(value, np.full(9, value)) for value in (100.0, 100.0 * over))
-    assert compare.speed_words(slow, fast).startswith(f"{name} is {max(over, 1 / over):.3g} times as fast")
+    assert compare.speed_sentence(slow, fast).startswith(f"{name} is {max(over, 1 / over):.3g} times as fast")
 
 
 def test_blocks_cover_what_neighbors_that_are_alike_make_of_a_mean():

@@ -72,7 +72,7 @@ def test_gpus_are_taken_together():
         "gpu/mem_pct": 20.0,
         "gpu/throttled_power": 50.0,
     }
-    assert shown.held_words(with_gpus_together(table)) == "Held back: GPU, by its power limit, 50% of the time."
+    assert shown.throttle_sentence(with_gpus_together(table)) == "Held back: GPU, by its power limit, 50% of the time."
 
 
 def test_power_is_said_against_its_limit():
@@ -92,7 +92,7 @@ def test_power_is_said_against_its_limit():
     ],
 )
 def test_a_sampler_that_was_held_up_is_said(columns: dict[str, float | list[float]], words: str):
-    sentence = shown.sampler_words(samples(**columns))
+    sentence = shown.sampler_sentence(samples(**columns))
     assert sentence == (words and words + shown.WHY_LATE)
     assert (sentence in shown.utilization(samples(**columns), NO_EPOCHS).notes) == bool(sentence)
 

@@ -182,7 +182,7 @@ class TestStorage:
         assert place.with_suffix(".x") == folder / "a.b" / "train-00000.tar.x"
         assert place.with_name("y") == folder / "a.b" / "y"
         assert folder / "a.b" / "" == folder / "a.b"
-        assert storage.lies_in(place, folder)
-        assert not storage.lies_in(folder.with_name("folder-2"), folder)
-        assert not storage.lies_in(folder, place)
+        assert storage.is_inside(place, folder)
+        assert not storage.is_inside(folder.with_name("folder-2"), folder)
+        assert not storage.is_inside(folder, place)
         assert storage.place_of(str(place)) == place

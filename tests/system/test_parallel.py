@@ -42,7 +42,7 @@ class Held:
 )
 def test_items_hold_no_more_than_a_limit_together(sizes: list[int], monkeypatch: pytest.MonkeyPatch):
     """One that is larger than the limit is alone; none waits for ever."""
-    monkeypatch.setattr(parallel, "HELD_BYTES", 100)
+    monkeypatch.setattr(parallel, "MAX_WAITING_BYTES", 100)
     held = Held()
 
     def work(size: int) -> int:

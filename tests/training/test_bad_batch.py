@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from pipeline.dataset.manifest import Dataset, images_at, load
 from pipeline.rendezvous.servers import Server
-from pipeline.training.bad_batch import examples_in_words
+from pipeline.training.bad_batch import describe_examples
 
 STRATEGY = tf.distribute.OneDeviceStrategy("/cpu:0")
 
@@ -28,12 +28,12 @@ def batch_of(numbers: list[int], padding: int = 0) -> tuple[tf.Tensor, ...]:
 
 def test_the_examples_are_named_without_the_padding(published: Path, dataset: Dataset):
     [(first, _), (second, _)] = images_at(published, dataset, "train", [7, 0])
-    words = examples_in_words(STRATEGY, Server(), published, dataset, batch_of([7, 0], padding=2), [1.0])
+    words = describe_examples(STRATEGY, Server(), published, dataset, batch_of([7, 0], padding=2), [1.0])
     assert words == f"2 examples: numbers 7, 0 of the training shards, from 0; {first}, {second}"
 
 
 def test_of_many_the_first_are_told(published: Path, dataset: Dataset):
-    words = examples_in_words(STRATEGY, Server(), published, dataset, batch_of([*range(30)] * 40), [1.0])
+    words = describe_examples(STRATEGY, Server(), published, dataset, batch_of([*range(30)] * 40), [1.0])
     assert words.startswith("1200 examples: numbers 0, 1, 2, ")
     assert words.count(" ...") == 2
     assert words.count(".jpg") == 5
@@ -41,7 +41,7 @@ def test_of_many_the_first_are_told(published: Path, dataset: Dataset):
 
 
 def test_shards_that_are_gone_leave_the_numbers(tmp_path: Path, dataset: Dataset):
-    words = examples_in_words(STRATEGY, Server(), tmp_path, dataset, batch_of([7, 0]), [1.0])
+    words = describe_examples(STRATEGY, Server(), tmp_path, dataset, batch_of([7, 0]), [1.0])
     assert words == "2 examples: numbers 7, 0 of the training shards, from 0"
 
 
@@ -49,7 +49,7 @@ def test_the_replicas_of_a_batch_are_told_together(published: Path, dataset: Dat
     strategy = tf.distribute.MirroredStrategy(["/cpu:0"])
     batches = tf.data.Dataset.from_tensors(batch_of([7, 0], padding=2))
     [batch] = strategy.experimental_distribute_dataset(batches)
-    assert "2 examples: numbers 7, 0 " in examples_in_words(strategy, Server(), published, dataset, batch, [1.0])
+    assert "2 examples: numbers 7, 0 " in describe_examples(strategy, Server(), published, dataset, batch, [1.0])
 
 
 class OfTwoDevices:
@@ -76,4 +76,4 @@ def test_only_the_devices_and_servers_that_spoiled_a_step_are_blamed(
     published: Path, dataset: Dataset, index: int, spoiled: list[float], words: str
 ):
     batch = batch_of([0, 1, 2, 3])
-    assert examples_in_words(OfTwoDevices(), Server(index, 2), published, dataset, batch, spoiled).startswith(words)
+    assert describe_examples(OfTwoDevices(), Server(index, 2), published, dataset, batch, spoiled).startswith(words)

@@ -12,7 +12,7 @@ from pipeline.monitor import read
 from pipeline.runs import launch as training
 from pipeline.runs.launch import prepare_run
 from pipeline.runs.run import Run, load_at_once, load_result, save_at_once
-from pipeline.training.device_memory import fewest_micro_batches, micro_batches_of, out_of_memory
+from pipeline.training.device_memory import micro_batches_of, min_micro_batches, out_of_memory
 from pipeline.training.job import run_job
 from tests.training.hungry import SMALL_MEMORY
 
@@ -37,7 +37,7 @@ def with_settings(run: Run, **values: object) -> Run:
     ("batch", "at_most", "parts"), [(8, 8, 1), (8, 4, 2), (8, 3, 4), (8, 1, 8), (12, 5, 3), (7, 3, 7), (1, 1, 1)]
 )
 def test_the_fewest_micro_batches(batch: int, at_most: int, parts: int):
-    assert fewest_micro_batches(batch, at_most) == parts
+    assert min_micro_batches(batch, at_most) == parts
 
 
 @pytest.mark.parametrize(

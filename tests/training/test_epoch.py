@@ -2,7 +2,7 @@
 
 import pytest
 
-from pipeline.training.epoch import in_words, values_of
+from pipeline.training.epoch import format_values, values_of
 from pipeline.training.loop import Sums
 
 
@@ -20,7 +20,7 @@ def test_values_are_means_of_the_sums():
             "input/examples_per_s": 5.0,
         }
     )
-    assert in_words(found) == (
+    assert format_values(found) == (
         "loss 0.5000, accuracy 75.0%; validation loss 0.2000, accuracy 90.0%; "
         "8.0 s, 12.5% of it waiting for data, the first batch included"
     )

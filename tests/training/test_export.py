@@ -24,7 +24,7 @@ from pipeline.storage import place_of
 from pipeline.training.export import export
 from pipeline.training.job import run_job
 from pipeline.training.models import build_model, with_probabilities
-from pipeline.training.predict import in_words, predict
+from pipeline.training.predict import format_predictions, predict
 from tests.fake_gcs import FakeGcs
 
 SETTINGS = settings_from({"image_size": 32, "batch_size": 8, "epochs": 1})
@@ -109,7 +109,7 @@ def test_predictions_of_image_files_of_all_kinds(run: Run, tmp_path: Path):
         assert each["label"] in ("a", "b")
         assert each["probability"] == max(likely["probability"] for likely in each["likely"]) >= 0.5
     assert broken == {"file": str(files[3]), "rejected": "not an image: it starts with b'no image'"}
-    words = in_words({"predictions": [*good, broken]}).splitlines()
+    words = format_predictions({"predictions": [*good, broken]}).splitlines()
     assert f"{good[0]['label']} {good[0]['probability']:.1%}" in words[0]
     assert words[3].endswith("no image that can be used: not an image: it starts with b'no image'")
     assert predict(run.export_folder, files[:1]) == good[:1]

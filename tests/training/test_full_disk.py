@@ -16,7 +16,7 @@ from pipeline.monitor import Row, closing_sink
 from pipeline.monitor.overview import OverviewSink
 from pipeline.runs.launch import TrainingProcess, prepare_run
 from pipeline.runs.run import load_result, save_run
-from pipeline.training.full_disk import full_disk_in_words
+from pipeline.training.full_disk import explain_full_disk
 from pipeline.training.tensorboard import TensorBoardSink
 from tests.namespaces import disk_of, fill
 from tests.report.evaluated import evaluated
@@ -101,7 +101,7 @@ def test_a_full_disk_in_a_thread_or_destructor_of_a_library_is_a_warning_and_oth
         Torn(error)
         gc.collect()
 
-    with full_disk_in_words():
+    with explain_full_disk():
         fail(OSError(28, "No space left on device"))
         assert (others, caplog.text.count("No space left on device")) == ([], 2)
         fail(ValueError("a mistake"))

@@ -21,7 +21,7 @@ from pipeline.runs.promotion import gate
 from pipeline.runs.run import Run, load_result
 from pipeline.training.exported import evaluate_exported
 from pipeline.training.job import run_job
-from pipeline.training.predict import in_words, predict
+from pipeline.training.predict import format_predictions, predict
 
 pytestmark = pytest.mark.long
 
@@ -88,7 +88,7 @@ def test_predictions_name_the_labels_over_one_half(run: Run, tmp_path: Path):
     assert [{each["label"] for each in one["labels"]} for one in found] == [set(labels) for labels in shown]
     assert [len(one["likely"]) for one in found] == [3, 3]
     assert found[1]["labels"] == found[1]["likely"][:1]
-    words = in_words({"predictions": found}).splitlines()
+    words = format_predictions({"predictions": found}).splitlines()
     assert words[1].endswith(f"green {found[1]['labels'][0]['probability']:.1%}")
 
     model = tf.saved_model.load(str(run.export_folder))
@@ -101,7 +101,7 @@ def test_predictions_name_the_labels_over_one_half(run: Run, tmp_path: Path):
 
 def test_where_no_label_is_over_one_half_the_likeliest_are_named():
     likely = [{"label": "a", "probability": 0.4}, {"label": "b", "probability": 0.1}]
-    words = in_words({"predictions": [{"file": "x.jpg", "labels": [], "likely": likely}]})
+    words = format_predictions({"predictions": [{"file": "x.jpg", "labels": [], "likely": likely}]})
     assert words == "x.jpg  no label over 50%: a 40.0%, b 10.0%"
 
 

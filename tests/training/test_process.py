@@ -29,12 +29,12 @@ from pipeline.runs import run as runs
 from pipeline.runs.launch import TrainingProcess, prepare_run, train, trained
 from pipeline.runs.run import (
     EXIT_PREEMPTED,
+    describe_training,
     exclusive,
     load_result,
     save_failure,
     take_failure,
     training_folder,
-    training_words,
 )
 from pipeline.training import __main__ as process
 from tests.conftest import MakeImages
@@ -58,7 +58,7 @@ def test_sigterm_means_checkpoint_and_leave_and_the_rerun_finishes(settings: Set
     run = prepare_run(settings, dataset, "run")
     process = TrainingProcess(run, output=1)
     until(lambda: last_row(run.folder / "record", "epochs"))
-    assert "epoch " in training_words({"workspace": settings.workspace}, "run")
+    assert "epoch " in describe_training({"workspace": settings.workspace}, "run")
     process.ask_to_stop()
     with pytest.raises(Preempted):
         process.wait()
