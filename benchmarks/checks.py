@@ -74,7 +74,7 @@ def passes(check: Check, image: bytes) -> bool:
 
 
 def accepted(rules: Rules) -> Check:
-    """What `examine` lets into a record, as it is or converted."""
+    """Return what `examine` lets into a record, as it is or converted."""
     return lambda image: isinstance(examine(image, rules), UsableImage)
 
 
@@ -127,7 +127,7 @@ def scan_of(image: bytes) -> int:
 
 
 def place(image: bytes, rng: random.Random, length: int = 1) -> int:
-    """A place in the entropy code that `length` bytes fit behind."""
+    """Return a place in the entropy code that `length` bytes fit behind."""
     start = scan_of(image)
     return rng.randrange(start, max(start + 1, len(image) - 2 - length))
 

@@ -80,7 +80,7 @@ class Pipeline:
     """Whether it runs in the environment of the other packages."""
     told: Mapping[str, Any] = field(default_factory=dict)
     epochs: int = 4
-    """In a round: as many as take about three seconds, or seven where the pipeline starts anew, in some tenths."""
+    """In a round: as many as take about three seconds, or seven where the pipeline starts again, in some tenths."""
 
 
 DECODING, DECODING_PREPARED, COPYING = (
@@ -160,7 +160,7 @@ def main() -> None:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """What was asked for."""
+    """Return what was asked for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.input", description="Images out of storage as batches.")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
@@ -176,7 +176,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def chosen_sections(options: argparse.Namespace) -> dict[str, Any]:
-    """What is measured: what was asked for, or all of it."""
+    """Return what is measured: what was asked for, or all of it."""
     sections = {
         "rates": rate_results,
         "first_batch": first_batch_results,
@@ -187,17 +187,17 @@ def chosen_sections(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def rounds_of(options: argparse.Namespace) -> int:
-    """How often each is measured."""
+    """Return how often each is measured."""
     return 2 if options.quick else options.rounds
 
 
 def photographs(options: argparse.Namespace) -> Path:
-    """The source of all: 1,000 photographs in ten classes."""
+    """Return the source of all: 1,000 photographs in ten classes."""
     return drawn(FEW if options.quick else 1_000)
 
 
 def drawn(count: int) -> Path:
-    """A source of so many photographs, the same as `benchmarks.sharding` takes."""
+    """Return a source of so many photographs, the same as `benchmarks.sharding` takes."""
     folder = HOME / "images" / f"photographs-{count}"
     folder.parent.mkdir(parents=True, exist_ok=True)
     return pictures.photographs(folder, count)
@@ -212,7 +212,7 @@ def selected(pipelines: Iterable[Pipeline], options: argparse.Namespace) -> list
 
 
 def folder_of(data: str, source: Path, side: int, shards: int = SHARDS) -> Path:
-    """The folder of what a pipeline reads, made once."""
+    """Return the folder of what a pipeline reads, made once."""
     if data == FILES:
         return source / "train"
     return written(data, source) if data in WRITTEN else published(source, data, side, shards)
@@ -232,7 +232,7 @@ def published(source: Path, prepare: str, side: int, shards: int) -> Path:
 
 
 def written(writer: str, source: Path) -> Path:
-    """The same images as a writer of another package leaves them, whole or absent."""
+    """Return the same images as a writer of another package leaves them, whole or absent."""
     folder = HOME / "input" / f"{source.name}-{writer}"
     if not folder.exists():
         part = folder.with_name(f".{folder.name}.part")
@@ -253,7 +253,7 @@ def written(writer: str, source: Path) -> Path:
 
 
 def contender(pipeline: Pipeline, source: Path, folder: Path, *, size: int, **more: Any) -> Contender:
-    """A pipeline on its data, in the processes that it takes: one, or one a core of a limit."""
+    """Return a pipeline on its data, in the processes that it takes: one, or one a core of a limit."""
     count = len(rows_of(source))
     job = {"folder": str(folder), "image_size": size, "batch_size": BATCH, "images": count, "epochs": pipeline.epochs}
     job |= {
@@ -270,7 +270,7 @@ def contender(pipeline: Pipeline, source: Path, folder: Path, *, size: int, **mo
 
 
 def parts_of(folder: Path) -> list[dict[str, Any]]:
-    """The training shards of a dataset dealt out to the cores."""
+    """Return the training shards of a dataset dealt out to the cores."""
     dealt = split(list(load(folder).splits["train"].shards), CORES)
     return [{"shards": [each.name for each in part], "images": sum(each.examples for each in part)} for part in dealt]
 
@@ -293,7 +293,7 @@ def rate_results(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def rate_table(pipelines: Sequence[Pipeline], measured: Mapping[int, Mapping[str, Contender]]) -> list[str]:
-    """All pipelines, a line each, the fastest of the first size first."""
+    """Return all pipelines, a line each, the fastest of the first size first."""
     columns = [f"{size} px, images/s | to raw files | of the limit" for size in measured]
     lines = [
         f"| pipeline | {' | '.join(columns)} | what an image goes through |",
@@ -321,7 +321,7 @@ def cells_of(pipeline: Pipeline, contenders: Mapping[str, Contender]) -> tuple[s
 
 
 def times(each: Contender, base: Contender | None) -> str:
-    """How many times as fast."""
+    """Return how many times as fast."""
     return f"{each.images_per_s / base.images_per_s:.1f}" if each.images_per_s and base and base.images_per_s else ""
 
 
@@ -329,7 +329,7 @@ def times(each: Contender, base: Contender | None) -> str:
 
 
 def first_batch_results(options: argparse.Namespace) -> dict[str, Any]:
-    """Seconds to the first batch, for few and for many shards, each in new processes."""
+    """Return seconds to the first batch, for few and for many shards, each in new processes."""
     source, measured = photographs(options), {}
     pipelines = selected([OURS[0], ARTICLE_TFRECORD, BEST_CROP], options)
     for shards in (10, len(rows_of(source))):
@@ -385,7 +385,7 @@ def memory_results(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def memory_line(each: Contender) -> str:
-    """One pipeline in the table of memory."""
+    """Return one pipeline in the table of memory."""
     if each.error:
         return f"| {each.title} | {each.error} | | |"
     early, late = each.seen[0]

@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """What was asked for."""
+    """Return what was asked for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.monitoring", description="What the monitor takes.")
     parser.add_argument("--seconds", type=float, default=20, help="of sampling, to see its cost")
     parser.add_argument("--rounds", type=int, default=9, help="of the loops; each has a turn with and one without")
@@ -73,7 +73,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def cost_results(options: argparse.Namespace) -> dict[str, Any]:
-    """The whole monitor, and each source alone."""
+    """Return the whole monitor, and each source alone."""
     say(f"cost: {options.seconds:.0f} s of the monitor, and as long of its sources one by one")
     whole = whole_cost(options.seconds)
     seen = {"whole_pct": whole, "sources_us": source_costs(options.seconds), "many_us": many_costs()}
@@ -115,7 +115,7 @@ def source_costs(seconds: float) -> dict[str, dict[str, float]]:
 
 
 def psutil_process(process: psutil.Process) -> None:
-    """What the sources of a process tell."""
+    """Return what the sources of a process tell."""
     with process.oneshot():
         process.cpu_percent()
         process.memory_info()
@@ -130,7 +130,7 @@ def cpu_us(call: Callable[[], object]) -> float:
 
 
 def many_costs(cores: int = 128, calls: int = 50) -> dict[str, float]:
-    """The same for the use of many cores, from a /proc/stat that was made up; in a loop, so rather too little."""
+    """Return the same for the use of many cores, from a made-up /proc/stat, in a loop: so rather too little."""
     with tempfile.TemporaryDirectory() as name, ExitStack() as back:
         lines = [f"cpu{core} 123456 12 234567 1234567890 12345 0 12345 0 0 0" for core in ("", *range(cores))]
         Path(name, "stat").write_text("\n".join([*lines, "intr 1 0", "btime 1"]) + "\n")
@@ -142,7 +142,7 @@ def many_costs(cores: int = 128, calls: int = 50) -> dict[str, float]:
 
 
 def cost_table(seen: Mapping[str, Any]) -> list[str]:
-    """A line each source."""
+    """Return a line each source."""
     ours, psutils = seen["sources_us"]["ours"], seen["sources_us"]["psutil"]
     lines = ["| source | µs a sample | % of a core at 5 Hz | psutil, µs |", "|---|---|---|---|"]
     for name, taken in ours.items():
@@ -166,7 +166,7 @@ def share(microseconds: float) -> float:
 
 
 def loop_results(options: argparse.Namespace) -> dict[str, Rounds]:
-    """The loop with steps of each length."""
+    """Return the loop with steps of each length."""
     if hasattr(os, "sched_setaffinity"):  # before NumPy is imported, which takes as many threads as there are cores
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     seen = {f"{ms} ms": loop_rounds(ms, options.rounds, options.turn) for ms in STEPS_MS}
@@ -175,7 +175,7 @@ def loop_results(options: argparse.Namespace) -> dict[str, Rounds]:
 
 
 def loop_rounds(step_ms: float, rounds: int, turn: float) -> Rounds:
-    """A round is one of each kind, by turns in another order."""
+    """Yield rounds: one of each kind, by turns in another order."""
     step = step_of(step_ms)
     say(f"loop, steps of {step_ms} ms: {rounds} rounds of three turns of {turn:g} s")
     runs: dict[str, Callable[[], Turn]] = {
@@ -222,12 +222,12 @@ def looped(step: Callable[[], object], seconds: float, tell: Callable[[float], N
 
 
 def now() -> float:
-    """Seconds in which this thread had a core."""
+    """Return seconds in which this thread had a core."""
     return time.thread_time()
 
 
 def step_of(milliseconds: float) -> Callable[[], object]:
-    """A product of matrices that takes about so long here."""
+    """Return a product of matrices that takes about so long here."""
     side = 64
     while taken(product(side)) < milliseconds / 1000:
         side = int(side * 1.1) + 1
@@ -245,7 +245,7 @@ def product(side: int) -> Callable[[], object]:
 
 
 def taken(call: Callable[[], object], times: int = 9) -> float:
-    """Seconds, by the median of some calls."""
+    """Return seconds, by the median of some calls."""
 
     def once() -> float:
         begin = time.perf_counter()
@@ -256,7 +256,7 @@ def taken(call: Callable[[], object], times: int = 9) -> float:
 
 
 def loop_table(seen: Mapping[str, Rounds]) -> list[str]:
-    """A line each length of a step: the rate without a monitor, and the ratios to that of the same round."""
+    """Return a line each length of a step: the rate without a monitor, and the ratios to that of the same round."""
     lines = [
         f"| a step of | steps/s of the core, {BARE} | {SAMPLED}, to that | {WATCHED}, to that |"
         f" taken, {SAMPLED} | taken, {WATCHED} |",
@@ -272,7 +272,7 @@ def loop_table(seen: Mapping[str, Rounds]) -> list[str]:
 
 
 def taken_of(rounds: Rounds, name: str) -> str:
-    """The share of the core, less that which the same clocks show without a monitor."""
+    """Return the share of the core, less that which the same clocks show without a monitor."""
     return f"{100 * (median(each[name].taken for each in rounds) - median(each[BARE].taken for each in rounds)):.2f}%"
 
 
@@ -282,7 +282,7 @@ def ratios(rounds: Rounds, name: str) -> list[float]:
 
 
 def spread(rounds: Rounds, name: str) -> str:
-    """The median ratio, and the least and the most."""
+    """Return the median ratio, and the least and the most."""
     found = ratios(rounds, name)
     return f"{median(found):.4f} ({found[0]:.3f} to {found[-1]:.3f})"
 

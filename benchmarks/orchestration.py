@@ -70,7 +70,7 @@ class Measured:
     stages: dict[str, list[list[Stage]]] = field(default_factory=lambda: {name: [] for name in RUNS})
 
     def outside(self, name: str) -> float:
-        """What a run took beside the work, by the medians."""
+        """Return what a run took beside the work, by the medians."""
         return median(self.runs[name]) - median(self.work)
 
 
@@ -87,7 +87,7 @@ def main() -> None:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """What was asked for."""
+    """Return what was asked for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.orchestration", description="What orchestration costs.")
     parser.add_argument("--rounds", type=int, default=3, help="of the whole chain, of a minute and a half each")
     parser.add_argument("--imports", action="store_true", help="measure nothing but the import of the DAGs")
@@ -116,7 +116,7 @@ def import_results() -> list[dict[str, Any]]:
 
 
 def imported(names: Sequence[str]) -> dict[str, Any]:
-    """What `benchmarks.harness.dag_import` says of one import of the modules."""
+    """Return what `benchmarks.harness.dag_import` says of one import of the modules."""
     command = [sys.executable, "-m", "benchmarks.harness.dag_import", *names]
     with open(logs() / "dag_import.log", "ab") as words:
         said = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=words, check=True)
@@ -125,7 +125,7 @@ def imported(names: Sequence[str]) -> dict[str, Any]:
 
 
 def heavy_modules() -> list[str]:
-    """What the linter bans from the top of DAGs."""
+    """Return what the linter bans from the top of DAGs."""
     rules = tomllib.loads((ROOT / "dags" / "ruff.toml").read_text())
     banned: list[str] = rules["lint"]["flake8-tidy-imports"]["banned-module-level-imports"]
     return banned
@@ -149,12 +149,12 @@ def chain_results(rounds: int) -> dict[str, Any]:
 
 
 def settings_of(source: Path) -> dict[str, Any]:
-    """What both are told."""
+    """Return what both are told."""
     return {"source_uri": str(source), "workspace": str(new_folder("workspace")), "epochs": 1}
 
 
 def work_alone(source: Path) -> float:
-    """Seconds of the whole chain without Airflow."""
+    """Return seconds of the whole chain without Airflow."""
     told = [word for name, value in settings_of(source).items() for word in ("--set", f"{name}={value}")]
     with open(logs() / "pipeline_run.log", "ab") as words:
         begin = time.perf_counter()
@@ -188,7 +188,7 @@ def keep(client: Client, run_id: str, name: str, measured: Measured) -> None:
 
 
 def stages_of(client: Client, run_id: str, begin: datetime) -> list[Stage]:
-    """The stages of a run in order; each begins where the one before ended, since the chain has no branches."""
+    """Return the stages of a run in order; each begins where the one before ended, since the chain has no branches."""
     stages: dict[str, list[dict[str, Any]]] = {}
     began = [instance for instance in client.task_instances(run_id) if instance["start_date"]]  # the rest is skipped
     for instance in sorted(began, key=lambda each: each["start_date"]):
@@ -213,7 +213,7 @@ def code_began(log: Sequence[Any], otherwise: datetime) -> datetime:
 
 
 def moment(text: str) -> datetime:
-    """A time that is known to be there."""
+    """Return a time that is known to be there."""
     found = time_of(text)
     assert found is not None
     return found
@@ -225,7 +225,7 @@ def seconds(one: datetime, other: datetime) -> float:
 
 
 def outside_table(measured: Measured) -> list[str]:
-    """What Airflow took of each kind of run."""
+    """Return what Airflow took of each kind of run."""
     lines = [
         f"{IMAGES} images, one epoch, LocalExecutor and SQLite; medians of {len(measured.work)} rounds. The start of "
         f"Airflow, {median(measured.start):.0f} s, is in neither run.",
@@ -249,7 +249,7 @@ def stage_table(name: str, measured: Measured) -> list[str]:
 
 
 def median_stage(stages: Sequence[Stage]) -> list[Any]:
-    """One task in all rounds, as a row."""
+    """Return one task in all rounds, as a row."""
     names, *times = zip(*map(astuple, stages), strict=True)
     return [names[0], *map(median, times)]
 

@@ -74,7 +74,7 @@ class Server:
         return [root, *root.children(recursive=True)]
 
     def cpu_s(self) -> float:
-        """Seconds of a core that they had so far."""
+        """Return seconds of a core that they had so far."""
         return sum(sum(process.cpu_times()[:2]) for process in self.processes)
 
     def memory_mb(self) -> float:
@@ -120,7 +120,7 @@ def main() -> None:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """What was asked for."""
+    """Return what was asked for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.plugin", description="What the pages in Airflow take.")
     parser.add_argument("--hours", type=float, default=10, help="of the long record; ten are made in two minutes")
     parser.add_argument("--seconds", type=float, default=60, help="for which ten pages are open")
@@ -134,7 +134,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def load_line() -> str:
-    """What else the machine does."""
+    """Return what else the machine does."""
     return f"Load of the machine before: {', '.join(f'{each:.1f}' for each in os.getloadavg())} (1, 5, 15 minutes)."
 
 
@@ -164,7 +164,7 @@ def serving(options: argparse.Namespace) -> Iterator[Server]:
 
 
 def add_runs(server: Server, trainings: Sequence[Path]) -> None:
-    """A run for each, as the task that trains leaves it while it goes on; none of their tasks ever starts."""
+    """Return a run for each, as the task that trains leaves it while it goes on; none of their tasks ever starts."""
     dag = f"/api/v2/dags/{DAG}"
     with server.http() as http:
         http.patch(dag, json={"is_paused": True}).raise_for_status()
@@ -177,7 +177,7 @@ def add_runs(server: Server, trainings: Sequence[Path]) -> None:
 
 
 def run_query(run_id: str, **further: float | str) -> dict[str, Any]:
-    """What names a run, as the page does it."""
+    """Return what names a run, as the page does it."""
     return {"dag_id": DAG, "run_id": run_id, **further}
 
 
@@ -185,7 +185,7 @@ def run_query(run_id: str, **further: float | str) -> dict[str, Any]:
 
 
 def page_results(server: Server, options: argparse.Namespace) -> dict[str, Any]:
-    """What a page asks when it opens, refreshes and looks closer; and how long a browser takes to draw it."""
+    """Return what a page asks when it opens, refreshes and looks closer; and how long a browser takes to draw it."""
     with server.http() as http:
         say("page: the first look after the start of Airflow")
         first = {"the first look of all": first_look(server, http)}
@@ -199,7 +199,7 @@ def page_results(server: Server, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def first_look(server: Server, http: httpx.Client) -> dict[str, Answers]:
-    """The server imports what it needs."""
+    """Ask once, so that the server imports what it needs."""
     found = {kind: Answers(server) for kind in ("page", "all")}
     for (_, answers), path in zip(found.items(), ("run", "data"), strict=True):
         answers.ask(http, f"/tenfold/{path}", run_query(server.newcomer))
@@ -223,7 +223,7 @@ def looks(server: Server, http: httpx.Client, run_ids: Sequence[str]) -> dict[st
 
 
 def answer_table(found: Mapping[str, Mapping[str, Answers]]) -> list[str]:
-    """A line each kind of answer."""
+    """Return a line each kind of answer."""
     lines = [
         "| record | asked for | median, ms | worst, ms | of a core, ms | KB over the wire |",
         "|---|---|---|---|---|---|",
@@ -249,7 +249,7 @@ Drawn = Mapping[str, Mapping[str, Sequence[Mapping[str, float]]]]
 
 
 def browser_results(server: Server, visits: int = 6) -> Drawn:
-    """Seconds until something is seen; nothing where there is no Chromium."""
+    """Return seconds until something is seen; nothing if there is no Chromium."""
     if CHROMIUM is None:
         return {}
     from playwright.sync_api import sync_playwright
@@ -291,7 +291,7 @@ def log_in(context: Any, password: str) -> None:
 
 
 def seen_s(context: Any, run_id: str) -> dict[str, float]:
-    """Seconds from the call of the page until its numbers, its first figures and all of them are seen."""
+    """Return seconds from the call of the page until its numbers, its first figures and all of them are seen."""
     page = context.new_page()
     page.goto(f"/tenfold/run?{httpx.QueryParams(run_query(run_id))}", wait_until="commit")
     while not page.evaluate(DRAWN):  # the page's policy forbids the waiting that Playwright does in it
@@ -302,7 +302,7 @@ def seen_s(context: Any, run_id: str) -> dict[str, float]:
 
 
 def drawn_table(drawn: Drawn) -> list[str]:
-    """A line each record and kind of visit."""
+    """Return a line each record and kind of visit."""
     if not drawn:
         return ["Not seen in a browser: there is no Chromium."]
     lines = [f"| seen after, s (worst) | visit | {' | '.join(IN_VIEW.values())} |", "|---|---|---|---|---|"]
@@ -345,7 +345,7 @@ class Busy:
 
 
 def load_results(server: Server, options: argparse.Namespace) -> dict[str, Any]:
-    """The api-server while nobody looks, and while ten pages are open."""
+    """Return the api-server while nobody looks, and while ten pages are open."""
     say(f"load: {options.seconds / 2:.0f} s at rest")
     found = {"no page": watched(server, options.seconds / 2, [])}
     say(f"load: {options.seconds:.0f} s with {2 * OPEN} pages")
@@ -385,7 +385,7 @@ def stay_open(server: Server, run_id: str, refreshes: Answers, over: threading.E
 
 
 def load_table(found: Mapping[str, Busy]) -> list[str]:
-    """A line at rest, and one under load."""
+    """Return a line at rest, and one under load."""
     lines = [
         "| open | api-server, % of a core | its memory, MB | a refresh, ms: median (p95) | "
         f"`{VERSION}`, ms: median (p95) |",

@@ -84,7 +84,7 @@ def main() -> None:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """What was asked for."""
+    """Return what was asked for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.sharding", description="Images into 20 shards.")
     parser.add_argument("--rounds", type=int, default=7, help="rounds of the work; whole processes get a third of it")
     parser.add_argument(
@@ -168,7 +168,7 @@ def snapshot_of(source: Path, told: dict[str, Any]) -> tuple[Any, Any]:
 
 
 def other_contenders(name: str, source: Path, library: Path | None) -> list[Contender]:
-    """The limits of the machine and the other writers, on the same images."""
+    """Return the limits of the machine and the other writers, on the same images."""
     rows = rows_of(source)
     here = Path(sys.executable)
     decoders = [("limit: the decoder alone", "decoder")]
@@ -192,7 +192,7 @@ def other_contenders(name: str, source: Path, library: Path | None) -> list[Cont
 def contender(
     title: str, writer: str, python: Path, source: Path, parts: list[list[Any]], more: dict[str, Any] | None = None
 ) -> Contender:
-    """One of the others, in a process for each part of the images."""
+    """Return one of the others, in a process for each part of the images."""
     folders = [new_folder("out") for _ in parts]
     jobs = [
         {"root": str(source), "images": part, "folder": str(folder), "shards": SHARDS} | (more or {})
@@ -212,7 +212,7 @@ def is_limit(contender: Contender) -> bool:
 
 
 def compiled_limit() -> Path | None:
-    """The limit in C as a library; None where it cannot be compiled here."""
+    """Return the limit in C as a library; None if it cannot be compiled here."""
     library = HOME / "limit.so"
     library.parent.mkdir(parents=True, exist_ok=True)
     crc = ["-march=armv8-a+crc"] if platform.machine() in ("aarch64", "arm64") else ["-msse4.2"]
@@ -226,7 +226,7 @@ def compiled_limit() -> Path | None:
 
 
 def linearity(counts: Sequence[int]) -> list[dict[str, float]]:
-    """A whole task of tiny images for each count: seconds, images a second and memory."""
+    """Return a whole task of tiny images for each count: seconds, images a second and memory."""
     tiny = max((HOME / "images").glob("tiny-*"), key=lambda path: int(path.name.removeprefix("tiny-")))
     grown = []
     for count in counts:
@@ -240,7 +240,7 @@ def linearity(counts: Sequence[int]) -> list[dict[str, float]]:
 
 
 def table(measured: dict[str, list[Contender]]) -> list[str]:
-    """All writers, a line each, the fastest on photographs first."""
+    """Return all writers, a line each, the fastest on photographs first."""
     tiny = {each.title: each for each in measured["tiny"]}
     bases = {name: next((each for each in all_ if each.title == LIMIT), None) for name, all_ in measured.items()}
     lines = [
@@ -257,7 +257,7 @@ def table(measured: dict[str, list[Contender]]) -> list[str]:
 
 
 def ratios(measured: dict[str, list[Contender]]) -> list[str]:
-    """What was promised, and what was seen."""
+    """Return what was promised, and what was seen."""
     lines = ["| ratio | promised | photographs | tiny |", "|---|---|---|---|"]
     header, strict = "**tenfold**, check=header", "**tenfold**, check=strict"
     resize, both = f"**tenfold**, prepare=resize to {PREPARED}", of_processes(CORES)
@@ -284,7 +284,7 @@ def ratios(measured: dict[str, list[Contender]]) -> list[str]:
 
 
 def ratio(contenders: Sequence[Contender], ours: str, theirs: str, what: str) -> str:
-    """How many times as fast, by the medians."""
+    """Return how many times as fast, by the medians."""
     by_title = {each.title: each for each in contenders}
     ends = [by_title[title] for title in (ours, theirs) if title in by_title]
     if len(ends) < 2 or not all(getattr(end, what) for end in ends):
@@ -329,7 +329,7 @@ def plan_results(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def simulated(path: Path, count: int) -> Path:
-    """A snapshot of `count` images: the rows of another one again and again, under other names."""
+    """Return a snapshot of `count` images: the rows of another one again and again, under other names."""
     small = load_snapshot(path)
     rows = [from_line(line) for line in Path(small.rows).read_bytes().splitlines()]
     large = Path(small.rows).with_name("simulated.jsonl")

@@ -66,7 +66,7 @@ class Size:
         return self.bytes > 1 << 24
 
     def rate(self, contender: Contender) -> str:
-        """What is read off: objects a second of small ones, MB a second of large ones."""
+        """Return what is read off: objects a second of small ones, MB a second of large ones."""
         assert contender.images_per_s is not None
         value = contender.images_per_s * (self.bytes / 1e6 if self.large else 1)
         spread = "" if contender.spread is None else f" ±{contender.spread:.0%}"
@@ -109,7 +109,7 @@ class Server:
         self._process.communicate()
 
     def empty(self) -> None:
-        """Begin anew at the same address: deleting 10,000 objects would take longer than creating them."""
+        """Begin again at the same address: deleting 10,000 objects would take longer than creating them."""
         self.__exit__()
         self.__enter__()
 
@@ -126,7 +126,7 @@ def main() -> None:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """What was asked for."""
+    """Return what was asked for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.storage", description="Objects up and down.")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="few objects and two rounds, to see that all of it runs")
@@ -154,7 +154,7 @@ def results_of(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def contenders_of(size: Size) -> Iterator[tuple[str, list[Contender]]]:
-    """All who bring objects of one size down, then all who bring them up; a server runs meanwhile."""
+    """Yield all who bring objects of one size down, then all who bring them up; a server runs meanwhile."""
     files = new_folder("served") / BUCKET.bucket
     names = make_files(files, size)
     with Server(files.parent) as server:
@@ -166,7 +166,7 @@ def contenders_of(size: Size) -> Iterator[tuple[str, list[Contender]]]:
 
 
 def make_files(folder: Path, size: Size) -> list[str]:
-    """Files of random bytes to be moved, and one more to warm up with."""
+    """Return files of random bytes to be moved, and one more to warm up with."""
     folder.mkdir(parents=True)
     names = [f"{number:05d}.bin" for number in range(size.count)]
     for number, name in enumerate([*names, WARM]):
@@ -175,7 +175,7 @@ def make_files(folder: Path, size: Size) -> list[str]:
 
 
 def listing(server: Server, folder: Path) -> dict[str, bytes]:
-    """What the bucket lists of each object, as a line of a snapshot; the bucket has then hashed all of them."""
+    """Return what the bucket lists of each object, as a line of a snapshot; the bucket has then hashed all of them."""
     os.environ["STORAGE_EMULATOR_HOST"] = server.url
     found = ((name, RawImage(name, ["0"], "", s.st_size, s.crc32c, "", [], s.generation, s.md5)) for name, s in stats())
     return {name: to_line(content_of(row), row) for name, row in found}
@@ -237,7 +237,7 @@ def python_of(title: str) -> Path:
 
 
 def rows_file(rows: dict[str, bytes], names: Sequence[str]) -> str:
-    """A file of rows, as a snapshot has them."""
+    """Return a file of rows, as a snapshot has them."""
     path = new_folder("rows")
     path.write_bytes(b"".join(rows[name] for name in names))
     return str(path)
@@ -259,7 +259,7 @@ def missing_in_bucket(server: Server, expected: dict[str, int]) -> str:
 
 
 def table(size: Size, measured: Measured) -> list[str]:
-    """All contenders for one size, a line each."""
+    """Return all contenders for one size, a line each."""
     what = f"{size.bytes >> 20} MB, MB/s" if size.large else f"{size.bytes / 1000:,.0f} KB, objects/s"
     lines = [
         f"| {size.count:,} {size.name} of {what} | down | to the loop | memory, MB "

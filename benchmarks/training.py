@@ -56,7 +56,7 @@ def main() -> None:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """What was asked for."""
+    """Return what was asked for."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.training", description="Steps of the training loop.")
     parser.add_argument("--rounds", type=int, default=7, help="of the loops; the other sections take a third of them")
     parser.add_argument("--quick", action="store_true", help="two short rounds, to see that all of it runs")
@@ -66,7 +66,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def measured(section: str, work: Work, rounds: int, options: argparse.Namespace) -> Any:
-    """What a process of its own saw of some work."""
+    """Return what a process of its own saw of some work."""
     rounds, steps = (2, max(3, work.steps // 10)) if options.quick else (rounds, work.steps)
     say(f"{section}, {work.title}: {rounds} rounds")
     job = asdict(work) | {"steps": steps, "rounds": rounds, "folder": str(new_folder("run"))}
@@ -81,14 +81,14 @@ def measured(section: str, work: Work, rounds: int, options: argparse.Namespace)
 
 
 def overhead_results(options: argparse.Namespace) -> dict[str, Rounds]:
-    """All loops at each size of a step."""
+    """Return all loops at each size of a step."""
     seen = {work.title: measured("overhead", work, options.rounds, options) for work in (SMALL, MEDIUM, LARGE)}
     print("\n".join(["", *overhead_table(seen)]), flush=True)
     return seen
 
 
 def overhead_table(seen: Mapping[str, Rounds]) -> list[str]:
-    """A line each loop: the time of a step by the median round, and how many times that of the bare step."""
+    """Return a line each loop: the time of a step by the median round, and how many times that of the bare step."""
     columns = [f"{title}, ms | to the bare step" for title in seen]
     lines = [f"| a step of | {' | '.join(columns)} |", f"|---|{'---|' * 2 * len(columns)}"]
     for name in LOOPS:
@@ -99,12 +99,12 @@ def overhead_table(seen: Mapping[str, Rounds]) -> list[str]:
 
 
 def ratios(rounds: Rounds, name: str, base: str) -> list[float]:
-    """How many times the base's, in each round."""
+    """Return how many times the base's, in each round."""
     return [each[name] / each[base] for each in rounds]
 
 
 def times(rounds: Rounds, name: str, base: str) -> str:
-    """The median ratio, and the least and the most of it."""
+    """Return the median ratio, and the least and the most of it."""
     if name == base:
         return "1"
     found = ratios(rounds, name, base)
@@ -112,7 +112,7 @@ def times(rounds: Rounds, name: str, base: str) -> str:
 
 
 def step_ms(rounds: Rounds, name: str) -> str:
-    """The median, in three digits."""
+    """Return the median, in three digits."""
     return f"{1000 * median(each[name] for each in rounds):.3g}"
 
 
@@ -120,14 +120,14 @@ def step_ms(rounds: Rounds, name: str) -> str:
 
 
 def checkpoint_results(options: argparse.Namespace) -> dict[str, Any]:
-    """A checkpoint of a small and of a larger model."""
+    """Return a checkpoint of a small and of a larger model."""
     seen = {work.title: measured("checkpoint", work, max(3, options.rounds // 3), options) for work in SAVED}
     print("\n".join(["", *checkpoint_table(seen)]), flush=True)
     return seen
 
 
 def checkpoint_table(seen: Mapping[str, Any]) -> list[str]:
-    """A line each model."""
+    """Return a line each model."""
     lines = [
         "| checkpoint of | weights | MB, with Adam | a step, ms | training stands still, ms | loses in all, ms |",
         "|---|---|---|---|---|---|",
@@ -140,7 +140,7 @@ def checkpoint_table(seen: Mapping[str, Any]) -> list[str]:
 
 
 def of_rounds(rounds: Rounds, name: str) -> str:
-    """Median, least and most, in ms."""
+    """Return median, least and most, in ms."""
     found = [1000 * each[name] for each in rounds]
     return f"{median(found):.3g} ({min(found):.3g} to {max(found):.3g})"
 
@@ -149,14 +149,14 @@ def of_rounds(rounds: Rounds, name: str) -> str:
 
 
 def scaling_results(options: argparse.Namespace) -> Rounds:
-    """One and two devices that share one processor."""
+    """Return one and two devices that share one processor."""
     seen: Rounds = measured("scaling", SCALED, max(3, options.rounds // 3), options)
     print("\n".join(["", *scaling_table(seen, SCALED.batch_size)]), flush=True)
     return seen
 
 
 def scaling_table(rounds: Rounds, batch: int) -> list[str]:
-    """A line each number of devices and global batch: its rate to that of one device with the smaller batch."""
+    """Return a line each number of devices and global batch: its rate to that of one device with the smaller batch."""
     lines = [
         "| devices that share these cores | global batch | a step, ms | images/s | to one device, same global batch |",
         "|---|---|---|---|---|",
@@ -171,7 +171,7 @@ def scaling_table(rounds: Rounds, batch: int) -> list[str]:
 
 
 def faster(rounds: Rounds, name: str, base: str) -> str:
-    """How many times as fast as the base, with the least and the most."""
+    """Return how many times as fast as the base, with the least and the most."""
     return times(rounds, base, name) if name != base else "1"
 
 

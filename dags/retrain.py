@@ -153,7 +153,7 @@ def _concern(form: Mapping[str, Any] | None, settings: Settings) -> str:
 
 
 def _newest(settings: Settings) -> dict[str, Any]:
-    """What `train` needs. Skips where it was done before."""
+    """Return what `train` needs. Skips where it was done before."""
     from pipeline.report import write_card
     from pipeline.runs.choices import save_choice
     from pipeline.runs.launch import trained

@@ -117,7 +117,7 @@ def _verify(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _reachable(what: str, uri: str) -> Place:
-    """The place of a URI; in a bucket that answers, which is asked once and not for minutes."""
+    """Return the place of a URI; in a bucket that answers, which is asked once and not for minutes."""
     try:
         place = place_of(uri)
     except ValueError as error:
@@ -505,7 +505,7 @@ def _add(
 
 
 def _settings_help() -> str:
-    """All settings by their room in the form, with choices and defaults."""
+    """Return all settings by their room in the form, with choices and defaults."""
     schemas = Settings.model_json_schema()["properties"]
     rooms: dict[str, list[str]] = {}
     for name, schema in schemas.items():

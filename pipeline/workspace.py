@@ -62,7 +62,7 @@ def require_name(settings: Settings) -> None:
 
 
 def _published_names(folder: Place) -> list[str]:
-    """Names that have a partition. Of other names, no version was ever committed."""
+    """Return names that have a partition. Of other names, no version was ever committed."""
     folders = storage.folders(folder) if folder.is_dir() else ()
     return sorted(each.name for each in folders if (each / "partitions").is_dir())
 

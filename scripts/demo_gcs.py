@@ -71,7 +71,7 @@ def _run(folder: Path, params: str) -> int:
 
 
 def _kept_pages() -> list[str]:
-    """Copies of the pages, since the buckets go: a line for each."""
+    """Copy the pages, because the buckets are removed, and return a line for each."""
     return [f"Kept: {_kept(key)}" for key, _ in objects(WORKSPACE) if key.endswith(".html")]
 
 
@@ -83,7 +83,7 @@ def _kept(key: str) -> Path:
 
 
 def _listing() -> list[str]:
-    """Objects and bytes of each folder, two levels deep."""
+    """Return the objects and bytes of each folder, two levels deep."""
     counts: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
     for key, stat in objects(WORKSPACE):

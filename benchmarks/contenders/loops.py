@@ -31,7 +31,7 @@ ONE, TWO = "one device", "two devices"
 
 
 def bare(job: Job, synced: bool) -> Loop:
-    """What a tutorial writes: it gives the mean loss, and counts nothing."""
+    """Return what a tutorial writes: it gives the mean loss, and counts nothing."""
     import tensorflow as tf
 
     model, optimizer = _built(job)
@@ -105,7 +105,7 @@ def fit(job: Job, xla: bool) -> Loop:
     def run(steps: int) -> float:
         ends: list[float] = []
         seen = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: ends.append(time.perf_counter()))
-        # One more, not counted: with its first step it makes the iterator anew.
+        # One more, not counted: with its first step it makes the iterator again.
         model.fit(batches, steps_per_epoch=steps + 1, shuffle=False, verbose=0, callbacks=[seen])
         return ends[-1] - ends[0]
 
@@ -143,7 +143,7 @@ def _monitor(folder: Path, monitored: bool) -> Iterator[Any]:
 
 
 def _built(job: Job) -> tuple[Any, Any]:
-    """The model and its optimizer, the same for all."""
+    """Return the model and its optimizer, the same for all."""
     import keras
 
     from pipeline.config import settings_from
@@ -158,7 +158,7 @@ def _built(job: Job) -> tuple[Any, Any]:
 
 
 def linear(image_size: int, classes: int) -> Any:
-    """A model of next to no work: what is left of its step is what a step costs at all."""
+    """Return a model of next to no work: what is left of its step is what a step costs at all."""
     import keras
 
     pixels = keras.Input((image_size, image_size, 3))
@@ -167,7 +167,7 @@ def linear(image_size: int, classes: int) -> Any:
 
 
 def _batches(job: Job) -> Any:
-    """One batch of noise, again and again."""
+    """Return one batch of noise, again and again."""
     import numpy as np
     import tensorflow as tf
 
@@ -179,7 +179,7 @@ def _batches(job: Job) -> Any:
 
 
 def _numbered(job: Job) -> Any:
-    """The same as a training has them, for a step that mirrors none."""
+    """Return the same as a training has them, for a step that mirrors none."""
     import tensorflow as tf
 
     count = job["batch_size"]
@@ -191,12 +191,12 @@ def _numbered(job: Job) -> Any:
 
 
 def overhead(job: Job) -> Rounds:
-    """Seconds of a step of each loop, round by round."""
+    """Return seconds of a step of each loop, round by round."""
     return _alternating({name: make(job) for name, make in LOOPS.items()}, job)
 
 
 def scaling(job: Job) -> Rounds:
-    """Seconds of a step on one and on two devices that share this processor, round by round."""
+    """Return seconds of a step on one and on two devices that share this processor, round by round."""
     import tensorflow as tf
 
     cpu = tf.config.list_physical_devices("CPU")[0]

@@ -53,7 +53,7 @@ def read_tenfold(job: Job) -> Batches:
 
 
 def read_tenfold_cached(job: Job) -> Batches:
-    """The same from memory: the first, untimed round fills the cache, and all others go on from there."""
+    """Yield the same from memory: the first, untimed round fills the cache, and all others go on from there."""
     endless = read_tenfold(job)(MANY)
 
     def batches(epochs: int) -> Iterator[int]:
@@ -70,14 +70,14 @@ def read_tenfold_cached(job: Job) -> Batches:
 
 
 def read_raw_files(job: Job) -> Batches:
-    """The article's raw files: a serial map with a `py_function`, float32."""
+    """Return the article's raw files: a serial map with a `py_function`, float32."""
     from pipeline.input.raw_files import raw_file_batches
 
     return _again(raw_file_batches(Path(job["folder"]), image_size=job["image_size"], batch_size=job["batch_size"]))
 
 
 def read_article_tfrecord(job: Job) -> Batches:
-    """The article's TFRecord: a serial map, and a shuffle of decoded float32."""
+    """Return the article's TFRecord: a serial map, and a shuffle of decoded float32."""
     import tensorflow as tf
 
     def image_and_label(record: Any) -> tuple[Any, Any]:
@@ -115,12 +115,12 @@ def read_keras_imagenet(job: Job) -> Batches:
 
 
 def read_tfdata_whole(job: Job) -> Batches:
-    """The best of plain tf.data that sees the whole image."""
+    """Return the best of plain tf.data that sees the whole image."""
     return _best_tfdata(job, _whole_image)
 
 
 def read_tfdata_crop(job: Job) -> Batches:
-    """The best of plain tf.data with a random-resized crop, cut out while decoding by the stored size."""
+    """Return the best of plain tf.data with a random-resized crop, cut out while decoding by the stored size."""
     return _best_tfdata(job, _random_resized_crop)
 
 
@@ -162,7 +162,7 @@ def _best_tfdata(job: Job, decode: Callable[[Any, int], Any]) -> Batches:
 
 
 def _again(dataset: Any) -> Batches:
-    """The epochs of a dataset of TensorFlow."""
+    """Yield the epochs of a dataset of TensorFlow."""
     # The end of an iterator may wait for TensorFlow's autotuning, nearly as long as it lived. That is no reading.
     ended: list[Any] = []
 
@@ -201,7 +201,7 @@ def _whole_image(features: Any, size: int) -> Any:
 
 
 def _random_resized_crop(features: Any, size: int) -> Any:
-    """A random part of the image, 8 to 100% of its area, and in half of the cases its mirror image."""
+    """Return a random part of the image, 8 to 100% of its area, and in half of the cases its mirror image."""
     import tensorflow as tf
 
     sides = tf.cast(tf.stack([features["image/height"], features["image/width"]]), tf.float32)
@@ -308,7 +308,7 @@ def read_grain(job: Job) -> Batches:
 
 
 def _of_pytorch(job: Job, samples: Any, **told: Any) -> Batches:
-    """The epochs of PyTorch's loader; its workers stay from one to the next."""
+    """Yield the epochs of PyTorch's loader; its workers stay from one to the next."""
     from torch.utils.data import DataLoader
 
     loader = DataLoader(samples, num_workers=WORKERS, persistent_workers=True, **told)
@@ -412,7 +412,7 @@ def limit_of_copying(job: Job) -> Batches:
 
 
 def _recorded(job: Job) -> list[Any]:
-    """The images of some shards."""
+    """Return the images of some shards."""
     from pipeline.records.format import RecordFormat, read_image
     from pipeline.records.tfrecord import read_records
 
@@ -431,7 +431,7 @@ def whole_epochs(pipeline: Pipeline, job: Job) -> None:
 
 
 def first_batch(pipeline: Pipeline, job: Job) -> float:
-    """Seconds from the call to the first batch; TensorFlow and this project's reader are imported before."""
+    """Return seconds from the call to the first batch; TensorFlow and this project's reader are imported before."""
     import_module("pipeline.input")
     begin = time.perf_counter()
     next(iter(pipeline(job)(1)))

@@ -98,7 +98,7 @@ def mosaicml_streaming(job: Job) -> None:
 
 
 def tfrecord_package(job: Job) -> None:
-    """The `tfrecord` package of PyPI: protobuf and CRC32C, without TensorFlow; size from Pillow's header."""
+    """Return the `tfrecord` package of PyPI: protobuf and CRC32C, without TensorFlow; size from Pillow's header."""
     from PIL import Image
     from tfrecord import TFRecordWriter
 
@@ -154,7 +154,7 @@ def tfds(job: Job) -> None:
 
 
 def blog_encode_again(job: Job) -> None:
-    """What articles show: TensorFlow decodes each image and encodes it again into the record."""
+    """Return what articles show: TensorFlow decodes each image and encodes it again into the record."""
     import tensorflow as tf
 
     def example(path: str, label: int, text: str) -> Any:
@@ -165,7 +165,7 @@ def blog_encode_again(job: Job) -> None:
 
 
 def blog_keep_bytes(job: Job) -> None:
-    """The better articles: TensorFlow decodes each image for its size and keeps the bytes."""
+    """Return the better articles: TensorFlow decodes each image for its size and keeps the bytes."""
     import tensorflow as tf
 
     def example(path: str, label: int, text: str) -> Any:
@@ -176,7 +176,7 @@ def blog_keep_bytes(job: Job) -> None:
 
 
 def imagenet_script(job: Job) -> None:
-    """The way of the ImageNet script of the TensorFlow models.
+    """Return the way of the ImageNet script of the TensorFlow models.
 
     Four threads write shards of their own. One session decodes every image to get its size and to check it. An example
     has thirteen features.
@@ -230,7 +230,7 @@ WRITERS = {
 
 
 def shards_of(job: Job) -> Iterator[Shard]:
-    """The path of each shard and its images; their counts differ by one at most."""
+    """Yield the path of each shard and its images; their counts differ by one at most."""
     images, shards = job["images"], job["shards"]
     for index in range(shards):
         start, end = (len(images) * edge // shards for edge in (index, index + 1))
@@ -243,13 +243,13 @@ def place_of(job: Job, path: str) -> str:
 
 
 def read(job: Job, path: str) -> bytes:
-    """The bytes of one image."""
+    """Return the bytes of one image."""
     with open(place_of(job, path), "rb") as file:
         return file.read()
 
 
 def in_memory(job: Job) -> list[bytes]:
-    """All images, read once in the life of the process: the first, untimed round fills it."""
+    """Return all images, read once in the life of the process: the first, untimed round fills it."""
     if "encoded" not in job:
         job["encoded"] = [read(job, path) for path, _, _ in job["images"]]
     encoded: list[bytes] = job["encoded"]
@@ -309,7 +309,7 @@ def _example(**features: Any) -> Any:
 
 
 def _session_decoder(tf: Any) -> Callable[[bytes], Any]:
-    """A function from the bytes of a JPEG to the shape of its pixels, by a session as in TensorFlow 1."""
+    """Return a function from the bytes of a JPEG to the shape of its pixels, by a session as in TensorFlow 1."""
     graph = tf.Graph()
     with graph.as_default():
         encoded = tf.compat.v1.placeholder(tf.string)

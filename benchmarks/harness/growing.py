@@ -45,20 +45,20 @@ def main() -> None:
 
 
 def start_record(folder: Path) -> Sequence[Sink]:
-    """A folder of a training, and what writes into it as the monitor does."""
+    """Return a folder of a training, and what writes into it as the monitor does."""
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps({"settings": SETTINGS, "steps_per_epoch": STEPS_PER_EPOCH}))
     return RecordSink(folder / "record"), OverviewSink(folder / "overview")
 
 
 def rows(begin: float) -> Iterator[Row]:
-    """All rows of a training without an end that began then."""
+    """Yield all rows of a training without an end that began then."""
     for row in heapq.merge(samples(sys.maxsize), batches(sys.maxsize), epochs(), key=lambda row: row.time):
         yield replace(row, time=row.time - BEGIN + begin)
 
 
 def epochs() -> Iterator[Row]:
-    """One after the other."""
+    """Yield one after the other."""
     for epoch in count(1):
         scores = {"loss": 1 / epoch, "accuracy": 0.5, "val_loss": 1 / epoch, "val_accuracy": 0.5}
         times = {"epoch/time_s": EPOCH_S - 1.0, "epoch/validation_s": 1.0}

@@ -39,7 +39,7 @@ def given_images(folder: Path, count: int, given: Path) -> Path:
 
 
 def photograph(seed: int) -> bytes:
-    """One drawn photograph: noise of 1/f, which is what natural images have, with grain on top."""
+    """Return one drawn photograph: noise of 1/f, which is what natural images have, with grain on top."""
     rng = np.random.default_rng(seed)
     size = PHOTO if rng.random() < 0.8 else PHOTO[::-1]
     contrast = rng.lognormal(0, 0.35)
@@ -47,12 +47,12 @@ def photograph(seed: int) -> bytes:
 
 
 def tiny_image(seed: int) -> bytes:
-    """One drawn image of 32 x 32 pixels."""
+    """Return one drawn image of 32 x 32 pixels."""
     return _jpeg(_noise(np.random.default_rng(seed), TINY, octaves=5, strength=30, grain=4), quality=88)
 
 
 def linked(folder: Path, count: int, images: Path) -> Path:
-    """A source of `count` images, each a hard link to one of `images`: many files without many bytes."""
+    """Return a source of `count` images, each a hard link to one of `images`: many files without many bytes."""
     paths = list(islice(cycle(sorted(images.rglob("*.jpg"))), count + 1))
     if not folder.exists():
         for number, (path, place) in enumerate(zip(paths, _places(folder, count), strict=True)):
@@ -63,7 +63,7 @@ def linked(folder: Path, count: int, images: Path) -> Path:
 
 
 def rows_of(source: Path) -> list[Any]:
-    """Path, class id and class of every training image, mixed as in our own shards."""
+    """Return path, class id and class of every training image, mixed as in our own shards."""
     paths = sorted(path.relative_to(source) for path in (source / "train").rglob("*") if path.is_file())
     ids = {text: number for number, text in enumerate(sorted({path.parent.name for path in paths}))}
     rows = [[str(path), ids[path.parent.name], path.parent.name] for path in paths]
@@ -81,7 +81,7 @@ def _read(paths: Sequence[Path], number: int) -> bytes:
 
 
 def make_source(folder: Path, count: int, image: Callable[[int], bytes]) -> Path:
-    """A source of `count` training images in ten classes and one for validation, made once, whole or absent."""
+    """Return a source of `count` training images in ten classes and one for validation, made once, whole or absent."""
     if not folder.exists():
         part = folder.with_name(f".{folder.name}.part")
         shutil.rmtree(part, ignore_errors=True)
@@ -96,7 +96,7 @@ def make_source(folder: Path, count: int, image: Callable[[int], bytes]) -> Path
 
 
 def _places(folder: Path, count: int) -> list[Path]:
-    """Paths of a source. The one image for validation keeps our writer from holding more of them back."""
+    """Return paths of a source. The one image for validation keeps our writer from holding more of them back."""
     train = (folder / "train" / f"class-{n % CLASSES}" / f"{n:06d}.jpg" for n in range(count))
     return [*train, folder / "validation" / "class-0" / "held-back.jpg"]
 

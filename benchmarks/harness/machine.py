@@ -34,7 +34,7 @@ def machine_line(*packages: str) -> str:
 
 
 def cpu_model() -> str:
-    """What the processor calls itself."""
+    """Return what the processor calls itself."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -64,7 +64,7 @@ def versions_in(python: Path, *packages: str) -> str:
 
 
 def job_file(job: dict[str, Any]) -> Path:
-    """A file that holds what a worker is told."""
+    """Return a file that holds what a worker is told."""
     path = new_folder("job") / "job.json"
     path.parent.mkdir()
     path.write_text(json.dumps(job))
@@ -72,7 +72,7 @@ def job_file(job: dict[str, Any]) -> Path:
 
 
 def new_folder(name: str) -> Path:
-    """A folder that is not there yet, in a place that is removed at the end."""
+    """Return a folder that is not there yet, in a place that is removed at the end."""
     (HOME / "work").mkdir(parents=True, exist_ok=True)
     return Path(tempfile.mkdtemp(prefix=f"{name}-", dir=HOME / "work")) / name
 

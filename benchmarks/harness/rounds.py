@@ -58,7 +58,7 @@ class Contender:
         return (third - first) / 2 / middle
 
     def command(self, job: Path, *, serve: bool) -> list[str]:
-        """What starts one of its processes."""
+        """Return what starts one of its processes."""
         mode = ["serve"] if serve else []
         return [str(self.python), "-m", "benchmarks.harness.worker", self.writer, str(job), *mode]
 
@@ -130,7 +130,7 @@ def measure_whole(contenders: Sequence[Contender], rounds: int, logs: Path) -> N
 
 
 def whole(contender: Contender, log: Path) -> float:
-    """Seconds of the contender's processes, all at once, from start to end."""
+    """Return seconds of the contender's processes, all at once, from start to end."""
     make_room(contender)
     with open(log, "ab") as words:
         begin = time.perf_counter()
@@ -157,7 +157,7 @@ def pipes(process: "subprocess.Popen[bytes]") -> Pipes:
 
 
 def start(command: Sequence[str], log: Any) -> "subprocess.Popen[bytes]":
-    """A worker; its words go into the log, its answers into the pipe."""
+    """Return a worker; its words go into the log, its answers into the pipe."""
     pipe = subprocess.PIPE
     return subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, stdin=pipe, stdout=pipe, stderr=log)
 

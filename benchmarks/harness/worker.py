@@ -50,14 +50,14 @@ def answer(name: str, job: dict[str, Any]) -> dict[str, Any]:
 
 
 def peak_mb() -> float:
-    """The most memory that this process has had, in MB. `ru_maxrss` would count the parent's before exec."""
+    """Return the most memory that this process has had, in MB. `ru_maxrss` would count the parent's before exec."""
     try:
         with open("/proc/self/status") as file:
             return next(int(line.split()[1]) / 1000 for line in file if line.startswith("VmHWM"))
     except OSError:
         import resource
 
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # bytes, where there is no /proc
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6  # bytes if there is no /proc
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ def _options() -> tf.data.Options:
 
 
 def _searching(folder: Path) -> tf.data.Dataset:
-    """A `py_function` that computes in Python, and holds the interpreter's lock."""
+    """Return a `py_function` that computes in Python, and holds the interpreter's lock."""
 
     def search(number: tf.Tensor) -> tf.Tensor:
         sum(each * each for each in range(60_000))
@@ -89,7 +89,7 @@ def _searching(folder: Path) -> tf.data.Dataset:
 
 
 def _generated(folder: Path) -> tf.data.Dataset:
-    """A Python generator that computes."""
+    """Yield a Python generator that computes."""
 
     def images() -> Iterator[np.ndarray]:
         while True:
@@ -112,17 +112,17 @@ def _serial(folder: Path) -> tf.data.Dataset:
 
 
 def _asking(folder: Path) -> tf.data.Dataset:
-    """A slow server: the input waits for each batch and computes nothing."""
+    """Return a slow server: the input waits for each batch and computes nothing."""
     return _waiting(lambda number: 0.08)
 
 
 def _pausing(folder: Path) -> tf.data.Dataset:
-    """A fast server that pauses for 0.4 s after every 20 batches. A larger buffer would bridge the pauses."""
+    """Return a fast server that pauses for 0.4 s after every 20 batches. A larger buffer would bridge the pauses."""
     return _waiting(lambda number: 0.4 if number % 20 == 19 else 0.0)
 
 
 def _stuttering(folder: Path) -> tf.data.Dataset:
-    """A server that pauses for 2 s after every 20 batches. It is too slow on average, and no buffer bridges that."""
+    """Return a server that pauses for 2 s after every 20 batches: too slow on average for any buffer."""
     return _waiting(lambda number: 2.0 if number % 20 == 19 else 0.0)
 
 
@@ -138,7 +138,7 @@ def _waiting(seconds_of: Callable[[int], float]) -> tf.data.Dataset:
 
 
 def _mapped(folder: Path) -> tf.data.Dataset:
-    """A mapped file (`numpy.memmap`), read at random places. Pages that do not fit in memory are read from the disk."""
+    """Return a mapped file (`numpy.memmap`) that is read at random places, from the disk if memory is short."""
     pages = np.memmap(folder.parent / MAPPED, np.uint8, "r").reshape(-1, 4096)
     rng = np.random.default_rng(0)
 

@@ -221,9 +221,9 @@ def _is_recent(claim: Claim) -> bool:
 
 
 def labels_of_file(path: Path, needed: Sequence[str]) -> list[str]:
-    """The labels of a user's own file, a label a line.
+    """Return the labels of a user's own file, a label a line.
 
-    Raises SettingsError where it cannot be read or names one twice, SourceError where it lacks one that is needed.
+    Raises SettingsError if it cannot be read or names one twice, SourceError if it lacks one that is needed.
     """
     labels = _read_label_file(path)
     missing = sorted(set(needed) - set(labels))

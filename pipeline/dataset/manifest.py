@@ -1,4 +1,4 @@
-"""What a data set is: a folder of shards with a `dataset.json`, written last. Without that file nothing reads it."""
+"""What a dataset is: a folder of shards with a `dataset.json`, written last. Without that file nothing reads it."""
 
 import json
 import re
@@ -61,7 +61,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A committed data set: what `dataset.json` says."""
+    """A committed dataset: what `dataset.json` says."""
 
     name: str
     version: str
@@ -78,11 +78,11 @@ class Dataset:
     """The same of groups of equal images, and of those that look alike where they were looked for."""
     source: Mapping[str, Any]
     quality: Mapping[str, Any]
-    """What the data gate decides on, and what the data set card shows."""
+    """What the data gate decides on, and what the dataset card shows."""
     settings: Mapping[str, Any]
     software: Mapping[str, str]
     window: Mapping[str, str] = field(default_factory=dict)
-    """The version of each partition, of a data set that is made of several (pipeline/sharding/window.py)."""
+    """The version of each partition, of a dataset that is made of several (pipeline/sharding/window.py)."""
     hashes: Mapping[str, Any] = field(default_factory=dict)
     """The file of the content hashes (`content_hashes.py`): its size and CRC32C. Empty in a window, and in versions of
     earlier releases."""
@@ -91,7 +91,7 @@ class Dataset:
     """Further files, which TensorFlow Datasets reads, each with its size and CRC32C. Empty in earlier releases."""
 
     def class_counts(self, split: str) -> list[int]:
-        """Examples of each label in a split, ordered by id: of some there may be none."""
+        """Return examples of each label in a split, ordered by id: of some there may be none."""
         classes = self.splits[split].classes
         return [classes.get(label, 0) for label in self.labels]
 
@@ -107,7 +107,7 @@ class Dataset:
 
     @property
     def labels_crc32c(self) -> str:
-        """CRC32C of the label map, one label a line: two data sets of the same one have the same ids."""
+        """CRC32C of the label map, one label a line: two datasets of the same one have the same ids."""
         lines = "".join(f"{label}\n" for label in self.labels)
         return f"{google_crc32c.value(lines.encode('utf-8', 'surrogateescape')):08x}"
 
@@ -127,7 +127,7 @@ class WriteCard(Protocol):
 
 
 def to_json(dataset: Dataset) -> bytes:
-    """The content of `dataset.json`."""
+    """Return the content of `dataset.json`."""
     content = {"format": "tenfold", "schema_version": SCHEMA_VERSION, **asdict(dataset)}
     for name in ("window", "hashes", "files"):
         if not content[name]:
@@ -136,20 +136,20 @@ def to_json(dataset: Dataset) -> bytes:
 
 
 def checksum(content: Mapping[str, Any]) -> str:
-    """CRC32C of what `dataset.json` holds beside its own checksum, however it is laid out on the page."""
+    """Return CRC32C of what `dataset.json` holds beside its own checksum, however it is laid out on the page."""
     canonical = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return f"{google_crc32c.value(canonical.encode()):08x}"
 
 
 def file_facts(name: str, content: bytes) -> dict[str, Any]:
-    """What `dataset.json` says of one of its lists."""
+    """Return what `dataset.json` says of one of its lists."""
     return {"file": name, "bytes": len(content), "crc32c": f"{google_crc32c.value(content):08x}"}
 
 
 def save(folder: Place, dataset: Dataset, lists: Mapping[str, bytes]) -> None:
-    """Write the lists of a data set by their names, then `dataset.json`: from then on it exists. Nothing is replaced.
+    """Write the lists of a dataset by their names, then `dataset.json`: from then on it exists. Nothing is replaced.
 
-    Raises ConflictError where other content stands there.
+    Raises ConflictError if other content stands there.
     """
     for name, content in lists.items():
         _write_new(folder / name, content)
@@ -169,14 +169,14 @@ def _write_new(path: Place, content: bytes) -> None:
 
 
 def is_committed(folder: Place) -> bool:
-    """Whether a data set exists in `folder`."""
+    """Whether a dataset exists in `folder`."""
     return (folder / COMMIT).exists()
 
 
 def load(folder: Place) -> Dataset:
-    """The data set in `folder`.
+    """Return the dataset in `folder`.
 
-    Raises DatasetError where there is none, or one that this version cannot read.
+    Raises DatasetError if there is none, or one that this version cannot read.
     """
     if not folder.is_dir():
         raise DatasetError(f"{folder} is no folder: name the folder of a version, which holds {COMMIT}")
@@ -225,7 +225,7 @@ def _other_file(path: Place, what: str) -> DatasetError:
 
 
 def committed_objects(folder: BucketPath, dataset: Dataset) -> dict[str, ObjectStat]:
-    """The objects of a data set in a bucket, by name, as one listing of each of its folders finds them.
+    """Return the objects of a dataset in a bucket, by name, as one listing of each of its folders finds them.
 
     Raises DatasetError naming the file that is missing, or has other bytes than were committed.
     """
@@ -246,7 +246,7 @@ def committed_objects(folder: BucketPath, dataset: Dataset) -> dict[str, ObjectS
 
 
 def _objects(folder: BucketPath, names: Iterable[str]) -> dict[str, ObjectStat]:
-    """What lies beside files of these names: in `folder`, and of a window in the folders of its versions."""
+    """Return what lies beside files of these names: in `folder`, and of a window in the folders of its versions."""
     prefixes = sorted({name[: name.rfind("/") + 1] for name in names})
     listings = ordered_map(lambda prefix: list(storage.objects(folder / prefix)), prefixes, PARALLEL_REQUESTS)
     pairs = zip(prefixes, listings, strict=True)
@@ -254,7 +254,7 @@ def _objects(folder: BucketPath, names: Iterable[str]) -> dict[str, ObjectStat]:
 
 
 def last_version(folder: Place, but: str) -> Dataset | None:
-    """The version of a data set name that was committed last, in the `folder` of that name, other than `but`."""
+    """Return the version of a dataset name that was committed last, in the `folder` of that name, other than `but`."""
     if not folder.is_dir():  # nothing was published yet
         return None
     commits = (version / COMMIT for version in storage.folders(folder) if version.name != but)
@@ -297,7 +297,7 @@ def _training_images(folder: Place, dataset: Dataset) -> Iterator[tuple[str, byt
 
 
 def images_at(folder: Place, dataset: Dataset, split: str, positions: Sequence[int]) -> list[tuple[str, bytes]]:
-    """The images at these positions, from 0 through all shards of the split: names in the source, JPEG or PNG files.
+    """Return images as (key, JPEG or PNG file), by their positions through all shards of the split, from 0.
 
     Each shard that holds one is read up to the last of them; of a bucket it is copied first.
     """
@@ -328,7 +328,7 @@ def _parse(content: Any) -> Dataset:
         raise ValueError("it holds no JSON object")
     if content["format"] != "tenfold" or content["schema_version"] != SCHEMA_VERSION:
         raise ValueError(f"it is not of schema version {SCHEMA_VERSION}")
-    # Data sets of before there was one are read, too.
+    # Datasets of before there was one are read, too.
     if content.pop("checksum", None) not in (None, checksum(content)):
         raise ValueError("it was changed after the commit: its content does not fit its checksum")
     del content["format"], content["schema_version"]

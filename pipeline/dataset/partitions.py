@@ -1,4 +1,4 @@
-"""Which version each partition of a data set name holds, in a small file beside the versions.
+"""Which version each partition of a dataset name holds, in a small file beside the versions.
 
     partitions/2026-01-31.json          a date, of a source with {date} in it
     partitions/2026-01-31T07:00.json    an hour or minute of one
@@ -34,7 +34,7 @@ _DATED = re.compile(r"(\d{4}-\d\d-\d\d(T\d\d:\d\d)?)\.json")
 
 
 def partition_of(settings: Settings) -> str:
-    """The name of the partition that these settings build: their data date, where the source has one."""
+    """Return the name of the partition that these settings build: their data date, where the source has one."""
     return settings.data_date or LATEST
 
 
@@ -115,9 +115,9 @@ def move_partition(settings: Settings, name: str, version: str) -> Place:
 
 
 def newest_partitions(settings: Settings, count: int) -> dict[str, str]:
-    """The versions of the newest `count` partitions by their names, the newest first: dates, or else "latest".
+    """Return the versions of the newest `count` partitions by their names, the newest first: dates, or else "latest".
 
-    Empty where nothing was published. Raises DatasetError where the file of a partition is damaged, SettingsError where
+    Empty if nothing was published. Raises DatasetError if the file of a partition is damaged, SettingsError if
     the administrator does not allow a place.
     """
     require_allowed(settings)

@@ -45,7 +45,7 @@ class RemoteShard:
 
 
 def remote_shards(folder: BucketPath, dataset: Dataset) -> dict[str, RemoteShard]:
-    """The shards for training and validation, by name.
+    """Return the shards for training and validation, by name.
 
     Raises DatasetError naming the file that is missing, or has other bytes than were committed.
     """
@@ -58,7 +58,7 @@ def remote_shards(folder: BucketPath, dataset: Dataset) -> dict[str, RemoteShard
 
 
 def _copy_name(shard: Shard, dataset: Dataset) -> Path:
-    """Of a window, that of the shard's own version: what was trained on alone is not fetched again."""
+    """Return the name of a copy. In a window, it names the shard's own version, so that no shard is fetched twice."""
     name = PurePosixPath(shard.name)
     return Path(name.parent.name or dataset.version) / f"{shard.crc32c}-{name.name}"
 
@@ -128,9 +128,9 @@ class ShardCache:
         storage.sweep(folder)
 
     def hold(self, shard: RemoteShard, waiting: Waiting) -> PinnedShard:
-        """A copy of the shard, fetched where none is there or it is damaged.
+        """Return a copy of the shard, fetched where none is there or it is damaged.
 
-        Raises StorageError where it cannot be fetched or written, DatasetError where the shard is gone.
+        Raises StorageError if it cannot be fetched or written, DatasetError if the shard is gone.
         """
         path = self.folder / shard.copy
         with _explained(path):
@@ -219,7 +219,7 @@ class ShardCache:
         return excess
 
     def _copies(self) -> Iterator[_Copy]:
-        """All copies, those that are being fetched among them."""
+        """Yield all copies, those that are being fetched among them."""
         for path in self.folder.glob("*/*"):
             try:
                 stat = path.stat()
@@ -259,7 +259,7 @@ def _download(shard: RemoteShard, file: IO[bytes]) -> None:
 
 
 def _lock(path: Path, operation: int) -> int | None:
-    """The descriptor of the lock of a copy, or None where another has it. Closing it lets go."""
+    """Return the descriptor of the lock of a copy, or None if another has it. Closing it lets go."""
     name = path.with_name(f".{path.name}.lock")
     name.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(name, os.O_RDWR | os.O_CREAT, 0o644)

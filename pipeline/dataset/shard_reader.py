@@ -99,9 +99,9 @@ class ShardReader:
             self._planned.clear()
 
     def take(self, name: str) -> Path:
-        """The local copy of the next shard in the order, as soon as it is there; it stays until it is released.
+        """Return the local copy of the next shard in the order, as soon as it is there; it stays until it is released.
 
-        Raises what a thread that fetches met, and Preempted where the process is asked to stop meanwhile.
+        Raises what a thread that fetches met, and Preempted if the process is asked to stop meanwhile.
         """
         with self._changed:
             while (held := self._next_held()) is None:
@@ -115,7 +115,7 @@ class ShardReader:
             return held.path
 
     def take_again(self, name: str) -> Path:
-        """The local copy of a shard out of the order; fetched now, where it is not there any more."""
+        """Return the local copy of a shard out of the order; fetched now if it is not there any more."""
         try:
             held = self._cache.hold(self._shards[name], self._may_not_wait)
         except TenfoldError as error:

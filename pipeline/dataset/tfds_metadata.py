@@ -104,6 +104,6 @@ def _one_value(name: str, kind: str, dataset: Dataset) -> Json:
 
 
 def _class_keys(dataset: Dataset) -> list[str]:
-    """The features that hold ids of classes: of the image, and of its boxes where there are any."""
+    """Return the features that hold ids of classes: of the image, and of its boxes where there are any."""
     keys = dataset.records.keys
     return [key for key in (keys.label, keys.box_label) if key in dataset.features]

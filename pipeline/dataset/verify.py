@@ -1,4 +1,4 @@
-"""A deep check of a data set: every byte, every record, every example."""
+"""A deep check of a dataset: every byte, every record, every example."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -14,9 +14,9 @@ from pipeline.system.progress import progress
 
 
 def verify(folder: Place) -> dict[str, Any]:
-    """Read a whole data set; return {"ok", "records", "problems"}, a sentence for each problem.
+    """Read a whole dataset; return {"ok", "records", "problems"}, a sentence for each problem.
 
-    Raises DatasetError where there is no data set at all.
+    Raises DatasetError if there is no dataset at all.
     """
     dataset = load(folder)
     problems: list[str] = []
@@ -36,7 +36,7 @@ def verify(folder: Place) -> dict[str, Any]:
 
 
 def first_damage(folder: Place, dataset: Dataset) -> str:
-    """A sentence with file and offset of the first record that cannot be read; empty where all can."""
+    """Return a sentence with file and offset of the first record that cannot be read; empty if all can."""
     for shard in _shards(dataset):
         try:
             records = sum(1 for _ in tfrecord.read_records(folder / shard.name))
@@ -94,7 +94,7 @@ def _problem_of_example(record: bytes, dataset: Dataset, counted: Counter[int]) 
 
 
 def _problems_of_split(name: str, split: Split, counted: Mapping[str, int]) -> Iterator[str]:
-    """Where dataset.json says something else of a split than its sound shards hold."""
+    """Return where dataset.json contradicts the sound shards of a split."""
     if split.bytes != sum(shard.bytes for shard in split.shards):
         yield f"{name}: the bytes of the shards do not add up to {split.bytes}"
     for label in sorted({*split.classes, *counted}):

@@ -27,7 +27,7 @@ class Estimate(NamedTuple):
 
 
 def bootstrapped(statistic: Statistic, examples: int, resamples: int, seed: int) -> list[Estimate]:
-    """The figures of all examples, each with its interval from samples of as many, drawn with replacement."""
+    """Return the figures of all examples, each with its interval from samples of as many, drawn with replacement."""
     random = np.random.default_rng(seed)
     drawn = (np.bincount(random.integers(examples, size=examples), minlength=examples) for _ in range(resamples))
     low, high = interval([statistic(weights) for weights in drawn])
@@ -36,19 +36,19 @@ def bootstrapped(statistic: Statistic, examples: int, resamples: int, seed: int)
 
 
 def interval(resampled: Array | Sequence[Array]) -> Array:
-    """The two ends of what all resamples but the outermost gave, along the first axis."""
+    """Return the two ends of what all resamples but the outermost gave, along the first axis."""
     ends: Array = np.percentile(resampled, (50 - INTERVAL_PERCENT / 2, 50 + INTERVAL_PERCENT / 2), axis=0)
     return ends
 
 
 def bins_of(probabilities: Array) -> Array:
-    """The bin of each probability, from 0."""
+    """Return the bin of each probability, from 0."""
     bins: Array = np.minimum((probabilities * BINS).astype(int), BINS - 1)  # 1 belongs to the last
     return bins
 
 
 def reliability_of(probabilities: Array, correct: Array) -> list[dict[str, Any]]:
-    """Each bin of confidence: its ends, its answers, their mean confidence and accuracy; None of none."""
+    """Return each bin of confidence: its ends, its answers, mean confidence and accuracy (None without answers)."""
     bins, edges = bins_of(probabilities), np.arange(BINS + 1) / BINS
     counts = np.bincount(bins, minlength=BINS)
     confidence, accuracy = (shares(np.bincount(bins, values, BINS), counts) for values in (probabilities, correct))
@@ -57,10 +57,10 @@ def reliability_of(probabilities: Array, correct: Array) -> list[dict[str, Any]]
 
 
 def shares(parts: Array, wholes: Array) -> list[float | None]:
-    """Each part of its whole; None where that is 0."""
+    """Return each part divided by its whole; None if the whole is 0."""
     return [round(float(part / whole), 6) if whole else None for part, whole in zip(parts, wholes, strict=True)]
 
 
 def rows(columns: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
-    """Columns as rows."""
+    """Return columns as rows."""
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]

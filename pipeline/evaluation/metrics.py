@@ -72,7 +72,7 @@ class Predictions(NamedTuple):
 
     @staticmethod
     def of_ids(ids: Sequence[tuple[int, ...]], classes: int) -> Array:
-        """The labels of a batch, (n,), by the ids that each example has."""
+        """Return the labels of a batch, (n,), by the ids that each example has."""
         return np.array([first for first, *_ in ids])
 
     @property
@@ -102,7 +102,7 @@ class Predictions(NamedTuple):
         return RESAMPLES
 
     def statistic(self) -> Statistic:
-        """The figures of the examples, each taken as often as its weight says."""
+        """Return the figures of the examples, each taken as often as its weight says."""
         correct, in_top5 = self.correct.astype(float), self.in_top5.astype(float)
         # The error is the sum over bins of |correct - confidence| of the bin's examples together, over all examples.
         surplus, bins = correct - self.probability, bins_of(self.probability)
@@ -114,7 +114,7 @@ class Predictions(NamedTuple):
         return statistic
 
     def difference(self, champion: Self, seed: int) -> Estimate:
-        """The accuracy less that of another model on the same examples, drawn in pairs.
+        """Return the accuracy less that of another model on the same examples, drawn in pairs.
 
         Each counts 1, 0 or -1: to draw how many come of each is the same as to draw them, at any number of examples.
         """
@@ -163,13 +163,13 @@ class Answers(Protocol):
 
     @staticmethod
     def of_ids(ids: Sequence[tuple[int, ...]], classes: int) -> Array:
-        """The labels of a batch, as training has them, by the ids that each example has."""
+        """Return the labels of a batch, as training has them, by the ids that each example has."""
 
     def statistic(self) -> Statistic:
-        """The figures of the examples, each taken as often as its weight says."""
+        """Return the figures of the examples, each taken as often as its weight says."""
 
     def difference(self, champion: Any, seed: int) -> Estimate:
-        """The score less that of another model on the same examples, with its bootstrap interval."""
+        """Return the score less that of another model on the same examples, with its bootstrap interval."""
 
     def details(self, names: Sequence[str]) -> dict[str, Any]:
         """Return the content of `evaluation.json` beside the figures."""
@@ -194,7 +194,7 @@ def _of(probabilities: Array, classes: Array) -> Array:
 
 
 def _rank(probabilities: Array, labels: Array) -> Array:
-    """How many classes come before the true one; of equal ones the lower id does, as in argmax.
+    """Return how many classes come before the true one; of equal ones the lower id does, as in argmax.
 
     Else a model that gives all classes the same would have each of them in its top five.
     """
@@ -205,7 +205,7 @@ def _rank(probabilities: Array, labels: Array) -> Array:
 
 
 def joined(parts: Iterable[A]) -> A:
-    """The rows of all parts, one part after another."""
+    """Return the rows of all parts, one part after another."""
     all_parts = list(parts)
     kind: Any = type(all_parts[0])
     whole: A = kind(*map(np.concatenate, zip(*cast("Any", all_parts), strict=True)))
@@ -216,16 +216,16 @@ def joined(parts: Iterable[A]) -> A:
 
 
 def estimates(predictions: Answers, classes: int, seed: int) -> dict[str, Estimate]:
-    """Each of its figures with its bootstrap interval; top5 only of more than five classes."""
+    """Return each figure with its bootstrap interval; top5 only if there are more than five classes."""
     values = bootstrapped(predictions.statistic(), len(predictions.label), predictions.resamples, seed)
     named = zip(predictions.figures, values, strict=True)
     return {name: estimate for name, estimate in named if name != "top5" or classes > TOP}
 
 
 def difference(challenger: Answers, champion: Answers, seed: int) -> Estimate:
-    """The score of one model less that of another on the same examples, with its bootstrap interval.
+    """Return the score of one model less that of another on the same examples, with its bootstrap interval.
 
-    Examples are drawn in pairs, which leaves out what both models find hard. Raises ValueError where they differ.
+    Examples are drawn in pairs, which leaves out what both models find hard. Raises ValueError if they differ.
     """
     if not np.array_equal(challenger.label, champion.label):
         raise ValueError("the two models were evaluated on different examples")
@@ -233,7 +233,7 @@ def difference(challenger: Answers, champion: Answers, seed: int) -> Estimate:
 
 
 def per_class(predictions: Predictions, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Each class, by id: its name, its examples, precision (None where never predicted), recall (None without any)."""
+    """Return for each class, by id: name, examples, precision (None if never predicted), recall (None if empty)."""
     classes = len(names)
     count, predicted = (np.bincount(ids, minlength=classes) for ids in (predictions.label, predictions.predicted))
     correct = np.bincount(predictions.label[predictions.correct], minlength=classes)
@@ -242,14 +242,14 @@ def per_class(predictions: Predictions, names: Sequence[str]) -> list[dict[str, 
 
 
 def confusions(predictions: Predictions, classes: int) -> list[list[int]]:
-    """[true class, predicted class, examples], ordered; pairs without any are left out, as most are of many classes."""
+    """Return [true class, predicted class, examples] of each pair with examples, ordered."""
     pairs, counts = np.unique(predictions.label.astype(np.int64) * classes + predictions.predicted, return_counts=True)
     table: list[list[int]] = np.stack([pairs // classes, pairs % classes, counts], axis=1).tolist()
     return table
 
 
 def confident_mistakes(predictions: Predictions, limit: int = MAX_MISTAKES) -> list[dict[str, Any]]:
-    """The examples that were surest of a wrong class, by their position in the shards."""
+    """Return the examples that were surest of a wrong class, by their position in the shards."""
     wrong = np.flatnonzero(~predictions.correct)
     surest = wrong[np.argsort(-predictions.probability[wrong], kind="stable")[:limit]]
     label, predicted = (ids[surest].tolist() for ids in (predictions.label, predictions.predicted))
@@ -261,7 +261,7 @@ def confident_mistakes(predictions: Predictions, limit: int = MAX_MISTAKES) -> l
 
 
 def evaluation_of(predictions: Answers, names: Sequence[str], seed: int) -> dict[str, Any]:
-    """The content of `evaluation.json`; `names` are those of the classes, by id."""
+    """Return the content of `evaluation.json`; `names` are those of the classes, by id."""
     figures = estimates(predictions, len(names), seed)
     return {
         "examples": len(predictions.label),
@@ -285,13 +285,13 @@ def save_predictions(folder: Path, predictions: Answers) -> None:
 
 
 def load_predictions(folder: Place) -> Answers:
-    """What `predictions.npz` holds. Raises FileNotFoundError where there is none."""
+    """Return what `predictions.npz` holds. Raises FileNotFoundError if there is none."""
     with (folder / PREDICTIONS).open("rb") as file, np.load(file) as arrays:
         columns = {name: arrays[name] for name in arrays.files}
     return Predictions(**columns) if "predicted" in columns else MultiLabelPredictions(**columns)
 
 
 def metrics_of(folder: Path) -> dict[str, float]:
-    """What `result.json` says of an evaluation. Raises FileNotFoundError where there was none."""
+    """Return what `result.json` says of an evaluation. Raises FileNotFoundError if there was none."""
     figures = storage.read_json(folder / EVALUATION)["figures"]
     return {name: figures[figure]["value"] for figure, name in _IN_RESULT.items() if figure in figures}

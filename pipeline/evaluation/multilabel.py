@@ -25,7 +25,7 @@ from pipeline.evaluation.estimates import (
 
 THRESHOLD = 0.5
 RESAMPLED_ANSWERS = 500_000_000
-"""Of all resamples together, as each ranks all answers anew: some seconds. What is larger has fewer resamples."""
+"""Of all resamples together, as each ranks all answers again: some seconds. What is larger has fewer resamples."""
 MIN_RESAMPLES = 100
 
 
@@ -41,13 +41,13 @@ class MultiLabelPredictions(NamedTuple):
     def of_batch(cls, labels: Array, probabilities: Array) -> Self:
         """Return the predictions of a batch: labels, 0 or 1, (n, classes), and probabilities of at least these classes.
 
-        What a model gives to labels that the data set does not know is neither right nor wrong.
+        What a model gives to labels that the dataset does not know is neither right nor wrong.
         """
         return cls(labels.astype(bool), probabilities[:, : labels.shape[1]].astype(np.float32))
 
     @staticmethod
     def of_ids(ids: Sequence[tuple[int, ...]], classes: int) -> Array:
-        """The labels of a batch, (n, classes), by the ids that each example has."""
+        """Return the labels of a batch, (n, classes), by the ids that each example has."""
         labels = np.zeros((len(ids), classes), bool)
         for row, of_example in zip(labels, ids, strict=True):
             row[list(of_example)] = True
@@ -80,12 +80,12 @@ class MultiLabelPredictions(NamedTuple):
         return int(np.clip(RESAMPLED_ANSWERS // max(self.label.size, 1), MIN_RESAMPLES, RESAMPLES))
 
     def statistic(self) -> Statistic:
-        """The figures of the examples, each taken as often as its weight says."""
+        """Return the figures of the examples, each taken as often as its weight says."""
         of_parts = (_mean_average_precision(self), _micro_f1(self), _exact_match(self), _calibration_error(self))
         return lambda weights: np.concatenate([part(weights) for part in of_parts])
 
     def difference(self, champion: Self, seed: int) -> Estimate:
-        """The mean average precision less that of another model on the same examples, drawn in pairs."""
+        """Return the mean average precision less that of another model on the same examples, drawn in pairs."""
         ours, theirs = _mean_average_precision(self), _mean_average_precision(champion)
         random, n = np.random.default_rng(seed), len(self.label)
         drawn = (np.bincount(random.integers(n, size=n), minlength=n) for _ in range(self.resamples))
@@ -119,7 +119,7 @@ class Ranking:
     """Of each hit: the place among the hits of the last one that is as probable."""
 
     def average_precision(self, weights: Array) -> float:
-        """The area below the steps of precision over recall, as scikit-learn has it; NaN without a hit.
+        """Return the area below the steps of precision over recall, as scikit-learn has it; NaN without a hit.
 
         It is the mean, over the examples of the class, of the share of them among all that are ranked as high or
         higher. Each example counts as often as its weight (a whole number) says.
@@ -133,7 +133,7 @@ class Ranking:
 
 
 def ranking(is_hit: Array, probability: Array) -> Ranking:
-    """The ranking of one class: whether each example has it, and the probability that it was given, both (n,)."""
+    """Return the ranking of a class: whether each example has it (n,), and the probability it was given (n,)."""
     order = np.argsort(-probability, kind="stable")
     falling, places = -probability[order], np.flatnonzero(is_hit[order])
     end = np.searchsorted(falling, falling[places], "right") - 1
@@ -146,7 +146,7 @@ def _rankings(predictions: MultiLabelPredictions) -> list[Ranking]:
 
 
 def _mean_average_precision(predictions: MultiLabelPredictions) -> Statistic:
-    """The mean over the classes that any example has."""
+    """Return the mean over the classes that any example has."""
     rankings = [each for each in _rankings(predictions) if len(each.hits)]
 
     def statistic(weights: Array) -> Array:
@@ -161,20 +161,20 @@ def _mean_average_precision(predictions: MultiLabelPredictions) -> Statistic:
 
 
 def _micro_f1(predictions: MultiLabelPredictions) -> Statistic:
-    """Of all labels of all examples together: twice those found, over those predicted and those there."""
+    """Return micro F1 over all labels of all examples: twice the hits, over the predicted plus the true labels."""
     correct = (predictions.label & predictions.answers).sum(axis=1)
     total = predictions.label.sum(axis=1) + predictions.answers.sum(axis=1)
     return lambda weights: np.array([2 * (weights @ correct) / max(weights @ total, 1)])
 
 
 def _exact_match(predictions: MultiLabelPredictions) -> Statistic:
-    """The share of examples whose labels were all predicted, and no other."""
+    """Return the share of examples whose labels were all predicted, and no other."""
     exact = (predictions.label == predictions.answers).all(axis=1).astype(float)
     return lambda weights: np.array([weights @ exact / len(exact)])
 
 
 def _calibration_error(predictions: MultiLabelPredictions) -> Statistic:
-    """The mean over all answers of how far, in their bin, probability and the share of labels there are apart."""
+    """Return the mean over all answers of the distance, in their bin, between probability and share of labels."""
     surplus = predictions.label - predictions.label_probability
     n, classes = surplus.shape
     cells = np.arange(n)[:, np.newaxis] * BINS + bins_of(predictions.label_probability)
@@ -183,7 +183,7 @@ def _calibration_error(predictions: MultiLabelPredictions) -> Statistic:
 
 
 def per_class(predictions: MultiLabelPredictions, names: Sequence[str]) -> list[dict[str, Any]]:
-    """Each class, by id: name, examples, average precision and recall (None without any), precision (None of none)."""
+    """Return for each class, by id: name, examples, average precision, recall and precision (None if undefined)."""
     label, answers = predictions.label, predictions.answers
     count, predicted, correct = (flags.sum(axis=0) for flags in (label, answers, label & answers))
     ones = np.ones(len(label))
@@ -200,7 +200,7 @@ def per_class(predictions: MultiLabelPredictions, names: Sequence[str]) -> list[
 
 
 def confident_mistakes(predictions: MultiLabelPredictions, limit: int = MAX_MISTAKES) -> list[dict[str, Any]]:
-    """The examples with the surest wrong answer, by their position in the shards, with that answer and all labels."""
+    """Return the examples with the surest wrong answers: position in the shards, that answer, and all labels."""
     distance = np.abs(predictions.label - predictions.label_probability)
     distance[predictions.label == predictions.answers] = 0
     worst = distance.argmax(axis=1)

@@ -118,7 +118,7 @@ def transform_of(profile: bytes, mode: str) -> "ImageCmsTransform | None":
 
 @lru_cache(2)
 def _colors(mode: str) -> Image.Image:
-    """All grays, and for RGB a grid of colors."""
+    """Return all grays, and for RGB a grid of colors."""
     pixels = bytes(range(256)) if mode == "L" else b"".join(bytes([level] * 3) for level in range(256))
     if mode == "RGB":
         pixels += bytes(level for color in product(_LEVELS, repeat=3) for level in color)

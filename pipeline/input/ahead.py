@@ -8,7 +8,7 @@ _Batch = TypeVar("_Batch")
 
 
 def one_ahead(batches: Iterable[_Batch]) -> Generator[_Batch, None, None]:
-    """The same batches; a thread takes the next one while the accelerator works on this one.
+    """Yield the same batches; a thread takes the next one while the accelerator works on this one.
 
     TensorFlow passes a batch that is ready through threads that have to wake up first: 1.1 ms, 5% of a step of 20 ms.
     An error comes with the batch that it belongs to. `close()` ends the thread.

@@ -19,7 +19,7 @@ def require_one_label(dataset: Dataset, place: str) -> None:
 
 
 def balanced(records: tf.data.Dataset, dataset: Dataset, seed: int, epoch: tf.Tensor) -> tf.data.Dataset:
-    """Numbered examples, each as often as its class needs it; as many as there were, within the number of classes.
+    """Return numbered examples, each as often as its class needs it; in all about as many as there were.
 
     Counted, not drawn: a class of 10 examples that needs 25 has each of them two or three times, and which ones three
     times depends on the epoch. The copies follow one another: shuffle behind it.

@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 def cached_bytes(dataset: Dataset, options: BatchOptions, servers: int = 1) -> int:
-    """About how many bytes the decoded images of one server take."""
+    """Return about how many bytes the decoded images of one server take."""
     seen = options.image_size**2 * 3
     larger = seen if options.crop == "whole" else round(seen / CENTER**2 * _MEAN_SHAPE)
     return (dataset.splits["train"].examples * larger + dataset.splits["validation"].examples * seen) // servers
@@ -48,7 +48,7 @@ def open_cache(
 ) -> Iterator[BatchOptions]:
     """The options with what `choice` means here, said in words; what is kept on disk is in `folder`.
 
-    Raises BadInput where memory or disk was asked for and the images do not fit, and CacheDamaged if an error of
+    Raises BadInput if memory or disk was asked for and the images do not fit, and CacheDamaged if an error of
     TensorFlow within the block comes from what is kept on the disk, which is then removed.
     """
     if choice == "disk":
@@ -136,7 +136,7 @@ def _is_whole(prefix: str) -> bool:
 
 
 def _key(dataset: Dataset, options: BatchOptions, server: Server) -> str:
-    """A name that differs where the kept images, or their order, would."""
+    """Return a name that differs where the kept images, or their order, would."""
     content = [_FORM, tf.__version__, dataset.version, asdict(replace(options, cache="off")), asdict(server)]
     return hashlib.blake2b(json.dumps(content).encode(), digest_size=8).hexdigest()
 

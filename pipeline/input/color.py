@@ -29,7 +29,7 @@ def jittered(images: tf.Tensor, strength: float, seed: tf.Tensor) -> tf.Tensor:
 
 
 def seed_of_batch(seed: int, number: tf.Tensor) -> tf.Tensor:
-    """The seed (int64, (2,)) of the colors of a batch, by its number in the training, from 0.
+    """Return the seed (int64, (2,)) of the colors of a batch, by its number in the training, from 0.
 
     Numbers count downwards from -1: those from 0 on are the seeds of crops and flips, and colors would go with them.
     """

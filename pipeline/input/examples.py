@@ -29,7 +29,7 @@ class Shards:
         self._parallel_calls = min(usable_cores(), _CYCLE)
 
     def interleaved(self, pieces: Sequence[Piece], order: tf.Tensor) -> tf.data.Dataset:
-        """Records of several pieces at once, in turn, beginning with those whose indices (int64) `order` holds.
+        """Return records of several pieces at once, in turn, beginning with those whose indices (int64) `order` holds.
 
         A file's records in a row would meet the same neighbors again in every epoch. Deterministic, since the first
         file to answer would otherwise decide the order.
@@ -44,12 +44,12 @@ class Shards:
         )
 
     def in_turn(self, pieces: Sequence[Piece]) -> tf.data.Dataset:
-        """Records of one piece after another: those of all examples that come in a fixed order."""
+        """Return records of one piece after another: those of all examples that come in a fixed order."""
         opened = self._copied(self._reader, self._reader.take) if self._reader else self._in_place
         return _rows(pieces).flat_map(opened)
 
     def again(self, pieces: Sequence[Piece]) -> tf.data.Dataset:
-        """The same of pieces that were read before, or are read by another server."""
+        """Return the same of pieces that were read before, or are read by another server."""
         opened = self._copied(self._reader, self._reader.take_again) if self._reader else self._in_place
         return _rows(pieces).flat_map(opened)
 
@@ -88,7 +88,7 @@ class Numbers(Shards):
 
 
 def _rows(pieces: Sequence[Piece], order: tf.Tensor | None = None) -> tf.data.Dataset:
-    """(name, (first, count, number)) of each piece, in the order of the list or of `order`."""
+    """Yield (name, (first, count, number)) of each piece, in the order of the list or of `order`."""
     names = tf.constant([piece.name for piece in pieces], tf.string, [len(pieces)])
     parts = tf.constant([piece[1:] for piece in pieces], tf.int64, [len(pieces), 3])
     if order is None:
@@ -97,10 +97,10 @@ def _rows(pieces: Sequence[Piece], order: tf.Tensor | None = None) -> tf.data.Da
 
 
 def shuffle_elements(split: Split, shuffle_bytes: int) -> int:
-    """How many encoded examples of average size fit into a buffer of `shuffle_bytes`; never more than there are."""
+    """Return how many encoded examples of average size fit into `shuffle_bytes`, at most as many as there are."""
     return max(1, min(split.examples, shuffle_bytes // average_bytes(split)))
 
 
 def average_bytes(split: Split) -> int:
-    """What an encoded example takes, at least one."""
+    """Return what an encoded example takes, at least one."""
     return max(1, split.bytes // max(split.examples, 1))

@@ -27,7 +27,7 @@ def is_out_of_files(error: tf.errors.OpError) -> bool:
 
 
 def out_of_files(error: tf.errors.OpError) -> FileSystemError:
-    """What to raise for an error that `is_out_of_files`."""
+    """Return what to raise for an error that `is_out_of_files`."""
     return FileSystemError(
         f"{_OF_NODES.sub('', str(error.message))}: make room, or allow more open files (ulimit -n), and run again; "
         "training goes on from its last checkpoint"

@@ -1,7 +1,7 @@
 """The input pipeline of images: one straight line from shard files to batches.
 
 A batch is (images, labels, weights): uint8 of (batch, size, size, 3), RGB; int32 of (batch,), from 0; float32 of
-(batch,), 1, or 0 for the padding that fills up the last batch of an epoch. Where an image may have several labels, they
+(batch,), 1, or 0 for the padding that fills up the last batch of an epoch. If an image may have several labels, they
 are uint8 of (batch, classes), 1 for those that it has. All batches are of one size, and all servers take equally many.
 What comes where follows from the options and the place in the training alone.
 """

@@ -16,7 +16,7 @@ SUFFIXES = ("jpg", "jpeg", "JPG", "JPEG")
 
 
 def raw_file_batches(folder: Path, *, image_size: int, batch_size: int) -> tf.data.Dataset:
-    """Every JPEG of a local folder with one sub-folder a class once, in a new order each time it is gone through.
+    """Return batches of the JPEG files of a local folder, one sub-folder a class, in a new order in each epoch.
 
     Batches are (images, labels): float32 of shape (batch, image_size, image_size, 3), RGB from 0 to 1, and int32 of
     shape (batch,). Ids of labels begin at 0, in the order of the names of the sub-folders. The last batch may be
@@ -24,7 +24,7 @@ def raw_file_batches(folder: Path, *, image_size: int, batch_size: int) -> tf.da
 
     For the comparison only; the module says what is slow about it.
 
-    Raises SourceError where no JPEG lies there.
+    Raises SourceError if no JPEG lies there.
     """
     # A bracket in the name of the folder is no pattern.
     patterns = [f"{glob.escape(str(folder))}/*/*.{suffix}" for suffix in SUFFIXES]
@@ -40,7 +40,7 @@ def raw_file_batches(folder: Path, *, image_size: int, batch_size: int) -> tf.da
 
 
 def load_image(path: tf.Tensor, classes: list[str], image_size: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """The path of a JPEG -> image (float32 from 0 to 1, image_size x image_size x 3) and label (int32, scalar)."""
+    """Return image (float32 from 0 to 1, image_size x image_size x 3) and label (int32, scalar) of a JPEG file."""
     image = tf.io.decode_jpeg(tf.io.read_file(path), channels=3)
     label = tf.py_function(lambda path: classes.index(Path(path.numpy().decode()).parent.name), [path], tf.int32)
     resized = tf.image.resize(image, [image_size, image_size])

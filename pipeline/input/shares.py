@@ -41,7 +41,7 @@ class Share:
 
 
 def share_of(shards: Sequence[Shard], batch_size: int, server: Server) -> Share:
-    """The share of `server` in batches of `batch_size` examples a server."""
+    """Return the share of `server` in batches of `batch_size` examples a server."""
     total = sum(shard.examples for shard in shards)
     own = tuple(pieces_between(shards, *(total * n // server.count for n in (server.index, server.index + 1))))
     steps = steps_of_epoch(total, server.count, batch_size)
@@ -52,12 +52,12 @@ def share_of(shards: Sequence[Shard], batch_size: int, server: Server) -> Share:
 
 
 def steps_per_epoch(dataset: Dataset, batch_size: int, servers: int = 1, split: str = "train") -> int:
-    """How many batches of `batch_size` examples each of the servers takes in an epoch."""
+    """Return how many batches of `batch_size` examples each of the servers takes in an epoch."""
     return share_of(dataset.splits[split].shards, batch_size, Server(0, servers)).steps
 
 
 def pieces_between(shards: Sequence[Shard], first: int, last: int) -> Iterator[Piece]:
-    """The examples `first` to `last` (exclusive) of all shards, one after another."""
+    """Yield the examples `first` to `last` (exclusive) of all shards, one after another."""
     before = 0
     for shard in shards:
         begin, end = max(first - before, 0), min(last - before, shard.examples)
@@ -67,7 +67,7 @@ def pieces_between(shards: Sequence[Shard], first: int, last: int) -> Iterator[P
 
 
 def repeated(pieces: Sequence[Piece], examples: int) -> Iterator[Piece]:
-    """The first `examples` of all pieces, beginning again where there are fewer."""
+    """Yield the first `examples` of all pieces, beginning again where there are fewer."""
     while examples > 0:
         for piece in pieces:
             if examples > 0:
@@ -76,12 +76,12 @@ def repeated(pieces: Sequence[Piece], examples: int) -> Iterator[Piece]:
 
 
 def epoch_order(pieces: Sequence[Piece], seed: int, epoch: int) -> list[int]:
-    """Indices of the pieces in the order of a salted hash of their names: the same anywhere, new each epoch."""
+    """Return indices of the pieces in the order of a salted hash of their names: the same anywhere, new each epoch."""
     salt = f"{seed}/{epoch}/"
     return sorted(range(len(pieces)), key=lambda index: hashlib.sha256((salt + pieces[index].name).encode()).digest())
 
 
 def order_of_need(share: Share, seed: int, epochs: range) -> Iterator[str]:
-    """The names of the shards as training reads them in these epochs."""
+    """Yield the names of the shards as training reads them in these epochs."""
     for epoch in epochs:
         yield from (share.pieces[index].name for index in epoch_order(share.pieces, seed, epoch))

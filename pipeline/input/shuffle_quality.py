@@ -68,7 +68,7 @@ def class_distance(labels: Numbers, batch_size: int) -> float:
 
 
 def shuffled_class_distances(labels: Numbers, batch_size: int, seed: int) -> NDArray[np.float64]:
-    """The same of perfect shuffles, each a random permutation: their mean is the ideal, their spread is chance."""
+    """Return the same for perfect shuffles (random permutations): their mean is the ideal, their spread is chance."""
     random = np.random.default_rng(seed)
     permutations = max(_MIN_PERMUTATIONS, -(-_IDEAL_BATCHES * batch_size // len(labels)))
     return np.array([class_distance(random.permutation(labels), batch_size) for _ in range(permutations)])
@@ -102,7 +102,7 @@ def _pairs(counts: Numbers) -> float:
     return float((counts * (counts - 1) // 2).sum())
 
 
-# --- of a data set ----------------------------------------------------------------------------------------------------
+# --- of a dataset ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def _say_what_is_left_out(settings: Settings, dataset: Dataset, whole: Dataset) 
 
 
 def _labels(folder: Place, dataset: Dataset) -> Numbers:
-    """The label of each training example, from 0; of several, the first."""
+    """Return the label of each training example, from 0; of several, the first."""
     split = dataset.splits["train"]
     with progress("labels", split.examples, "examples", split.bytes) as advance:
         labels = (label for shard in split.shards for label in _labels_of(folder / shard.name, dataset, advance))
@@ -195,7 +195,7 @@ def _qualities(
     split = dataset.splits["train"]
     ideals = shuffled_class_distances(labels, options.batch_size, options.seed)
     ideal = float(ideals.mean())
-    # The few batches of a small data set stray further than that by chance, also where they are shuffled perfectly.
+    # The few batches of a small dataset stray further than that by chance, also where they are shuffled perfectly.
     farthest = max(ALIKE * ideal, ideal + _STRAYS * float(ideals.std()))
 
     @cache
@@ -246,7 +246,7 @@ def _enough_megabytes(split: Split, is_enough: Callable[[int], bool]) -> int | N
 
 
 def format_shuffle_quality(result: Mapping[str, Any]) -> str:
-    """The result as a table and a sentence."""
+    """Return the result as a table and a sentence."""
     return "\n".join(
         (
             f"{result['examples']} training examples in batches of {result['batch_size']}",

@@ -54,9 +54,9 @@ def bytes_entry_head(key: str, length: int) -> bytes:
 
 
 def decode(serialized: bytes) -> dict[str, list[Any]]:
-    """The features of a serialized tf.train.Example, each as a list of bytes, float or int.
+    """Return the features of a serialized tf.train.Example, each as a list of bytes, float or int.
 
-    Raises ValueError where the bytes are no such message.
+    Raises ValueError if the bytes are no such message.
     """
     features: dict[str, list[Any]] = {}
     for _, features_message in _fields(serialized):
@@ -82,12 +82,12 @@ def _feature(value: Feature) -> bytes:
 
 
 def _delimited(number: int, content: bytes) -> bytes:
-    """A length-delimited field (wire type 2)."""
+    """Return a length-delimited field (wire type 2)."""
     return b"".join((bytes((number << 3 | 2,)), _varint(len(content)), content))
 
 
 def _varint(value: int) -> bytes:
-    """Seven bits a byte, the lowest first, the top bit set on all but the last."""
+    """Encode a number with seven bits in each byte, the lowest first. The top bit is set on all bytes but the last."""
     output = bytearray()
     while value > 0x7F:
         output.append(value & 0x7F | 0x80)
@@ -116,7 +116,7 @@ def _signed_varints(packed: bytes) -> Iterator[int]:
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Number and content of each length-delimited field: this message has no other kind, where numbers are packed."""
+    """Yield number and content of each length-delimited field. This message has no other kind."""
     offset = 0
     while offset < len(message):
         tag, offset = _read_varint(message, offset)

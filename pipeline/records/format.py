@@ -108,7 +108,7 @@ class RecordFormat:
         return f".tfrecord{GZIP_SUFFIX if self.compression == 'gzip' else ''}"
 
     def features(self) -> dict[str, str]:
-        """Type of each feature: one bytes or int64 value, or a list of them, of float or of any length."""
+        """Return type of each feature: one bytes or int64 value, or a list of them, of float or of any length."""
         keys, many = self.keys, " list" if self.multi_label else ""
         features = dict.fromkeys((keys.encoded, keys.format, keys.filename), "bytes")
         features |= dict.fromkeys((keys.height, keys.width, keys.channels), "int64")
@@ -144,7 +144,7 @@ class ImageEncoder:
         self._before_image = lru_cache(CACHE_ENTRIES)(partial(example.bytes_entry_head, self._keys.encoded))
 
     def encode(self, image: UsableImage, labels: tuple[str, ...], filename: bytes) -> bytes:
-        """All of the serialized tf.train.Example that stands before `image.encoded`, which is its end."""
+        """Return all of the serialized tf.train.Example that stands before `image.encoded`, which is its end."""
         size = len(image.encoded)
         boxes = self._boxes(image, labels) if self._form.boxes else b""
         entries = b"".join(
@@ -209,9 +209,9 @@ class RecordedImage(NamedTuple):
 
 
 def read_image(record: bytes, form: RecordFormat) -> RecordedImage:
-    """The image of a record.
+    """Return the image of a record.
 
-    Raises ValueError where the record is no tf.train.Example or lacks a feature, with those it lacks.
+    Raises ValueError if the record is no tf.train.Example or lacks a feature, with those it lacks.
     """
     features = example.decode(record)
     missing = [
@@ -233,7 +233,7 @@ def read_image(record: bytes, form: RecordFormat) -> RecordedImage:
 
 
 def as_file(image: RecordedImage) -> bytes:
-    """The image as a JPEG or PNG file, also where its record holds pixels."""
+    """Return the image as a JPEG or PNG file, also where its record holds pixels."""
     if image.format != "RAW":
         return image.encoded
     buffer = io.BytesIO()
@@ -242,5 +242,5 @@ def as_file(image: RecordedImage) -> bytes:
 
 
 def text_bytes(text: str) -> bytes:
-    """A name as the bytes that its file system knows it by, UTF-8 or not."""
+    """Return a name as the bytes that its file system knows it by, UTF-8 or not."""
     return text.encode("utf-8", "surrogateescape")

@@ -30,17 +30,17 @@ _CRC = struct.Struct("<I")
 
 
 def masked(crc: int) -> int:
-    """A CRC rotated and shifted as TFRecord wants it, since a CRC of data that holds CRCs is weak."""
+    """Return a CRC rotated and shifted as TFRecord wants it, since a CRC of data that holds CRCs is weak."""
     return (((crc >> 15) | (crc << 17)) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def masked_crc32c(data: bytes) -> int:
-    """Masked CRC32C of `data`."""
+    """Return the masked CRC32C of `data`."""
     return masked(google_crc32c.value(data))
 
 
 def frame(data: bytes) -> bytes:
-    """`data` as one record."""
+    """Return `data` as one record."""
     return b"".join((_header(len(data)), data, _CRC.pack(masked_crc32c(data))))
 
 
@@ -61,7 +61,7 @@ class Writer(Protocol):
         """The bytes that `ends_of` returns for the file after it is closed."""
 
     def write(self, before: bytes, body: bytes, body_crc: int) -> None:
-        """A record of two parts; `body_crc` is the CRC32C of the second one, which is the large one."""
+        """Return a record of two parts; `body_crc` is the CRC32C of the second one, which is the large one."""
 
     def close(self) -> None:
         """Write what was held back."""
@@ -152,7 +152,7 @@ class GzipRecordWriter:
 
 
 def writer_of(path: Place, file: IO[bytes]) -> Writer:
-    """What writes the records of `path`, by its ending, into the open `file`."""
+    """Return what writes the records of `path`, by its ending, into the open `file`."""
     return (GzipRecordWriter if path.name.endswith(GZIP_SUFFIX) else RecordWriter)(file.fileno())
 
 
@@ -179,7 +179,7 @@ def _read_at(file: IO[bytes], offset: int, size: int) -> bytes:
 
 
 def read_records(path: Place) -> Iterator[bytes]:
-    """The data of every record of a file, checked.
+    """Yield the data of every record of a file, checked.
 
     Raises DatasetError naming the file and the offset in bytes of the first record that is damaged or cut.
     """

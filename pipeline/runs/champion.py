@@ -1,4 +1,4 @@
-"""The champion of a data set name: the one model that is promoted, and all that were before it. No TensorFlow.
+"""The champion of a dataset name: the one model that is promoted, and all that were before it. No TensorFlow.
 
 `models/NAME/champion.json` in the workspace is the pointer. It holds the champion and every promotion and rollback that
 led to it, oldest first, and is replaced whole, only as it was read: of two runs that promote at once the second looks
@@ -48,7 +48,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Pointer:
-    """The pointer as it was read; `content` is what its file held, None where there was none."""
+    """The pointer as it was read; `content` is what its file held, None if there was none."""
 
     place: Place
     content: bytes | None
@@ -61,12 +61,12 @@ class Pointer:
         return next(reversed(standing(self.history)), None)
 
     def promotion_of(self, run: str) -> Entry | None:
-        """The newest promotion of a run, whether it stands or not."""
+        """Return the newest promotion of a run, whether it stands or not."""
         return next((each for each in reversed(self.history) if (each.action, each.run) == (PROMOTE, run)), None)
 
 
 def standing(history: Sequence[Entry]) -> list[Entry]:
-    """The promotions that were not taken back, the champion last."""
+    """Return the promotions that were not taken back, the champion last."""
     stack: list[Entry] = []
     for entry in history:
         if entry.action == ROLLBACK:
@@ -77,14 +77,14 @@ def standing(history: Sequence[Entry]) -> list[Entry]:
 
 
 def pointer_of(workspace: Place, dataset_name: str) -> Pointer:
-    """The pointer of a data set name. Raises what `load_pointer` does."""
+    """Return the pointer of a dataset name. Raises what `load_pointer` does."""
     return load_pointer(champion_folder(workspace, dataset_name) / POINTER)
 
 
 def load_pointer(place: Place) -> Pointer:
-    """What `champion.json` says; nothing is promoted where there is none.
+    """Return what `champion.json` says; nothing is promoted where there is none.
 
-    Raises PromotionError where it is damaged.
+    Raises PromotionError if it is damaged.
     """
     try:
         content = place.read_bytes()
@@ -105,7 +105,7 @@ def promote(
 ) -> None:
     """Move the pointer to the model of a run.
 
-    Raises ConflictError where the pointer was moved since it was read.
+    Raises ConflictError if the pointer was moved since it was read.
     """
     _move(pointer, Entry(PROMOTE, run, export, dataset_version, metrics, why, _now(), _who()))
 
@@ -113,7 +113,7 @@ def promote(
 def roll_back(pointer: Pointer) -> Entry:
     """Move the pointer back to the model before the champion; return the promotion that stands again.
 
-    Raises PromotionError where there is none, or its files are gone; ConflictError as `promote` does.
+    Raises PromotionError if there is none, or its files are gone; ConflictError as `promote` does.
     """
     promotions = standing(pointer.history)
     if len(promotions) < 2:
@@ -141,9 +141,9 @@ def _move(pointer: Pointer, entry: Entry) -> None:
 
 
 def promoted_model(place: Place) -> Place:
-    """The exported model of a run, of an `export/` folder, or of the champion whose pointer lies in `place`.
+    """Return the exported model of a run, of an `export/` folder, or of the champion whose pointer lies in `place`.
 
-    Raises SourceError where there is none.
+    Raises SourceError if there is none.
     """
     champion = load_pointer(place / POINTER).champion
     return exported_model(place_of(champion.export) if champion else place)

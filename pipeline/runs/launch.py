@@ -1,4 +1,4 @@
-"""Data set -> trained model, in a process of its own: TensorFlow frees a GPU only when its process ends."""
+"""Dataset -> trained model, in a process of its own: TensorFlow frees a GPU only when its process ends."""
 
 import logging
 import os
@@ -57,7 +57,7 @@ _SOFTWARE = ("tensorflow", "keras", "numpy", "pillow", "comet-ml")
 
 
 def train(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
-    """Train on a data set and wait for it; a training that is complete already returns its result at once.
+    """Train on a dataset and wait for it; a training that is complete already returns its result at once.
 
     All training servers are processes on this machine, which share its GPUs. Out of memory, they are started again and
     take fewer examples at once. They are started again, too, if decoded images on the disk were damaged.
@@ -99,10 +99,10 @@ def _tried(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
 
 
 def trained(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any] | None:
-    """The result of `train` where this run has trained on this data set with these settings, on any worker; else None.
+    """Return the result if this run has trained on this dataset with these settings, on any worker; else None.
 
-    Raises DatasetError where the data set is missing, SettingsError where the weights are or the administrator does not
-    allow a place, StorageError where a bucket does not answer.
+    Raises DatasetError if the dataset is missing, SettingsError if the weights are or the administrator does not
+    allow a place, StorageError if a bucket does not answer.
     """
     _require_usable(settings, dataset)
     return load_result(training_place(settings, run_id, datasets.load(dataset).version))
@@ -111,8 +111,8 @@ def trained(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any] |
 def prepare_run(settings: Settings, dataset: Place, run_id: str, index: int = 0, dag: str = "") -> Run:
     """Check what the training needs and write `run.json` of one of its servers; `dag` is the id of the DAG, if any.
 
-    Where the workspace is a bucket, the run is first fetched from there. Raises DatasetError where the data set is
-    missing or incomplete, SettingsError where the weights are or the administrator does not allow a place, StorageError
+    Where the workspace is a bucket, the run is first fetched from there. Raises DatasetError if the dataset is
+    missing or incomplete, SettingsError if the weights are or the administrator does not allow a place, StorageError
     where a bucket does not answer.
     """
     content = require_startable(settings, dataset)
@@ -147,7 +147,7 @@ def prepare_run(settings: Settings, dataset: Place, run_id: str, index: int = 0,
 
 
 def require_startable(settings: Settings, dataset: Place) -> Dataset:
-    """The data set, where a training on it can start. Raises what `prepare_run` does."""
+    """Return the dataset, where a training on it can start. Raises what `prepare_run` does."""
     _require_usable(settings, dataset)
     content = datasets.load(dataset)
     datasets.require_shards(dataset, content)
@@ -228,7 +228,7 @@ class TrainingProcess:
     def wait(self) -> dict[str, Any]:
         """Wait for the end and return the result.
 
-        Raises Preempted where the process was asked to stop, the error it named where it failed, and TrainingError
+        Raises Preempted if the process was asked to stop, the error it named where it failed, and TrainingError
         where it ended without a word.
         """
         code = self._process.wait() if self._process else 0
@@ -240,7 +240,7 @@ class TrainingProcess:
         return result
 
     def _failure(self, code: int) -> TenfoldError:
-        """What the process said of its end; where it said nothing, the other servers are told of it, too."""
+        """Return what the process said of its end; where it said nothing, the other servers are told of it, too."""
         failure = take_failure(self._run.folder, self._attempt)
         if failure is not None:
             return failure

@@ -62,8 +62,8 @@ class Mirror:
     def sync(self) -> None:
         """Bring all that is new or has changed, and remove what was replaced.
 
-        Raises StorageError or AccessError where the bucket cannot be used, TrainingError where another worker has taken
-        the run over, and FileNotFoundError where a file was removed meanwhile: the next time brings the rest.
+        Raises StorageError or AccessError if the bucket cannot be used, TrainingError if another worker has taken
+        the run over, and FileNotFoundError if a file was removed meanwhile: the next time brings the rest.
         """
         there = self._known()
         # What is written last is looked at first: whatever it names or goes on from was there before, and is found.
@@ -123,9 +123,9 @@ class Mirror:
 
 @contextmanager
 def mirrored(folder: Path, place: Place, every_s: float = EVERY_S) -> Iterator[None]:
-    """Bring what changes in `folder` to `place` every few seconds, and all of it at the end; nothing where it is local.
+    """Bring what changes in `folder` to `place` every few seconds, and all of it at the end; nothing if it is local.
 
-    An outage meanwhile costs warnings. Where the bucket cannot be used at the end it raises what `Mirror.sync` does,
+    An outage meanwhile costs warnings. If the bucket cannot be used at the end it raises what `Mirror.sync` does,
     unless the block itself failed.
     """
     if isinstance(place, Path):
@@ -169,7 +169,7 @@ def _end(thread: threading.Thread, ended: threading.Event) -> None:
 def claim(folder: Path, place: BucketPath) -> None:
     """Make `folder` what the bucket has, where another worker wrote it last, and have the bucket follow it from now on.
 
-    Raises StorageError or AccessError where the bucket cannot be used.
+    Raises StorageError or AccessError if the bucket cannot be used.
     """
     theirs = _owner(place)
     if theirs and theirs == _owner(folder):
@@ -191,7 +191,7 @@ def claim(folder: Path, place: BucketPath) -> None:
 def fetch(folder: Path, place: BucketPath, names: tuple[str, ...]) -> None:
     """Fetch what lies below `place` and whose name starts with one of `names`, where `folder` has not the same.
 
-    What is replaced meanwhile, as the record of a training that goes on, is looked for anew. Raises FileNotFoundError
+    What is replaced meanwhile, as the record of a training that goes on, is looked for again. Raises FileNotFoundError
     where that happens again and again.
     """
     for tries_left in reversed(range(FETCH_TRIES)):
@@ -226,7 +226,7 @@ def _objects(place: BucketPath) -> dict[str, ObjectStat]:
 
 
 def _files(folder: Path, before: str = "") -> dict[str, _Version]:
-    """What is mirrored of a folder, by `before` and its name: all but locks and what is still being written.
+    """Return what is mirrored of a folder, by `before` and its name: all but locks and what is still being written.
 
     That has a dot before its name, or before that of its folder.
     """

@@ -102,7 +102,7 @@ def _require_function(model: str) -> None:
 
 
 def _spec_of(module: str) -> ModuleSpec | None:
-    """What `find_spec` gives, which would import the packages around a module."""
+    """Return what `find_spec` gives, which would import the packages around a module."""
     package, _, _ = module.rpartition(".")
     if not package:
         return PathFinder.find_spec(module)

@@ -1,7 +1,7 @@
 """The champion gate: is the model of a run to take the place of the one that is promoted? No TensorFlow here.
 
 The two are compared on the same validation images, those of the run, pair by pair. The run is refused where it is
-surely worse: where the whole interval of the difference in accuracy (95%, bootstrap) lies below `-max_worse`. Where an
+surely worse: where the whole interval of the difference in accuracy (95%, bootstrap) lies below `-max_worse`. If an
 image may have several labels, it is the mean average precision. What is as good as can be told is promoted, since it
 has seen the newer data.
 """
@@ -56,7 +56,7 @@ class Candidate:
     """Whether its steps computed nothing (`simulated_step_ms`)."""
 
     def pointer(self) -> Pointer:
-        """What names the champion of its data set name, as it is now."""
+        """Return what names the champion of its dataset name, as it is now."""
         return pointer_of(workspace_of(self.run), self.about["dataset"])
 
 
@@ -102,7 +102,7 @@ def promote_by_hand(run: Place) -> dict[str, Any]:
 
 
 def load_candidate(run: Place) -> Candidate:
-    """The training in `run`. Raises SourceError where none is complete there."""
+    """Return the training in `run`. Raises SourceError if none is complete there."""
     place = run.resolve() if isinstance(run, Path) else run  # the pointer names it for all
     export, result = exported_model(place), load_result(place)
     if result is None:
@@ -133,7 +133,7 @@ def _gated(candidate: Candidate, settings: Settings, output: int) -> Verdict:
 
 
 def _since(pointer: Pointer, before: Entry) -> str:
-    """A run that was rolled back is not promoted again by a task that is cleared."""
+    """Return a note if the run is no longer the champion. Clearing its task does not promote it again."""
     champion = pointer.champion
     if champion is None or champion.run == before.run:
         return ""
@@ -182,7 +182,7 @@ def _verdict(candidate: Candidate, champion: Entry | None, settings: Settings, o
 
 
 def compared(ours: Answers, theirs: Answers, champion: str, max_worse: float, seed: int) -> Verdict:
-    """The decision on the same examples; `champion` is the name of the other model."""
+    """Return the decision on the same examples; `champion` is the name of the other model."""
     estimate = difference(ours, theirs, seed)
     comparison = (
         f"{ours.scored_by} {ours.score:.1%} against {theirs.score:.1%} of {champion} on the same "
@@ -195,13 +195,13 @@ def compared(ours: Answers, theirs: Answers, champion: str, max_worse: float, se
 
 
 def points(estimate: Estimate) -> str:
-    """A difference of scores and its interval, in percentage points."""
+    """Return a difference of scores and its interval, in percentage points."""
     value, low, high = (f"{round(100 * share, 1) + 0:+.1f}" for share in estimate)  # + 0: none is -0.0
     return f"{value} points ({low} to {high})"
 
 
 def short_name(run: str) -> str:
-    """A training as people find it: its run and its own folder."""
+    """Return a training as people find it: its run and its own folder."""
     place = place_of(run)
     return f"{place.parent.name}/{place.name}"
 
@@ -210,7 +210,7 @@ def short_name(run: str) -> str:
 
 
 def _on_the_same_images(candidate: Candidate, champion: Entry, output: int) -> tuple[Answers, Answers]:
-    """What the champion and the candidate say of the candidate's validation images."""
+    """Return what the champion and the candidate say of the candidate's validation images."""
     ours = _kept(candidate.run) or _evaluated(candidate.export, candidate.dataset, output)
     theirs = None
     if champion.dataset_version == candidate.about["dataset_version"]:
@@ -228,7 +228,7 @@ def _kept(run: Place) -> Answers | None:
 
 
 def _evaluated(export: Place, dataset: Place, output: int) -> Answers:
-    """What an exported model says of the validation images of a data set, each seen at the model's own size.
+    """Return what an exported model says of the validation images of a dataset, each seen at the model's own size.
 
     In a process of its own, since TensorFlow frees a GPU only when its process ends.
     """

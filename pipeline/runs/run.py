@@ -2,7 +2,7 @@
 
 The folder is a local one, which is mirrored where the workspace is a bucket (pipeline/runs/mirror.py).
 
-run.json        what is trained: settings, data set, host, software
+run.json        what is trained: settings, dataset, host, software
 record/         the local record of the monitor
 overview/       windows of that, to be drawn while it trains
 verdict.json    what has limited the training lately
@@ -13,7 +13,7 @@ predictions.npz what it says of the validation examples, a row each
 evaluation.json how good that is (pipeline/evaluation/metrics.py)
 export/         the same for those who use it: a SavedModel that takes image files
 callbacks/      what callbacks of the user's own write
-tensorboard/    what was measured for TensorBoard, where that is wanted
+tensorboard/    what was measured for TensorBoard if that is wanted
 comet/          offline archives, a folder a try (pipeline/monitor/archives.py)
 result.json     written last: the training is complete
 failure.json    why the last try failed
@@ -78,7 +78,7 @@ class Run:
     dag: str = ""
     """Id of the DAG that trains: another one may have the same run ids."""
     steps_per_epoch: int = 0
-    """0 where a run of an earlier version did not say."""
+    """0 if a run of an earlier version did not say."""
 
     @property
     def server(self) -> Server:
@@ -109,7 +109,7 @@ class Run:
 
 
 def training_folder(settings: Settings, run_id: str, dataset_version: str, index: int = 0) -> Path:
-    """Where a server has a training on this worker: keyed by the run and by all that decides the training.
+    """Return the folder of a training on this worker. The run and all settings that decide the training name it.
 
     A run that is cleared with other settings keeps its id; in one folder it would go on from a foreign checkpoint.
     """
@@ -118,12 +118,12 @@ def training_folder(settings: Settings, run_id: str, dataset_version: str, index
 
 
 def _of_server(index: int) -> str:
-    """The folder of a server below that of the run."""
+    """Return the folder of a server below that of the run."""
     return f"{SERVERS}/{index}" if index else ""
 
 
 def training_place(settings: Settings, run_id: str, dataset_version: str) -> Place:
-    """Where server 0 has a training, for all workers: its folder, or what that is mirrored to."""
+    """Return the place of a training for all workers: the folder of server 0, or the place it is mirrored to."""
     return run_folder(settings, run_id) / _key(settings, dataset_version)
 
 
@@ -140,7 +140,7 @@ def _key(settings: Settings, dataset_version: str) -> str:
 
 
 def local_run_folder(settings: Settings, run_id: str) -> Path:
-    """Where this worker has the trainings of a run: in the workspace, or in the local folder where that is a bucket."""
+    """Return the folder of a run on this worker: in the workspace, or for a bucket in the local folder."""
     folder = run_folder(settings, run_id)
     if isinstance(folder, Path):
         return folder
@@ -148,7 +148,7 @@ def local_run_folder(settings: Settings, run_id: str) -> Path:
 
 
 def training_in(place: Place) -> Place:
-    """The training at a place, or the only one of the run there. Raises DatasetError where there is none, or several.
+    """Return the training at a place, or the only one of the run there. Raises DatasetError if there is not one.
 
     In a bucket the place has to be that of the training.
     """
@@ -170,9 +170,9 @@ def save_run(run: Run) -> None:
 
 
 def load_run(folder: Path) -> Run:
-    """The run that lies in `folder`.
+    """Return the run that lies in `folder`.
 
-    Raises DatasetError where none does.
+    Raises DatasetError if none does.
     """
     try:
         content = read_required(folder / RUN)
@@ -220,13 +220,13 @@ def _save_bests(run: Run, bests: Sequence[Best]) -> None:
 
 
 def load_best(run: Run) -> Best | None:
-    """The best epoch so far, if one has ended."""
+    """Return the best epoch so far, if one has ended."""
     bests = _bests(run)
     return bests[-1] if bests else None
 
 
 def _bests(run: Run) -> list[Best]:
-    """Each better than those before it."""
+    """Yield the epochs that are better than all before them."""
     try:
         return [Best(**content) for content in read_required(run.folder / BEST)]
     except FileNotFoundError:
@@ -237,12 +237,12 @@ def _bests(run: Run) -> list[Best]:
 
 
 def best_model(run: Run) -> Path:
-    """The file of the best model, once all epochs are done. Raises TrainingError where none is known."""
+    """Return the file of the best model, once all epochs are done. Raises TrainingError if none is known."""
     return _model_of(run, _required_best(run))
 
 
 def exported_model(place: Place) -> Place:
-    """The exported model of a run, by the folder of either. Raises SourceError where there is none."""
+    """Return the exported model of a run, by the folder of either. Raises SourceError if there is none."""
     for folder in (place, place / EXPORT):
         if (folder / ABOUT).is_file():
             return folder
@@ -305,13 +305,13 @@ def _remove_models(run: Run, but: Collection[str]) -> None:
 
 
 def load_result(folder: Place) -> dict[str, Any] | None:
-    """The result of a complete training, else None."""
+    """Return the result of a complete training, else None."""
     result: dict[str, Any] | None = read_optional(folder / RESULT)
     return result
 
 
 def result_of(run: Run) -> dict[str, Any] | None:
-    """The result of a complete training, which server 0 writes for all; else None."""
+    """Return the result of a complete training, which server 0 writes for all; else None."""
     return load_result(run.folder if run.server.is_chief else run.training)
 
 
@@ -339,7 +339,7 @@ def save_at_once(folder: Path, examples: int) -> None:
 
 
 def load_at_once(folder: Path) -> int | None:
-    """What `save_at_once` wrote, if a try ran out of memory."""
+    """Return what `save_at_once` wrote, if a try ran out of memory."""
     content = read_optional(folder / MICRO_BATCHES)
     return None if content is None else int(content["examples"])
 
@@ -348,7 +348,7 @@ def load_at_once(folder: Path) -> int | None:
 def exclusive(folder: Path, stopping: Callable[[], bool]) -> Iterator[None]:
     """Hold the run's lock. The trainer of a killed task may still be writing its checkpoint when the retry starts.
 
-    Raises TrainingError where it does not leave within a minute, Preempted where `stopping` says so meanwhile.
+    Raises TrainingError if it does not leave within a minute, Preempted if `stopping` says so meanwhile.
     """
     with open(folder / "lock", "wb") as lock:
         deadline = time.monotonic() + LOCK_WAIT_S
@@ -364,7 +364,7 @@ def exclusive(folder: Path, stopping: Callable[[], bool]) -> Iterator[None]:
 
 
 def describe_training(places: Mapping[str, Any], run_id: str) -> str:
-    """How far the newest training of a run is, in a few words; empty when there is nothing to say yet, or not here.
+    """Return the progress of the newest training of a run; empty if there is nothing to say yet, or not here.
 
     `places` are the settings `workspace` and `local_folder`, where they differ from the defaults.
     """

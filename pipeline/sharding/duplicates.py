@@ -106,7 +106,7 @@ def leak_facts(groups: Iterable[Group], splits: NDArray[np.int8], key_of: Callab
 
 
 def _groups(order: Group, same: NDArray[np.bool_]) -> list[Group]:
-    """Runs of two or more in `order`, which is stable; `same[i]` says that `order[i]` and `order[i + 1]` agree."""
+    """Yield groups of two or more in `order`, which is stable; `same[i]`: `order[i]` and `order[i + 1]` are equal."""
     edges = np.diff(np.concatenate(([False], same, [False])).astype(np.int8))
     starts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1) + 1
     by_first = np.argsort(order[starts])
@@ -140,7 +140,7 @@ def _connect(hashes: NDArray[np.uint64], roots: Group, members: Group, distance:
 
 
 def _masks(hashes: NDArray[np.uint64], distance: int) -> list[np.uint64]:
-    """Two bands of bits each: of `distance + 2` bands of the bits in which the hashes differ, every two."""
+    """Return a mask for every pair of `distance + 2` bands of the bits in which the hashes differ."""
     differing = int(np.bitwise_or.reduce(hashes ^ hashes[:1], initial=np.uint64(0)))
     bits = [1 << bit for bit in range(64) if differing >> bit & 1]
     bands = [sum(bits[start :: distance + 2]) for start in range(distance + 2)]

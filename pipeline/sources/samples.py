@@ -59,34 +59,34 @@ def draw_sample(name: str, rng: random.Random) -> Image.Image:
 
 
 def circle() -> list[Point]:
-    """Every outline lies within the unit circle, its center at the origin."""
+    """Return a circle. Every outline is inside the unit circle around the origin."""
     return _ring_of_points(48, [1.0])
 
 
 def square() -> list[Point]:
-    """Four equal sides."""
+    """Return a square."""
     return _ring_of_points(4, [1.0])
 
 
 def triangle() -> list[Point]:
-    """Three equal sides."""
+    """Return an equilateral triangle."""
     return _ring_of_points(3, [1.0])
 
 
 def star() -> list[Point]:
-    """Five points."""
+    """Return a star of five points."""
     return _ring_of_points(10, [1.0, 0.42])
 
 
 def cross() -> list[Point]:
-    """Four arms, a third of the width each."""
+    """Return a cross of four arms, each a third of the width."""
     arm, end = 0.32, 0.95
     quarter = [(arm, arm), (arm, end), (-arm, end)]
     return [_turn(point, quarters * math.pi / 2) for quarters in range(4) for point in quarter]
 
 
 def crescent() -> list[Point]:
-    """A circle without a smaller one at its side."""
+    """Return a circle without a smaller one at its side."""
     outer = [_turn((1.0, 0.0), math.radians(angle)) for angle in range(50, 311, 10)]
     # From the last outer point back to the first along a circle around (0.55, 0).
     reach = math.hypot(outer[0][0] - 0.55, outer[0][1])
@@ -135,7 +135,7 @@ def _near(color: Color, spread: int, rng: random.Random) -> Color:
 
 
 def _background(size: tuple[int, int], color: Color, rng: random.Random) -> Image.Image:
-    """A plain ground, a gradient or blotches, all around one color."""
+    """Return a plain ground, a gradient or blotches, all around one color."""
     cells = rng.choice([1, 2, 2, 6])
     tiny = Image.new("RGB", (cells, cells))
     for cell in range(cells * cells):

@@ -55,7 +55,7 @@ class Object(NamedTuple):
 
 
 def place_of(uri: str, user_project: str = "") -> Place:
-    """The place that a setting or a plan names. Raises ValueError where it names no bucket."""
+    """Return the place that a setting or a plan names. Raises ValueError if it names no bucket."""
     return BucketPath.of(uri, user_project) if uri.startswith(SCHEME) else Path(uri)
 
 
@@ -72,7 +72,7 @@ def is_inside(place: Place, folder: Place) -> bool:
 
 
 def read_json(place: Place) -> Any:
-    """The one JSON value in a file."""
+    """Return the one JSON value in a file."""
     try:
         return json.loads(place.read_bytes())
     except OSError as error:
@@ -81,18 +81,18 @@ def read_json(place: Place) -> Any:
 
 
 def crc32c_of(place: Place) -> int:
-    """CRC32C of a whole file: read, where it is local; what a bucket says it stored, where it is an object."""
+    """Return CRC32C of a whole file: read if it is local; what a bucket says it stored if it is an object."""
     return local.crc32c_of_file(place) if isinstance(place, Path) else place.stat().crc32c
 
 
 def objects(place: BucketPath) -> Iterator[Object]:
-    """All objects below a place, in the order of their names' bytes, a page of a thousand in memory."""
+    """Yield all objects below a place, in the order of their names' bytes, a page of a thousand in memory."""
     for path, stat in bucket_client().objects(place):
         yield Object(path.key[len(place.key) + 1 if place.key else 0 :], stat)
 
 
 def file_of(folder: Path, key: str) -> Path:
-    """The file in `folder` that an object becomes whose key is `key` from there on.
+    """Return the file in `folder` that an object becomes whose key is `key` from there on.
 
     Raises AccessError if the key leads elsewhere. A bucket takes any name, and other tenants may write to it.
     """
@@ -102,7 +102,7 @@ def file_of(folder: Path, key: str) -> Path:
 
 
 def folders(place: Place) -> Iterator[Place]:
-    """The folders in a place; of a bucket in one listing, where asking each would take a request."""
+    """Yield the folders in a place; of a bucket in one listing, where asking each would take a request."""
     if isinstance(place, BucketPath):
         yield from bucket_client().folders(place)
     else:
@@ -131,9 +131,9 @@ def write_whole(place: Place, synced: bool = False) -> AbstractContextManager[IO
 
 
 def write_new(place: Place, synced: bool = False) -> AbstractContextManager[IO[bytes]]:
-    """Like `write_whole`, but never replaces: what already stands there must have the same content.
+    """Write like `write_whole`, but never replace. A file that exists must have the same content.
 
-    Raises ConflictError, naming the file, where it has not.
+    Raises ConflictError, naming the file if it has not.
     """
     return local.write_new(place, synced) if isinstance(place, Path) else bucket_client().write_new(place)
 
@@ -141,7 +141,7 @@ def write_new(place: Place, synced: bool = False) -> AbstractContextManager[IO[b
 def swap(place: Place, before: bytes | None, after: bytes) -> None:
     """Put `after` where `before` still stands whole, or where nothing does (None): of two at once one comes through.
 
-    Raises ConflictError where it was changed meanwhile.
+    Raises ConflictError if it was changed meanwhile.
     """
     if isinstance(place, Path):
         local.swap(place, before, after)
@@ -152,7 +152,7 @@ def swap(place: Place, before: bytes | None, after: bytes) -> None:
 def copy_new(source: Place, target: Place) -> None:
     """Copy whole or not at all; within Google Cloud Storage no byte comes here.
 
-    Raises ConflictError where the target stands with other content.
+    Raises ConflictError if the target stands with other content.
     """
     if isinstance(source, BucketPath) and isinstance(target, BucketPath):
         bucket_client().copy_new(source, target)
@@ -166,7 +166,7 @@ def copy_new(source: Place, target: Place) -> None:
 
 
 def temporary_for(place: Place) -> AbstractContextManager[Path]:
-    """A local name for what is to be moved to `place`, or beside it where its name follows from its content."""
+    """Return a local name for what is to be moved to `place`, or beside it where its name follows from its content."""
     return temporary_beside(place) if isinstance(place, Path) else local.temporary_for_upload(place.name)
 
 

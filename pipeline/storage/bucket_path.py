@@ -18,7 +18,7 @@ SCHEME = "gs://"
 class ObjectStat(NamedTuple):
     """What a bucket says of an object; the first two are named as those of `os.stat_result`.
 
-    `md5` is hexadecimal, and empty where the bucket has none (composed objects).
+    `md5` is hexadecimal, and empty if the bucket has none (composed objects).
     """
 
     st_size: int
@@ -78,7 +78,7 @@ class BucketPath:
 
     @classmethod
     def of(cls, uri: str, user_project: str = "") -> "BucketPath":
-        """The place that a URI names. Raises ValueError where it names no bucket."""
+        """Return the place that a URI names. Raises ValueError if it names no bucket."""
         bucket, _, key = uri.removeprefix(SCHEME).partition("/")
         if not uri.startswith(SCHEME) or not bucket:
             raise ValueError("must be gs://bucket/prefix")
@@ -134,7 +134,7 @@ class BucketPath:
         return not other.key or self.key == other.key or self.key.startswith(other.key + "/")
 
     def stat(self, generation: int | None = None) -> ObjectStat:
-        """Size, checksums and generation of the object, the newest or of a `generation`. Raises FileNotFoundError."""
+        """Return size, checksum and generation of the object: the newest, or `generation`. Raises FileNotFoundError."""
         return _get_client().stat(self, generation)
 
     def exists(self) -> bool:
@@ -162,11 +162,11 @@ class BucketPath:
         return next(_get_client().objects(self, limit=1), None) is not None
 
     def iterdir(self) -> Iterator["BucketPath"]:
-        """What lies in this place, as in a folder."""
+        """Return what lies in this place, as in a folder."""
         return _get_client().children(self)
 
     def glob(self, pattern: str) -> Iterator["BucketPath"]:
-        """Places below this one whose names match; `pattern` has a part for each level, and no `**`."""
+        """Yield places below this one whose names match; `pattern` has a part for each level, and no `**`."""
         first, _, rest = pattern.partition("/")
         if not re.search(r"[*?\[]", first):
             children: Iterator[BucketPath] = iter([self / first])
@@ -179,7 +179,7 @@ class BucketPath:
                 yield child
 
     def read_bytes(self, generation: int | None = None) -> bytes:
-        """The whole object, checked; the newest or a `generation`. Raises FileNotFoundError."""
+        """Return the whole object, checked; the newest or a `generation`. Raises FileNotFoundError."""
         return _get_client().read(self, generation)
 
     def read_text(self, encoding: str = "utf-8", errors: str = "strict") -> str:
@@ -187,7 +187,7 @@ class BucketPath:
         return self.read_bytes().decode(encoding, errors)
 
     def open(self, mode: str = "rb") -> IO[bytes]:
-        """A checked copy of the object, as an open temporary file without a name: it is gone when it is closed."""
+        """Return a checked copy of the object, as an open temporary file that vanishes when it is closed."""
         if mode != "rb":
             raise ValueError(f"{self} is opened for reading bytes only, got mode {mode!r}")
         return _get_client().open(self)

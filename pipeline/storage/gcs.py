@@ -71,7 +71,7 @@ _log = logging.getLogger(__name__)
 
 
 def client() -> "Gcs":
-    """The one client of this process: it holds the connections."""
+    """Return the one client of this process: it holds the connections."""
     return _client(emulator_url(), os.getpid())
 
 
@@ -103,7 +103,7 @@ class Gcs:
         """Buckets that are known to exist."""
 
     def stat(self, path: BucketPath, generation: int | None = None) -> ObjectStat:
-        """What the bucket says of an object. Raises FileNotFoundError."""
+        """Return what the bucket says of an object. Raises FileNotFoundError."""
         if not path.key:  # the bucket itself, as a source may be
             raise FileNotFoundError(2, "no such object", str(path))
         blob = self._blob(path, generation)
@@ -112,13 +112,13 @@ class Gcs:
         return _stat(blob)
 
     def objects(self, path: BucketPath, limit: int | None = None) -> Iterator[tuple[BucketPath, ObjectStat]]:
-        """The objects below a place, in the order of their names' bytes."""
+        """Yield the objects below a place, in the order of their names' bytes."""
         with self._explained(path):
             for blob in self._each(self._list(path, None, limit, self._retry(path))):
                 yield BucketPath(path.bucket, blob.name, path.user_project), _stat(blob)
 
     def children(self, path: BucketPath) -> Iterator[BucketPath]:
-        """What a folder of this name would hold, each once."""
+        """Yield what a folder of this name would hold, each once."""
         with self._explained(path):
             listing = self._list(path, "/", None, self._retry(path))
             for blob in self._each(listing):
@@ -127,7 +127,7 @@ class Gcs:
             yield from self._folders(path, listing)
 
     def folders(self, path: BucketPath) -> Iterator[BucketPath]:
-        """What would be folders in a folder of this name."""
+        """Yield what would be folders in a folder of this name."""
         with self._explained(path):
             listing = self._list(path, "/", None, self._retry(path))
             for _ in self._each(listing):
@@ -135,7 +135,7 @@ class Gcs:
             yield from self._folders(path, listing)
 
     def read(self, path: BucketPath, generation: int | None = None) -> bytes:
-        """A whole object, checked against the checksum that the bucket sends with it."""
+        """Return a whole object, checked against the checksum that the bucket sends with it."""
         blob = self._blob(path, generation)
         with self._request(path):
             try:
@@ -145,7 +145,7 @@ class Gcs:
                 return self._download(path, blob)
 
     def read_range(self, path: BucketPath, start: int, length: int, generation: int | None = None) -> bytes:
-        """Some bytes of an object; a bucket has no checksum of a part."""
+        """Return some bytes of an object; a bucket has no checksum of a part."""
         if not length:
             return b""
         with self._request(path, length):
@@ -161,7 +161,7 @@ class Gcs:
         return part
 
     def open(self, path: BucketPath) -> IO[bytes]:
-        """A checked copy of the object in a file without a name."""
+        """Return a checked copy of the object in a file without a name."""
         file = tempfile.TemporaryFile(prefix="tenfold-")  # noqa: SIM115 - the caller closes it
         try:
             with _room_for(path):
@@ -174,7 +174,7 @@ class Gcs:
     def fetch(self, path: BucketPath, file: IO[bytes], stat: ObjectStat | None = None) -> ObjectStat:
         """Write one generation of an object, or the newest, into an empty `file`, which then stands at its start.
 
-        It is checked as a whole. Raises FileNotFoundError; StorageError where it arrives damaged twice.
+        It is checked as a whole. Raises FileNotFoundError; StorageError if it arrives damaged twice.
         """
         if stat:
             return self._fetch_generation(path, file, stat)
@@ -210,7 +210,7 @@ class Gcs:
             self.replace(path, file)
 
     def create(self, path: BucketPath, file: IO[bytes]) -> None:
-        """Upload, create-only. Raises ConflictError where something else stands there."""
+        """Upload, create-only. Raises ConflictError if something else stands there."""
         try:
             self._upload(path, file, 0)
         except PreconditionFailed as error:
@@ -218,7 +218,7 @@ class Gcs:
                 raise _conflict(path) from error
 
     def swap(self, path: BucketPath, before: bytes | None, after: bytes) -> None:
-        """Replace an object that is still `before`, or none (None). Raises ConflictError where it is not."""
+        """Replace an object that is still `before`, or none (None). Raises ConflictError if it is not."""
         generation, file = self._generation(path), io.BytesIO(after)
         try:
             if (self.read(path, generation) if generation else None) != before:
@@ -229,7 +229,7 @@ class Gcs:
                 raise changed_meanwhile(path) from error
 
     def copy_new(self, source: BucketPath, target: BucketPath) -> None:
-        """Copy within Google Cloud Storage, create-only. Raises ConflictError where something else stands there."""
+        """Copy within Google Cloud Storage, create-only. Raises ConflictError if something else stands there."""
         stat = self.stat(source)
         try:
             with self._request(target, stat.st_size):
@@ -276,7 +276,7 @@ class Gcs:
             yield BucketPath(path.bucket, prefix.rstrip("/"), path.user_project)
 
     def _each(self, listing: Any) -> Iterator[Blob]:
-        """All objects of a listing. Each page has a deadline: the whole may take hours."""
+        """Yield all objects of a listing. Each page has a deadline: the whole may take hours."""
         pages = listing.pages
         while True:
             with self._watch.within(MAX_REQUEST_S):
@@ -327,7 +327,7 @@ class Gcs:
         return whole
 
     def replace(self, path: BucketPath, file: IO[bytes]) -> None:
-        """The last one to come wins, as with a rename; but nobody's is replaced unseen by a request sent again."""
+        """Replace an object. The last writer wins. A repeated request never replaces a newer object."""
         for _ in range(REPLACE_TRIES):
             try:
                 self._upload(path, file, self._generation(path))
@@ -568,7 +568,7 @@ def _fix_environment(session: requests.Session, url: str) -> None:
 
 
 def _credentials() -> Credentials:
-    """Application default credentials; none at all reads what is public."""
+    """Return the application default credentials, or anonymous ones, which read public buckets."""
     if emulator_url():
         return AnonymousCredentials()  # type: ignore[no-untyped-call]
     try:
@@ -648,7 +648,7 @@ def _status_of(error: BaseException | None) -> int:
 
 
 def _reason(error: BaseException) -> str:
-    """One line: the client puts URLs into its errors, which open an upload to whoever reads them, and whole answers."""
+    """Return the reason in one line, without the URLs of uploads and the whole answers that the client quotes."""
     status = _status_of(error)
     if status:
         return f"{type(error).__name__} {status}"

@@ -38,7 +38,7 @@ _TEMPORARY = re.compile(r"^\..+\.(?P<host>[^.]+)\.(?P<pid>\d+)\.[0-9a-f]{8}\.tmp
 
 
 def crc32c_of_file(path: Path) -> int:
-    """CRC32C of a whole file, read in pieces of 1 MiB, at more than 1 GB/s."""
+    """Return CRC32C of a whole file, read in pieces of 1 MiB, at more than 1 GB/s."""
     crc = 0
     with open(path, "rb") as file:
         while chunk := file.read(CHUNK_BYTES):
@@ -130,7 +130,7 @@ def remove_torn(path: Path, crc32c: int) -> bool:
 def write_new(path: Path, synced: bool = False) -> Iterator[IO[bytes]]:
     """Like `write_whole`, but never replaces: what already stands at `path` must have the same content.
 
-    Raises ConflictError, naming the file, where it has not.
+    Raises ConflictError, naming the file if it has not.
     """
     with temporary_beside(path) as temporary:
         with open(temporary, "wb") as file:
@@ -143,7 +143,7 @@ def write_new(path: Path, synced: bool = False) -> Iterator[IO[bytes]]:
 def swap(path: Path, before: bytes | None, after: bytes) -> None:
     """Put `after` where `before` still stands whole, or where nothing does (None).
 
-    Raises ConflictError where it was changed meanwhile.
+    Raises ConflictError if it was changed meanwhile.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with open(path.with_name(f".{path.name}.lock"), "wb") as lock:
@@ -156,12 +156,12 @@ def swap(path: Path, before: bytes | None, after: bytes) -> None:
 
 
 def changed_meanwhile(place: object) -> ConflictError:
-    """What `swap` raises."""
+    """Return what `swap` raises."""
     return ConflictError(f"{place} was changed by somebody else meanwhile and was left untouched: look, and run again")
 
 
 def copy_bytes(reader: IO[bytes], writer: IO[bytes]) -> None:
-    """All that `reader` has left, in pieces of 1 MiB."""
+    """Return all that `reader` has left, in pieces of 1 MiB."""
     shutil.copyfileobj(reader, writer, CHUNK_BYTES)
 
 
@@ -183,7 +183,7 @@ def temporary_for_upload(name: str) -> Iterator[Path]:
 
 
 def nearest(folder: Path) -> Path:
-    """`folder`, or the nearest one above it that exists."""
+    """Return `folder`, or the nearest folder above it that exists."""
     return next(place for place in (folder, *folder.parents) if place.exists())
 
 
@@ -226,7 +226,7 @@ def _sync_content(file: IO[bytes], synced: bool) -> None:
 
 
 def _temporary_name(name: str) -> str:
-    """Says whose it is, for `_is_orphan`."""
+    """Return a name that says which process writes the file, for `_is_orphan`."""
     return f".{name}.{this_host()}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
 
 

@@ -19,14 +19,14 @@ class Group(Protocol):
     """What a group tells of one resource. Both raise OSError or ValueError where it does not, as some at the top."""
 
     def limit(self) -> float | None:
-        """Cores or bytes; None where there is no limit."""
+        """Return cores or bytes; None if there is no limit."""
 
     def use(self) -> Mapping[str, float]:
-        """Of processors `used` (seconds of all), `periods` and `throttled`, since boot; of memory `used` (bytes)."""
+        """Return `used`: seconds of all processors (with `periods` and `throttled`), or bytes of memory."""
 
 
 def memory_left(root: Path = Path("/")) -> float | None:
-    """Bytes that this process may still take within all its groups; None where none has a limit."""
+    """Return bytes that this process may still take within all its groups; None if none has a limit."""
     groups = memory_groups(root)
     left = [limit - group.use()["used"] for group in groups if (limit := _limit(group)) is not None]
     return max(0.0, min(left)) if left else None
@@ -57,7 +57,7 @@ def processor_groups(root: Path) -> list[Group]:
 
 
 def _groups(root: Path, controller: str, kind: Callable[[Path, str], Group]) -> list[Group]:
-    """The process's own group and those above it, as far as they tell their use; "" is the controller of version 2."""
+    """Return the group of the process and those above it that tell their use; "" is the controller of version 2."""
     groups = []
     for path in _paths(root, controller):
         group = kind(root / BASE, path)
@@ -68,7 +68,7 @@ def _groups(root: Path, controller: str, kind: Callable[[Path, str], Group]) -> 
 
 
 def _paths(root: Path, controller: str) -> list[str]:
-    """Paths of the process's group and of those above it, up to the top that is seen here, which is ""."""
+    """Return paths of the process's group and of those above it, up to the top that is seen here, which is ""."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -81,7 +81,7 @@ def _paths(root: Path, controller: str) -> list[str]:
 
 
 def tightest(groups: Sequence[Group]) -> tuple[Group, float | None] | None:
-    """The group with the least limit, else the process's own; and that limit. None where there is no group."""
+    """Return the group with the least limit, else the process's own; and that limit. None if there is no group."""
     limits = [(limit, group) for group in groups if (limit := _limit(group)) is not None]
     if limits:
         limit, group = min(limits, key=lambda each: each[0])
@@ -141,7 +141,7 @@ class ProcessorsV1:
 
 
 def _periods(statistics: bytes) -> dict[str, float]:
-    """How many periods there were in which the limit could be reached, and in how many it was; none without a limit."""
+    """Return the number of periods in which the limit could be reached and was reached; none without a limit."""
     if b"nr_periods" not in statistics:
         return {}
     return {"periods": number(statistics, "nr_periods"), "throttled": number(statistics, "nr_throttled")}

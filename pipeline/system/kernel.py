@@ -25,7 +25,7 @@ class File:
         self._descriptor: int | None = None
 
     def read(self) -> bytes:
-        """All of it, as it is now. Raises OSError where it is not there; ProcessLookupError once its process ended."""
+        """Return the whole file. Raises OSError if it is missing, ProcessLookupError if its process ended."""
         if self._descriptor is None:
             self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
             weakref.finalize(self, os.close, self._descriptor)
@@ -37,7 +37,7 @@ class File:
 
 
 def number(content: bytes, name: str) -> int:
-    """The whole number in a line such as `name 12`, `name: 12` or `name:  12 kB`. Raises ValueError without one."""
+    """Return the whole number in a line such as `name 12`, `name: 12` or `name:  12 kB`. Raises ValueError if none."""
     match = re.search(rb"^%b:?\s+(\d+)" % name.encode(), content, re.MULTILINE)
     if match is None:
         raise ValueError(f"there is no number called {name!r} in {content[:80]!r}")

@@ -12,7 +12,7 @@ def keep_large_blocks() -> None:
 
     TensorFlow sets them on Python 3.11 and later, for the first dataset that a strategy deals out or a Python generator
     feeds: from then on each image of over 128 KB is fetched from the system and given back, and an input of pixels took
-    four times the CPU. To be called after that. Does nothing where there is no glibc.
+    four times the CPU. To be called after that. Does nothing if there is no glibc.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt:

@@ -8,7 +8,7 @@ from pipeline.system.cgroup import memory_left
 
 
 def available_memory(root: Path = Path("/")) -> int:
-    """Bytes that are free on this host, or within the limit of this container where that is less.
+    """Return bytes that are free on this host, or within the limit of this container where that is less.
 
     The host's figures alone would promise a container what it is killed for taking. `root` holds proc/ and sys/.
     """

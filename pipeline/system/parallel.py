@@ -59,7 +59,7 @@ def ordered_map(
 
 
 def within(seconds: float, work: Callable[[], Result]) -> Result:
-    """The result of `work`, for what has no limit of its own. Raises TimeoutError where it takes longer.
+    """Return the result of `work`, for what has no limit of its own. Raises TimeoutError if it takes longer.
 
     A thread goes on with it then, and nobody waits for that: it ends with the process at the latest.
     """

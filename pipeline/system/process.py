@@ -24,13 +24,13 @@ def end_with_parent(parent: int, with_signal: signal.Signals) -> None:
 
 
 def environment_of_tensorflow() -> Mapping[str, str]:
-    """For a process that runs a module of ours, wherever it is started: it finds this project, and keeps quiet."""
+    """Return the environment of a process that runs a module of this project from any folder, quietly."""
     root = Path(__file__).resolve().parents[2]
     path = os.pathsep.join(filter(None, (str(root), os.environ.get("PYTHONPATH"))))
     return {"TF_CPP_MIN_LOG_LEVEL": "2", **os.environ, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
 
 
 def start_worker(parent: int) -> None:
-    """A worker of a pool leaves Ctrl-C to its parent, and ends with it: else it would wait for work for ever."""
+    """Leave Ctrl-C to the parent of this worker, and end with it: else it would wait for work for ever."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent(parent, signal.SIGKILL)

@@ -83,7 +83,7 @@ def _own_model(settings: Settings, classes: int) -> keras.Model:
 
 
 def _small_cnn(images: keras.KerasTensor, classes: int) -> keras.KerasTensor:
-    """Four blocks of convolutions, each at half the resolution of the one before."""
+    """Return a model of four blocks of convolutions, each at half the resolution of the one before."""
     x = _scaled_to_one(images)
     for filters in (32, 64, 96, 128):
         x = keras.layers.Conv2D(filters, 3, padding="same", use_bias=False)(x)

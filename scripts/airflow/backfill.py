@@ -45,7 +45,7 @@ class Outcome:
 def run_backfill(airflow: Running, client: Client, wanted: Backfill, display: Display, signals: Signals) -> Outcome:
     """Start a backfill, or find it under way, and show it until all its runs have ended.
 
-    Raises Refused where another one is under way.
+    Raises Refused if another one is under way.
     """
     what = f"the backfill of {client.dag_id} from {wanted.first} to {wanted.last}"
     with naming(airflow, what, f"/dags/{client.dag_id}/backfills"):
@@ -80,7 +80,7 @@ def _create(client: Client, wanted: Backfill) -> Json:
 
 
 def _under_way(client: Client, wanted: Backfill) -> Json | None:
-    """This very backfill, if it is running. Raises Refused where another one is."""
+    """Return this backfill if it is running. Raises Refused if another backfill is running."""
     for backfill in client.open_backfills():
         runs = _runs_between(client, *(datetime.fromisoformat(backfill[name]) for name in _RANGE))
         if not any(run["state"] in ACTIVE for run in runs if _was_queued_since(run, _created_at(backfill))):
@@ -119,7 +119,7 @@ def _created_at(backfill: Json) -> datetime:
 
 
 def _was_queued_since(run: Json, since: datetime) -> bool:
-    # Airflow does not say which backfill a run belongs to; but each puts its runs into the queue, old ones anew.
+    # Airflow does not say which backfill a run belongs to; but each puts its runs into the queue, old ones again.
     queued = time_of(run["queued_at"])
     return queued is not None and queued >= since
 
@@ -137,7 +137,7 @@ def _text(run: Json) -> str:
 
 
 def date_of(run: Json) -> str:
-    """The date that a run stands for, with its time where that is not midnight."""
+    """Return the date that a run stands for, with its time where that is not midnight."""
     moment = _moment_of(run)
     return moment.strftime("%Y-%m-%d" if (moment.hour, moment.minute) == (0, 0) else "%Y-%m-%dT%H:%M")
 

@@ -62,7 +62,7 @@ class Client:
         )
 
     def of(self, dag_id: str) -> "Client":
-        """The same for another DAG, over the same connection."""
+        """Return the same for another DAG, over the same connection."""
         other = copy(self)
         other.dag_id = dag_id
         return other
@@ -90,11 +90,11 @@ class Client:
             return False
 
     def dag(self) -> Json | None:
-        """The DAG, once it is parsed."""
+        """Return the DAG, once it is parsed."""
         return self._find(self._dag, {})
 
     def import_errors(self) -> list[Json]:
-        """Files of the DAGs folder that could not be imported: `filename`, `stack_trace`, `timestamp`."""
+        """Return files of the DAGs folder that could not be imported: `filename`, `stack_trace`, `timestamp`."""
         return list(self._get("/importErrors", {"limit": _PAGE})["import_errors"])
 
     def create_pool(self, name: str, slots: int) -> None:
@@ -102,7 +102,7 @@ class Client:
         self._send("POST", "/pools", accepted=httpx.codes.CONFLICT, json={"name": name, "slots": slots})
 
     def pool_slots(self, name: str) -> int:
-        """How many tasks of a pool may run at once."""
+        """Return how many tasks of a pool may run at once."""
         return int(self._get(f"/pools/{quote(name, safe='')}", {})["slots"])
 
     def unpause(self) -> None:
@@ -120,11 +120,11 @@ class Client:
         return run_id
 
     def active_runs(self) -> list[Json]:
-        """Runs that have not ended."""
+        """Return the runs that have not ended."""
         return self.runs({"state": ACTIVE})
 
     def runs(self, filters: Json) -> list[Json]:
-        """Runs in the order of their dates: `dag_run_id`, `state`, `logical_date`, `queued_at`, `end_date` and more."""
+        """Return runs by date: `dag_run_id`, `state`, `logical_date`, `queued_at`, `end_date` and more."""
         return self._all(f"{self._dag}/dagRuns", {**filters, "order_by": ["logical_date", "id"]}, "dag_runs")
 
     def create_backfill(self, body: Json) -> Json:
@@ -134,7 +134,7 @@ class Client:
         return created
 
     def open_backfills(self) -> list[Json]:
-        """Backfills that Airflow has not closed: at most one, and it starts no other one beside."""
+        """Return the backfills that Airflow has not closed. There is at most one, because Airflow refuses a second."""
         newest = self._get("/backfills", {"dag_id": self.dag_id, "order_by": "-id", "limit": _PAGE})["backfills"]
         return [backfill for backfill in newest if backfill["completed_at"] is None]
 
@@ -152,15 +152,15 @@ class Client:
         self._send("PATCH", self._run(run_id), json={"state": "failed"})
 
     def run(self, run_id: str) -> Json:
-        """What Airflow says of a run: `state`, `start_date`, `end_date` and more."""
+        """Return what Airflow says of a run: `state`, `start_date`, `end_date` and more."""
         return self._get(self._run(run_id), {})
 
     def state(self, run_id: str) -> str:
-        """State of a run."""
+        """Return the state of a run."""
         return str(self.run(run_id)["state"])
 
     def task_instances(self, run_id: str) -> list[Json]:
-        """Every task of a run, a mapped one as often as it was mapped."""
+        """Return the task instances of a run. A mapped task has several."""
         return self._all(f"{self._run(run_id)}/taskInstances", {}, "task_instances")
 
     def xcom(self, run_id: str, task_id: str, key: str = "return_value", map_index: int = -1) -> Any:
@@ -177,7 +177,7 @@ class Client:
         return entry and entry["value"]
 
     def log(self, run_id: str, instance: Json) -> list[Any]:
-        """Entries of the log of a task's last try."""
+        """Return the entries of the log of a task's last try."""
         path = f"{self._task(run_id, instance['task_id'])}/logs/{instance['try_number']}"
         page = self._find(path, {"map_index": instance["map_index"], "full_content": True})
         return list(page["content"]) if page else []

@@ -35,7 +35,7 @@ from scripts.airflow.watch import naming
 
 
 def run(layout: Layout, dag_id: str, conf: Conf, signals: Signals) -> int:
-    """One run from beginning to end: in the Airflow that is named or that of `up`, else in one of its own."""
+    """Follow one run from beginning to end: in the Airflow that is named or that of `up`, else in one of its own."""
     begin = time.monotonic()
     with _airflow(layout, dag_id, signals) as (airflow, client):
         lines = _run(airflow, client, or_sample_images(conf, layout.samples), signals)
@@ -44,7 +44,7 @@ def run(layout: Layout, dag_id: str, conf: Conf, signals: Signals) -> int:
 
 
 def backfill(layout: Layout, dag_id: str, wanted: Backfill, signals: Signals) -> int:
-    """A dataset for each date, and the training that follows them. 1 where a date or the training failed."""
+    """Make a dataset for each date, then train. Return 1 if a date or the training failed."""
     begin = time.monotonic()
     with _airflow(layout, dag_id, signals) as (airflow, client):
         good = _backfill(airflow, client, wanted, signals)

@@ -42,7 +42,7 @@ class Backfill:
         return [self.first + timedelta(days=number) for number in range((self.last - self.first).days + 1)]
 
     def body(self, dag_id: str) -> dict[str, Any]:
-        """What Airflow is asked for."""
+        """Return what Airflow is asked for."""
         return {
             "dag_id": dag_id,
             "from_date": self.begin.isoformat(),
@@ -54,7 +54,7 @@ class Backfill:
 
 
 def read_backfill(first: str, last: str, reprocess: str, conf: Conf, today: date) -> Backfill:
-    """FROM, TO, REPROCESS and the settings. Raises Refused for what would start no run, or too many."""
+    """Return the backfill of FROM, TO, REPROCESS and the settings. Raises Refused if it has no run, or too many."""
     begin, end = _date("FROM", first), _date("TO", last)
     if begin > end:
         raise Refused(f"FROM={begin} is after TO={end}: give the earlier date first")
@@ -69,7 +69,7 @@ def read_backfill(first: str, last: str, reprocess: str, conf: Conf, today: date
 
 
 def today() -> date:
-    """The date in UTC, in which the runs have theirs."""
+    """Return the date in UTC, in which the runs have theirs."""
     return datetime.now(UTC).date()
 
 

@@ -30,7 +30,7 @@ _LOG_TAIL_LINES = 15
 
 
 def components(port: int) -> dict[str, list[str]]:
-    """Airflow's commands, by the name of their log. No log servers: they would listen on all interfaces."""
+    """Return Airflow's commands, by log name, without log servers: they would listen on all interfaces."""
     return {
         "api-server": ["api-server", "--host", HOST, "--port", str(port)],
         "scheduler": ["scheduler", "--skip-serve-logs"],
@@ -48,7 +48,7 @@ class Embedded:
         self._settings = settings
         self.url = url_of(record.port)
         self.keys = load_keys(layout.home / "keys.json")
-        # Only for their end to be waited for, where they are our children.
+        # Only for their end to be waited for if they are our children.
         self._children: list[subprocess.Popen[bytes]] = []
 
     @property
@@ -87,11 +87,11 @@ class Embedded:
         self._note({**self.record.processes, name: identify(child.pid)}, settings_in(environ))
 
     def dead(self) -> list[str]:
-        """Names of the processes that should run and do not."""
+        """Return names of the processes that should run and do not."""
         return [name for name, process in self.record.processes.items() if find(process) is None]
 
     def work_s(self) -> float:
-        """CPU seconds of its processes so far."""
+        """Return the CPU seconds of its processes so far."""
         return cpu_seconds_of(self.record.processes.values())
 
     def check(self) -> None:
@@ -127,7 +127,7 @@ class Embedded:
 
 
 def prepare(layout: Layout, background: bool, settings: Mapping[str, str] = USUAL) -> Embedded:
-    """An Airflow that can be started: folders, log-in and a port of its own. Ends what a killed command left.
+    """Return an Airflow that can be started: folders, log-in and a port of its own. Ends what a killed command left.
 
     `settings` replace those of `environment`: another executor or database, for one.
     """
@@ -141,13 +141,13 @@ def prepare(layout: Layout, background: bool, settings: Mapping[str, str] = USUA
 
 
 def recorded_airflow(layout: Layout) -> Embedded | None:
-    """The Airflow that was started last in this home, alive or not."""
+    """Return the Airflow that was started last in this home, alive or not."""
     record = read_record(layout.home)
     return Embedded(layout, record) if record else None
 
 
 def usable_airflow(layout: Layout) -> Embedded | None:
-    """The Airflow that `up` left running, if all of it lives.
+    """Return the Airflow that `up` left running, if all of it lives.
 
     Raises Refused if it was started without a setting that its processes must have: it would fail every run.
     """
@@ -165,7 +165,7 @@ def usable_airflow(layout: Layout) -> Embedded | None:
 
 
 def settings_in(environ: Mapping[str, str]) -> list[str]:
-    """Names of the settings of Airflow and of Tenfold in an environment."""
+    """Return names of the settings of Airflow and of Tenfold in an environment."""
     return sorted(name for name in environ if name.startswith(("AIRFLOW", "TENFOLD_")))
 
 
@@ -178,7 +178,7 @@ def sweep(layout: Layout) -> bool:
 
 
 def _port(layout: Layout, background: bool) -> int:
-    """A free port: that of TENFOLD_PORT for an Airflow that stays. Raises Refused if it cannot be had."""
+    """Return a free port: that of TENFOLD_PORT for an Airflow that stays. Raises Refused if it cannot be had."""
     if not background:
         return free_port(0)
     if layout.port and is_taken(layout.port):
@@ -195,7 +195,7 @@ def _port(layout: Layout, background: bool) -> int:
 
 
 def free_port(favorite: int) -> int:
-    """The favorite port where nobody has it, else any free one."""
+    """Return the favorite port where nobody has it, else any free one."""
     if favorite and not is_taken(favorite):
         return favorite
     with socket.socket() as probe:
@@ -204,5 +204,5 @@ def free_port(favorite: int) -> int:
 
 
 def tail(log: Path, lines: int = _LOG_TAIL_LINES) -> str:
-    """The last lines of a log."""
+    """Return the last lines of a log."""
     return "\n".join(log.read_text(errors="replace").splitlines()[-lines:]) if log.exists() else "(no log)"

@@ -7,7 +7,7 @@ _LAST_LINES = 5
 
 
 def error_text(entries: Sequence[Any]) -> str:
-    """What went wrong, by a task's log: its last exception, else its last errors, else its last lines."""
+    """Return what went wrong, by a task's log: its last exception, else its last errors, else its last lines."""
     records = [entry for entry in entries if isinstance(entry, dict)]
     for record in reversed(records):
         if record.get("error_detail"):
@@ -18,13 +18,13 @@ def error_text(entries: Sequence[Any]) -> str:
 
 
 def log_path(entries: Sequence[Any]) -> str:
-    """The file that the log was read from; empty if the task never wrote one."""
+    """Return the file that the log was read from; empty if the task never wrote one."""
     paths = (line for line in map(_event, entries) if line.startswith("/") and line.endswith(".log"))
     return next(paths, "")
 
 
 def skip_reason(entries: Sequence[Any]) -> str:
-    """Why a task left its work undone, by its log."""
+    """Return why a task skipped its work, from its log."""
     skips = [entry for entry in entries if isinstance(entry, dict) and entry.get("event") == "Skipping task."]
     return str(skips[-1].get("reason", "")) if skips else ""
 

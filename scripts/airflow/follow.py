@@ -122,7 +122,7 @@ def _watch(airflow: Running, client: Client, run_id: str, places: Conf, display:
 
 
 def training_note(places: Conf, run_id: str) -> str:
-    """How far the training is, from its record; empty before it has written any."""
+    """Return how far the training is, from its record; empty before it has written any."""
     from pipeline.runs.run import describe_training  # pydantic and psutil: not before they are needed
 
     return describe_training(places, run_id)
@@ -144,7 +144,7 @@ def give_up(client: Client, run_id: str) -> None:
 
 
 def failure_of(client: Client, run_id: str) -> str:
-    """Why a run failed: its first failed task with the words that matter of its log."""
+    """Return why a run failed: its first failed task, with the lines of its log that matter."""
     failed = [task for task in client.task_instances(run_id) if task["state"] == "failed"]
     if not failed:
         return f"The run {run_id} failed although none of its tasks did: it was stopped, or ran out of time"
@@ -158,7 +158,7 @@ def failure_of(client: Client, run_id: str) -> str:
 
 
 def results(client: Client, run_id: str) -> list[str]:
-    """What the run made, a line each: where it lies and how good it is."""
+    """Return what the run made, a line each: where it lies and how good it is."""
     dataset = task_result(client, run_id, COMMIT)
     train = task_result(client, run_id, "train")
     report = task_result(client, run_id, "report")
@@ -183,13 +183,13 @@ def _rejected(dataset: Json) -> str:
 
 
 def task_result(client: Client, run_id: str, task_id: str) -> Json:
-    """What a task returned, of a mapped one the first; empty where it returned nothing."""
+    """Return what a task returned, of a mapped one the first; empty if it returned nothing."""
     values = (client.xcom(run_id, task_id, map_index=index) for index in (-1, 0))
     return next((value for value in values if isinstance(value, dict)), {})
 
 
 def _score(metrics: Mapping[str, Any]) -> str:
-    """Where images have several labels, their accuracy is the exact match, which says little."""
+    """Return the score of a model. If images have several labels, accuracy is the exact match, which says little."""
     scores = ((name, metrics.get(f"val_{name}")) for name in ("mean_average_precision", "accuracy"))
     return next(
         (f"{value:.1%} {name.replace('_', ' ')}" for name, value in scores if isinstance(value, int | float)), ""

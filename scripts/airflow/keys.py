@@ -39,7 +39,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def new_keys() -> Keys:
-    """A log-in and secrets that nobody has seen."""
+    """Return a log-in and secrets that nobody has seen."""
     return Keys(
         password=secrets.token_urlsafe(12),
         fernet=base64.urlsafe_b64encode(os.urandom(32)).decode(),

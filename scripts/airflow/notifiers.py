@@ -40,7 +40,7 @@ def problem_of_notifiers(environ: Mapping[str, str], names: Sequence[str]) -> st
 
 
 def _folders(environ: Mapping[str, str]) -> list[str]:
-    """Folders that Airflow can import from, beside those of Python."""
+    """Return the folders that Airflow can import from, beside those of Python."""
     home = Path(environ.get(HOME) or "~/airflow").expanduser()
     others = (environ.get(PLUGINS) or home / "plugins", environ.get(DAGS) or home / "dags")
     return [str(home / "config"), *map(str, others)]

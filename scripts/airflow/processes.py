@@ -25,12 +25,12 @@ class Identity:
 
 
 def identify(pid: int) -> Identity:
-    """What to note of a process to find it again."""
+    """Return what to note of a process to find it again."""
     return Identity(pid, psutil.Process(pid).create_time())
 
 
 def find(wanted: Identity) -> psutil.Process | None:
-    """The process, if it still lives."""
+    """Return the process, if it still lives."""
     process = _of_that_number(wanted.pid)
     return process if process and _is(process, wanted) and alive(process) else None
 

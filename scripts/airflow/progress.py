@@ -71,7 +71,7 @@ class Region:
 
 
 def display_for(stream: TextIO) -> Display:
-    """A live region in a terminal, plain lines elsewhere."""
+    """Return a live region in a terminal, plain lines elsewhere."""
     return Region(stream) if stream.isatty() else Lines(stream)
 
 
@@ -83,19 +83,19 @@ def write(stream: TextIO, text: str) -> None:
 
 
 def say(text: str) -> None:
-    """A line for the person."""
+    """Print a line for the person."""
     write(sys.stdout, f"{text}\n")
 
 
 def clock(seconds: float) -> str:
-    """Seconds as 1:05 or 1:01:05."""
+    """Return seconds as 1:05 or 1:01:05."""
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def stages_of(instances: Iterable[Mapping[str, Any]], notes: Mapping[str, str]) -> list[Stage]:
-    """The stages that have begun, in the order in which they did; `notes` says more of some that run."""
+    """Return the stages that have begun, in the order in which they did; `notes` says more of some that run."""
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for instance in sorted(instances, key=_begin):
         groups.setdefault(instance["task_id"], []).append(instance)

@@ -31,7 +31,7 @@ def write_record(home: Path, record: Record) -> None:
 
 
 def read_record(home: Path) -> Record | None:
-    """The Airflow that was noted last, alive or not."""
+    """Return the Airflow that was noted last, alive or not."""
     try:
         fields = json.loads((home / "running.json").read_text())
     except FileNotFoundError:
@@ -41,7 +41,7 @@ def read_record(home: Path) -> Record | None:
 
 
 def forget_record(home: Path) -> None:
-    """Nothing runs here any more."""
+    """Remove the record of the Airflow that ran here."""
     (home / "running.json").unlink(missing_ok=True)
 
 

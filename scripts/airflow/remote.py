@@ -40,7 +40,7 @@ class Running(Protocol):
         """Where a person finds the logs of its processes."""
 
     def work_s(self) -> float | None:
-        """CPU seconds of its processes so far, which show whether a start makes progress; None if nobody can see it."""
+        """Return the CPU seconds of its processes, which show progress; None if they cannot be seen."""
 
     def check(self) -> None:
         """Raise Failed where it is known to have died."""
@@ -62,15 +62,15 @@ class Remote:
         return "the logs of its API server and its dag-processor"
 
     def work_s(self) -> float | None:
-        """None: its processes cannot be seen from here."""
+        """Return None, because its processes cannot be seen from here."""
         return None
 
     def check(self) -> None:
-        """Its processes cannot be seen from here; whoever follows a run notices their silence."""
+        """Do nothing. Its processes cannot be seen from here, and the follower of a run notices their silence."""
 
 
 def remote_from(environ: Mapping[str, str], layout: Layout) -> Remote | None:
-    """The Airflow that TENFOLD_AIRFLOW_URL names, if it does. Raises Refused without its password."""
+    """Return the Airflow that TENFOLD_AIRFLOW_URL names, if it does. Raises Refused without its password."""
     url = environ.get(URL, "").rstrip("/")
     if url and not environ.get(PASSWORD):
         raise Refused(f"{URL}={url} needs the password of its user: set {PASSWORD}")

@@ -18,7 +18,7 @@ _EXAMPLE = """a JSON object like '{"epochs": 3}'"""
 
 
 def read_params(text: str) -> Conf:
-    """PARAMS as a dictionary. Raises Refused when it is no JSON object."""
+    """Return PARAMS as a dictionary. Raises Refused if it is no JSON object."""
     try:
         params = json.loads(text or "{}")
     except json.JSONDecodeError as error:
@@ -29,7 +29,7 @@ def read_params(text: str) -> Conf:
 
 
 def read_source(text: str) -> str:
-    """SOURCE as an absolute path; a bucket's address stays as it is. Raises Refused when there is no such place."""
+    """Return SOURCE as an absolute path, or the address of a bucket. Raises Refused if there is no such place."""
     if not text or "://" in text:
         return text
     if unknown := unknown_placeholder(text):
@@ -46,7 +46,7 @@ def read_source(text: str) -> str:
 
 
 def read_request(source: str, params: str) -> Conf:
-    """The settings of the run; without `source_uri` where the sample images are meant."""
+    """Return the settings of the run; without `source_uri` where the sample images are meant."""
     conf = read_params(params)
     uri = read_source(source)
     if uri and "source_uri" in conf:
@@ -55,7 +55,7 @@ def read_request(source: str, params: str) -> Conf:
 
 
 def check_settings(conf: Conf) -> Conf:
-    """The settings with absolute paths: a task runs in another folder than the person does.
+    """Return the settings with absolute paths: a task runs in another folder than the person does.
 
     Raises Refused for whatever the first task would refuse, before Airflow is started.
     """
@@ -69,7 +69,7 @@ def check_settings(conf: Conf) -> Conf:
 
 
 def or_sample_images(conf: Conf, samples: Path) -> Conf:
-    """The settings with a source: the sample images where none is given.
+    """Return the settings with a source: the sample images where none is given.
 
     They have a dataset name of their own: their classes would else stay in the label map of the user's.
     """

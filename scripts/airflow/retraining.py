@@ -25,7 +25,7 @@ MAKER, TRAINER, CHOICE = "image_dataset", "retrain", "choose"
 
 
 def trainer_of(airflow: Running, client: Client, signals: Signals) -> Client | None:
-    """The DAG that trains on what this one makes, ready to run; None where there is none.
+    """Return the DAG that trains on what this one makes, ready to run; None if there is none.
 
     It must be awake before the first dataset is there: Airflow tells a DAG that is paused of nothing.
     """
@@ -70,7 +70,7 @@ def _stages(trainer: Client, run_id: str) -> list[Stage]:
 
 
 def training_report(trainer: Client, runs: Sequence[Json]) -> list[str]:
-    """What came of the training: of runs that left the work to another one, only the last is told."""
+    """Return what came of the training: of runs that left the work to another one, only the last is told."""
     lines = [line for run in runs for line in _outcome(trainer, run)]
     return lines or [f"No training: {_reason(trainer, runs[-1])}" if runs else "No training: no dataset was updated"]
 
@@ -82,7 +82,7 @@ def _outcome(trainer: Client, run: Json) -> list[str]:
 
 
 def _reason(trainer: Client, run: Json) -> str:
-    """Why a run has trained nothing."""
+    """Return why a run has trained nothing."""
     tasks = trainer.task_instances(run["dag_run_id"])
     choices = [task for task in tasks if task["task_id"] == CHOICE]
     return "; ".join(skip_reason(trainer.log(run["dag_run_id"], task)) for task in choices)

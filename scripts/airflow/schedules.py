@@ -54,7 +54,7 @@ def _require_places(setting: str, environ: Mapping[str, str]) -> None:
 
 
 def default_settings(file: str) -> Settings:
-    """The settings of a DAG before a form changes any: those of the file in TENFOLD_SETTINGS. Raises Refused."""
+    """Return the settings of a DAG before a form changes any: those of the file in TENFOLD_SETTINGS. Raises Refused."""
     try:
         return settings_of_command_line(Path(file) if file else None, [])
     except SettingsError as error:
@@ -62,7 +62,7 @@ def default_settings(file: str) -> Settings:
 
 
 def _checks() -> Mapping[str, tuple[Callable[[str], bool], str]]:
-    """By setting: whether a text will do, and what is wanted."""
+    """Return, for each setting, a check of its text and a description of valid values."""
     return {
         **dict.fromkeys(
             SCHEDULES, (_is_schedule, f"a cron expression with a next date, or one of {', '.join(PRESETS)}")

@@ -43,7 +43,7 @@ class Layout:
 
 
 def layout_from(environ: Mapping[str, str], dags: str = "") -> Layout:
-    """The layout of this checkout, or where TENFOLD_HOME and TENFOLD_WORKSPACE say.
+    """Return the layout of this checkout, or where TENFOLD_HOME and TENFOLD_WORKSPACE say.
 
     Raises Refused if TENFOLD_GPUS is not a number of GPUs, or TENFOLD_PORT is not a port.
     """
@@ -70,12 +70,12 @@ def _port(text: str) -> int:
 
 
 def url_of(port: int) -> str:
-    """Address of the API server."""
+    """Return the address of the API server."""
     return f"http://{HOST}:{port}"
 
 
 def environment(layout: Layout, keys: Keys, port: int, inherited: Mapping[str, str]) -> dict[str, str]:
-    """The environment of Airflow's processes and of the tasks."""
+    """Return the environment of Airflow's processes and of the tasks."""
     return {
         # The settings of another Airflow on this machine would point ours at its database.
         **{name: value for name, value in inherited.items() if not name.startswith(("AIRFLOW__", "AIRFLOW_HOME"))},
@@ -93,14 +93,14 @@ def environment(layout: Layout, keys: Keys, port: int, inherited: Mapping[str, s
 
 
 def for_database(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment with the way to connect to its database, where that is SQLite."""
+    """Return the environment with the way to connect to its database if that is SQLite."""
     is_sqlite = environ["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"].startswith("sqlite")
     arguments = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONNECT_ARGS": "scripts.airflow.sqlite.CONNECT_ARGS"}
     return {**environ, **(arguments if is_sqlite else {})}
 
 
 def folders(layout: Layout) -> dict[str, str]:
-    """Settings of the folders that Airflow imports from."""
+    """Return the settings of the folders that Airflow imports from."""
     return {HOME: str(layout.home), DAGS: str(layout.dags), PLUGINS: str(ROOT / "plugins")}
 
 

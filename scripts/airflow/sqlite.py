@@ -16,7 +16,7 @@ class Connection(sqlite3.Connection):
     """
 
     def cursor(self, factory: Any = None) -> Any:
-        """A cursor that does so."""
+        """Return a cursor that does so."""
         return super().cursor(factory or _Cursor)
 
 

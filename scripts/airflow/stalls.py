@@ -17,7 +17,7 @@ class Working(Protocol):
     """An Airflow whose processes take CPU time."""
 
     def work_s(self) -> float | None:
-        """CPU seconds of its processes so far; None if they cannot be seen from here."""
+        """Return the CPU seconds of its processes so far; None if they cannot be seen from here."""
 
 
 class Stalls:

@@ -22,7 +22,7 @@ _HEAD = Row("date", "images", "version", "outcome")
 
 
 def report(client: Client, outcome: Outcome) -> list[str]:
-    """All dates with what each has made, how many there were, and why those that failed did."""
+    """Return all dates with what each has made, how many there were, and why those that failed did."""
     rows = [
         row_of(run, task_result(client, run["dag_run_id"], COMMIT), outcome)
         for run in (*outcome.runs, *outcome.skipped)
@@ -32,7 +32,7 @@ def report(client: Client, outcome: Outcome) -> list[str]:
 
 
 def row_of(run: Json, made: Json, outcome: Outcome) -> Row:
-    """One date, by its run and what the task `upload.commit` of it returned."""
+    """Return one date, by its run and what the task `upload.commit` of it returned."""
     images = str(sum(made["examples"].values())) if made else ""
     return Row(date_of(run), images, made.get("version", ""), _word(run, made, outcome))
 
@@ -47,13 +47,13 @@ def _word(run: Json, made: Json, outcome: Outcome) -> str:
 
 
 def aligned(rows: Sequence[Row]) -> list[str]:
-    """Rows as lines with columns of equal width; numbers stand on the right."""
+    """Return rows as lines with columns of equal width; numbers stand on the right."""
     date, images, version, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
     return [f"{row.date:<{date}}  {row.images:>{images}}  {row.version:<{version}}  {row.outcome}" for row in rows]
 
 
 def summary(outcome: Outcome) -> str:
-    """How many dates were run, failed and were skipped."""
+    """Return how many dates were run, failed and were skipped."""
     run, failed = len(outcome.runs), len(outcome.failed)
     skipped, missing = len(outcome.skipped), len(outcome.missing)
     parts = {

@@ -12,7 +12,7 @@ from scripts.airflow.remote import PASSWORD
 
 
 def main() -> None:
-    """Does not return."""
+    """Start the API server in place of this process."""
     passwords = Path(os.environ["AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE"])
     write_private(passwords, json.dumps({USER: os.environ.pop(PASSWORD)}))
     os.execvp("airflow", ["airflow", "api-server"])  # noqa: S606 - a command of our own

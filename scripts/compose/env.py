@@ -85,7 +85,7 @@ def _is_ours(port: int) -> bool:
 
 
 def new_settings() -> str:
-    """The text of a new file, with secrets that nobody has seen."""
+    """Return the text of a new file, with secrets that nobody has seen."""
     keys = new_keys()
     return _TEMPLATE.format(
         password=keys.password,
@@ -99,7 +99,7 @@ def new_settings() -> str:
 
 
 def read(file: Path) -> dict[str, str]:
-    """The settings of a file, by name."""
+    """Return the settings of a file, by name."""
     lines = (line.partition("=") for line in file.read_text().splitlines() if line and not line.startswith("#"))
     return {name: value for name, _, value in lines}
 

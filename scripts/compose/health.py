@@ -17,7 +17,7 @@ TIMEOUT_S = 20
 
 
 def main(part: str) -> int:
-    """The exit code that Compose looks at. `part`: worker, api-server, or a name in the answer of Airflow's monitor."""
+    """Return the exit code for Compose. `part` is worker, api-server, or a name that Airflow's monitor reports."""
     checks = {"worker": worker_answers, "api-server": server_is_whole}
     try:
         return 0 if checks.get(part, lambda: is_healthy(part))() else 1
