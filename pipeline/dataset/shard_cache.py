@@ -127,19 +127,19 @@ class ShardCache:
             folder.mkdir(parents=True, exist_ok=True)
         storage.sweep(folder)
 
-    def hold(self, shard: RemoteShard, waiting: Waiting) -> PinnedShard:
+    def pin(self, shard: RemoteShard, waiting: Waiting) -> PinnedShard:
         """Return a copy of the shard, fetched where none is there or it is damaged.
 
         Raises StorageError if it cannot be fetched or written, DatasetError if the shard is gone.
         """
         path = self.folder / shard.copy
         with _explained(path):
-            while (held := self._hold_valid(path, shard.stat)) is None:
+            while (pinned := self._pin_valid(path, shard.stat)) is None:
                 # Polled, and looked at again each time: who fetches it may be another, who then holds it for long.
                 if not self._fetch_unless_locked(path, shard, waiting):
                     waiting()
                     time.sleep(POLL_S)
-        return held
+        return pinned
 
     def trim(self) -> None:
         """Remove what was used longest ago until the bound holds: more was needed at once, or the bound is lower now.
@@ -149,7 +149,7 @@ class ShardCache:
         with suppress(OSError), _locked(self.folder / ".lock"):
             self._evict(0)
 
-    def _hold_valid(self, path: Path, stat: ObjectStat) -> PinnedShard | None:
+    def _pin_valid(self, path: Path, stat: ObjectStat) -> PinnedShard | None:
         lock = _lock(path, fcntl.LOCK_SH)
         if lock is not None and self._is_valid(path, stat):
             return PinnedShard(path, lock)

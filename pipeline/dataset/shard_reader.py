@@ -32,7 +32,7 @@ class _Need:
     name: str
     size: int
     """In bytes."""
-    held: PinnedShard | None = None
+    pinned: PinnedShard | None = None
 
 
 class _Closed(Exception):
@@ -92,9 +92,9 @@ class ShardReader:
         for thread in self._threads:
             thread.join(CLOSING_S / FETCH_THREADS)
         with self._changed:
-            for held in (*(held for _, held in self._in_use.values()), *(need.held for need in self._planned)):
-                if held:
-                    held.release()
+            for pinned in (*(pinned for _, pinned in self._in_use.values()), *(need.pinned for need in self._planned)):
+                if pinned:
+                    pinned.release()
             self._in_use.clear()
             self._planned.clear()
 
@@ -104,32 +104,32 @@ class ShardReader:
         Raises what a thread that fetches met, and Preempted if the process is asked to stop meanwhile.
         """
         with self._changed:
-            while (held := self._next_held()) is None:
+            while (pinned := self._next_pinned()) is None:
                 self._changed.wait(POLL_S)
                 if self._stopping():
                     self._fail(Preempted(f"asked to stop while waiting for {name}"))
             need = self._planned.popleft()
             if need.name != name:
                 raise ValueError(f"shards are taken in the order of need: {need.name} comes next, got {name}")
-            self._in_use[name] = need, held
-            return held.path
+            self._in_use[name] = need, pinned
+            return pinned.path
 
     def take_again(self, name: str) -> Path:
         """Return the local copy of a shard out of the order; fetched now if it is not there any more."""
         try:
-            held = self._cache.hold(self._shards[name], self._may_not_wait)
+            pinned = self._cache.pin(self._shards[name], self._may_not_wait)
         except TenfoldError as error:
             self._fail(error)
             raise
         with self._changed:
-            self._in_use[name] = None, held
-        return held.path
+            self._in_use[name] = None, pinned
+        return pinned.path
 
     def release(self, name: str) -> None:
         """Say that a shard was read to its end."""
         with self._changed:
-            need, held = self._in_use.pop(name)
-            held.release()
+            need, pinned = self._in_use.pop(name)
+            pinned.release()
             if need:
                 self._released += 1
                 self._wanted_bytes -= need.size
@@ -148,18 +148,18 @@ class ShardReader:
                 return f"{path}, the copy of {shard.object},"
         return ""
 
-    def _next_held(self) -> PinnedShard | None:
+    def _next_pinned(self) -> PinnedShard | None:
         if self.failure:
             raise self.failure
         if self._closed:
             raise _Closed
-        return self._planned[0].held if self._planned else None
+        return self._planned[0].pinned if self._planned else None
 
     def _fetch_ahead(self) -> None:
         try:
             while need := self._next_need():
                 waiting = partial(self._may_wait, need)
-                self._keep(need, self._cache.hold(self._shards[need.name], waiting))
+                self._keep(need, self._cache.pin(self._shards[need.name], waiting))
         except _Closed:
             pass
         except TenfoldError as error:
@@ -195,12 +195,12 @@ class ShardReader:
         """Whether the training can go on for now: the shards before this one are all that it reads at once."""
         return need.number - self._released >= self._open_at_once
 
-    def _keep(self, need: _Need, held: PinnedShard) -> None:
+    def _keep(self, need: _Need, pinned: PinnedShard) -> None:
         with self._changed:
             if self._closed:
-                held.release()
+                pinned.release()
                 return
-            need.held = held
+            need.pinned = pinned
             self._changed.notify_all()
 
     def _may_wait(self, need: _Need) -> bool:

@@ -84,8 +84,8 @@ def _backfill(args: argparse.Namespace, layout: Layout) -> Backfill:
     _require_dates(args.dag or MAKER, layout)
     conf = _conf(args, args.dag or MAKER)
     require_dated(conf, os.environ)
-    wanted = read_backfill(args.first, args.last, args.reprocess, conf, today())
-    return replace(wanted, max_active_runs=AT_ONCE_ELSEWHERE) if remote_from(os.environ, layout) else wanted
+    request = read_backfill(args.first, args.last, args.reprocess, conf, today())
+    return replace(request, max_active_runs=AT_ONCE_ELSEWHERE) if remote_from(os.environ, layout) else request
 
 
 if __name__ == "__main__":

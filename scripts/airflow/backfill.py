@@ -42,50 +42,50 @@ class Outcome:
         return [run for run in self.runs if run["state"] == "failed"]
 
 
-def run_backfill(airflow: Running, client: Client, wanted: Backfill, display: Display, signals: Signals) -> Outcome:
+def run_backfill(airflow: Running, client: Client, request: Backfill, display: Display, signals: Signals) -> Outcome:
     """Start a backfill, or find it under way, and show it until all its runs have ended.
 
     Raises Refused if another one is under way.
     """
-    what = f"the backfill of {client.dag_id} from {wanted.first} to {wanted.last}"
+    what = f"the backfill of {client.dag_id} from {request.first} to {request.last}"
     with naming(airflow, what, f"/dags/{client.dag_id}/backfills"):
-        return _run(airflow, client, wanted, display, signals)
+        return _run(airflow, client, request, display, signals)
 
 
-def _run(airflow: Running, client: Client, wanted: Backfill, display: Display, signals: Signals) -> Outcome:
+def _run(airflow: Running, client: Client, request: Backfill, display: Display, signals: Signals) -> Outcome:
     try:
-        backfill = _start(client, wanted)
+        backfill = _start(client, request)
         since = _created_at(backfill)
-        watch(airflow, lambda: _status(_outcome(client, wanted, since).runs), display, signals)
+        watch(airflow, lambda: _status(_outcome(client, request, since).runs), display, signals)
     except Interrupted:
-        _cancel(client, wanted)
+        _cancel(client, request)
         raise
     # Airflow itself looks for finished ones twice a minute, and refuses another one until then.
     client.close_backfill(backfill["id"])
-    return _outcome(client, wanted, since)
+    return _outcome(client, request, since)
 
 
-def _start(client: Client, wanted: Backfill) -> Json:
+def _start(client: Client, request: Backfill) -> Json:
     with starting(f"the backfill of {client.dag_id}"):
         # An answer that fails does not tell whether the backfill was made: each try looks first.
-        return client.patience.until_answered(lambda: _under_way(client, wanted) or _create(client, wanted), _BUSY)
+        return client.patience.until_answered(lambda: _under_way(client, request) or _create(client, request), _BUSY)
 
 
-def _create(client: Client, wanted: Backfill) -> Json:
+def _create(client: Client, request: Backfill) -> Json:
     for backfill in client.open_backfills():
-        if _is_same(backfill, wanted, client.dag_id):
+        if _is_same(backfill, request, client.dag_id):
             # It has ended, or its runs could not be made; Airflow closes neither at once, and makes no other till then.
             client.close_backfill(backfill["id"])
-    return client.create_backfill(wanted.body(client.dag_id))
+    return client.create_backfill(request.body(client.dag_id))
 
 
-def _under_way(client: Client, wanted: Backfill) -> Json | None:
+def _under_way(client: Client, request: Backfill) -> Json | None:
     """Return this backfill if it is running. Raises Refused if another backfill is running."""
     for backfill in client.open_backfills():
         runs = _runs_between(client, *(datetime.fromisoformat(backfill[name]) for name in _RANGE))
         if not any(run["state"] in ACTIVE for run in runs if _was_queued_since(run, _created_at(backfill))):
             continue  # nothing of it goes on
-        if not _is_same(backfill, wanted, client.dag_id):
+        if not _is_same(backfill, request, client.dag_id):
             raise Refused(
                 f"another backfill of {client.dag_id} is running, from {backfill['from_date']} to "
                 f"{backfill['to_date']}: wait for its end, or cancel it in Airflow's UI"
@@ -95,18 +95,18 @@ def _under_way(client: Client, wanted: Backfill) -> Json | None:
     return None
 
 
-def _is_same(backfill: Json, wanted: Backfill, dag_id: str) -> bool:
-    body = wanted.body(dag_id)
+def _is_same(backfill: Json, request: Backfill, dag_id: str) -> bool:
+    body = request.body(dag_id)
     times = all(time_of(backfill[name]) == time_of(body[name]) for name in _RANGE)
     return times and all(backfill[name] == body[name] for name in ("dag_run_conf", "reprocess_behavior"))
 
 
-def _outcome(client: Client, wanted: Backfill, since: datetime) -> Outcome:
+def _outcome(client: Client, request: Backfill, since: datetime) -> Outcome:
     # A run by hand has the moment of its click for a date.
-    scheduled = [run for run in _runs_between(client, wanted.begin, wanted.end) if run["run_type"] != "manual"]
+    scheduled = [run for run in _runs_between(client, request.begin, request.end) if run["run_type"] != "manual"]
     runs = [run for run in scheduled if _was_queued_since(run, since)]
     seen = {_moment_of(run).date() for run in scheduled}
-    missing = [day for day in wanted.days if day not in seen]
+    missing = [day for day in request.days if day not in seen]
     return Outcome(since, runs, [run for run in scheduled if run not in runs], missing)
 
 
@@ -146,23 +146,23 @@ def _moment_of(run: Json) -> datetime:
     return datetime.fromisoformat(run["logical_date"])
 
 
-def _cancel(client: Client, wanted: Backfill) -> None:
+def _cancel(client: Client, request: Backfill) -> None:
     """Let nothing of the backfill go on."""
     hurried = client.hurried(GIVE_UP_LIMIT_S)
     try:
         for backfill in hurried.open_backfills():
-            if _is_same(backfill, wanted, client.dag_id):
-                _cancel_one(hurried, wanted, backfill)
+            if _is_same(backfill, request, client.dag_id):
+                _cancel_one(hurried, request, backfill)
     except httpx.HTTPError as error:
         say(f"The backfill could not be cancelled: {error}; cancel it in Airflow's UI")
 
 
-def _cancel_one(client: Client, wanted: Backfill, backfill: Json) -> None:
+def _cancel_one(client: Client, request: Backfill, backfill: Json) -> None:
     client.close_backfill(backfill["id"])
     say("The backfill is cancelled")
     for look in range(_LAST_LOOKS):
         # A scheduler that read a run before it was failed may still write it down as running: one look misses that.
         time.sleep(POLL_S if look else 0)
-        for run in _outcome(client, wanted, _created_at(backfill)).runs:
+        for run in _outcome(client, request, _created_at(backfill)).runs:
             if run["state"] in ACTIVE:
                 give_up(client, run["dag_run_id"])

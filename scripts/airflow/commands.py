@@ -43,11 +43,11 @@ def run(layout: Layout, dag_id: str, conf: Conf, signals: Signals) -> int:
     return 0
 
 
-def backfill(layout: Layout, dag_id: str, wanted: Backfill, signals: Signals) -> int:
+def backfill(layout: Layout, dag_id: str, request: Backfill, signals: Signals) -> int:
     """Make a dataset for each date, then train. Return 1 if a date or the training failed."""
     begin = time.monotonic()
     with _airflow(layout, dag_id, signals) as (airflow, client):
-        good = _backfill(airflow, client, wanted, signals)
+        good = _backfill(airflow, client, request, signals)
     say(f"Done in {clock(time.monotonic() - begin)}")
     return 0 if good else 1
 
@@ -142,10 +142,10 @@ def _run(airflow: Running, client: Client, conf: Conf, signals: Signals) -> list
         return results(client, run_id)
 
 
-def _backfill(airflow: Running, client: Client, wanted: Backfill, signals: Signals) -> bool:
+def _backfill(airflow: Running, client: Client, request: Backfill, signals: Signals) -> bool:
     trainer = trainer_of(airflow, client, signals)
-    say(f"Backfilling {client.dag_id} from {wanted.first} to {wanted.last} with {wanted.conf}")
-    outcome = run_backfill(airflow, client, wanted, display_for(sys.stdout), signals)
+    say(f"Backfilling {client.dag_id} from {request.first} to {request.last} with {request.conf}")
+    outcome = run_backfill(airflow, client, request, display_for(sys.stdout), signals)
     say("\n".join(["", *report(client, outcome)]))
     trained = trainer is None or _train(airflow, trainer, outcome, signals)
     return trained and not outcome.failed

@@ -62,10 +62,10 @@ def read_backfill(first: str, last: str, reprocess: str, conf: Conf, today: date
         raise Refused(f"TO must be before today ({today} in UTC), whose images are still to come, got {end}")
     if reprocess not in _REPROCESS:
         raise Refused(f"REPROCESS must be failed or all, got {reprocess!r}")
-    wanted = Backfill(begin, end, _REPROCESS[reprocess], conf)
-    if (count := len(wanted.days)) > MAX_DATES:
+    request = Backfill(begin, end, _REPROCESS[reprocess], conf)
+    if (count := len(request.days)) > MAX_DATES:
         raise Refused(f"FROM={begin} TO={end} are {count} dates: give at most {MAX_DATES} at a time")
-    return wanted
+    return request
 
 
 def today() -> date:

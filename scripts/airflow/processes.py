@@ -29,10 +29,10 @@ def identify(pid: int) -> Identity:
     return Identity(pid, psutil.Process(pid).create_time())
 
 
-def find(wanted: Identity) -> psutil.Process | None:
+def find(identity: Identity) -> psutil.Process | None:
     """Return the process, if it still lives."""
-    process = _of_that_number(wanted.pid)
-    return process if process and _is(process, wanted) and alive(process) else None
+    process = _of_that_number(identity.pid)
+    return process if process and _is(process, identity) and alive(process) else None
 
 
 def _of_that_number(pid: int) -> psutil.Process | None:
@@ -42,8 +42,8 @@ def _of_that_number(pid: int) -> psutil.Process | None:
         return None
 
 
-def _is(process: psutil.Process, wanted: Identity) -> bool:
-    return abs(process.create_time() - wanted.created) < _CLOCK_STEP_S
+def _is(process: psutil.Process, identity: Identity) -> bool:
+    return abs(process.create_time() - identity.created) < _CLOCK_STEP_S
 
 
 def alive(process: psutil.Process) -> bool:

@@ -52,18 +52,18 @@ def test_a_shard_is_fetched_once_and_then_read_locally(gcs: FakeGcs, tmp_path: P
     shard = shards_of(gcs, 1)["0"]
     cache = ShardCache(tmp_path, ROOM)
     for _ in range(3):
-        held = cache.hold(shard, at_once)
+        held = cache.pin(shard, at_once)
         assert held.path.read_bytes() == content(0)
         held.release()
     assert gcs.requests["download"] == 1
-    ShardCache(tmp_path, ROOM).hold(shard, at_once).release()  # another process, later
+    ShardCache(tmp_path, ROOM).pin(shard, at_once).release()  # another process, later
     assert gcs.requests["download"] == 1
 
 
 def test_a_shard_that_arrives_damaged_is_fetched_once_more(gcs: FakeGcs, tmp_path: Path):
     shard = shards_of(gcs, 1)["0"]
     fault = gcs.fail("corrupt", on="download")
-    assert ShardCache(tmp_path, ROOM).hold(shard, at_once).path.read_bytes() == content(0)
+    assert ShardCache(tmp_path, ROOM).pin(shard, at_once).path.read_bytes() == content(0)
     assert fault.fired == 1
 
 
@@ -71,7 +71,7 @@ def test_a_shard_that_always_arrives_damaged_is_never_in_the_cache(gcs: FakeGcs,
     shard = shards_of(gcs, 1)["0"]
     fault = gcs.fail("corrupt", on="download", times=None)
     with pytest.raises(StorageError, match="data/v1/0 arrived damaged twice"):
-        ShardCache(tmp_path, ROOM).hold(shard, at_once)
+        ShardCache(tmp_path, ROOM).pin(shard, at_once)
     assert fault.fired == 2
     assert copies(tmp_path) == []
     assert left_over(tmp_path) == []
@@ -82,7 +82,7 @@ def test_a_damaged_copy_under_its_final_name_is_replaced(gcs: FakeGcs, tmp_path:
     shard = shards_of(gcs, 1)["0"]
     (tmp_path / shard.copy).parent.mkdir()
     (tmp_path / shard.copy).write_bytes(there)
-    assert ShardCache(tmp_path, ROOM).hold(shard, at_once).path.read_bytes() == content(0)
+    assert ShardCache(tmp_path, ROOM).pin(shard, at_once).path.read_bytes() == content(0)
     assert gcs.requests["download"] == 1
 
 
@@ -90,7 +90,7 @@ def test_a_copy_that_is_right_is_checked_and_kept(gcs: FakeGcs, tmp_path: Path):
     shard = shards_of(gcs, 1)["0"]
     (tmp_path / shard.copy).parent.mkdir()
     (tmp_path / shard.copy).write_bytes(content(0))
-    ShardCache(tmp_path, ROOM).hold(shard, at_once)
+    ShardCache(tmp_path, ROOM).pin(shard, at_once)
     assert gcs.requests["download"] == 0
 
 
@@ -102,7 +102,7 @@ def test_a_shard_that_changes_while_it_is_trained_on_is_refused(gcs: FakeGcs, tm
     else:
         gcs.delete("bucket", "data/v1/0")
     with pytest.raises(DatasetError, match="data/v1/0 was overwritten or removed"):
-        ShardCache(tmp_path, ROOM).hold(shard, at_once)
+        ShardCache(tmp_path, ROOM).pin(shard, at_once)
     assert copies(tmp_path) == []
 
 
@@ -111,11 +111,11 @@ def test_what_was_used_longest_ago_makes_room_also_of_another_version(gcs: FakeG
     other = RemoteShard(shards["0"].object, shards["0"].stat, Path("v0") / shards["0"].copy.name)
     cache = ShardCache(tmp_path, 3 * SIZE)
     for shard in (other, shards["1"], shards["2"]):
-        cache.hold(shard, at_once).release()
-    cache.hold(shards["1"], at_once).release()
-    cache.hold(shards["3"], at_once).release()
+        cache.pin(shard, at_once).release()
+    cache.pin(shards["1"], at_once).release()
+    cache.pin(shards["3"], at_once).release()
     assert copies(tmp_path) == ["1", "2", "3"]
-    cache.hold(shards["0"], at_once).release()
+    cache.pin(shards["0"], at_once).release()
     assert copies(tmp_path) == ["0", "1", "3"]  # 1 was used again after 2
     assert sum(path.stat().st_size for path in tmp_path.rglob("*") if path.is_file()) == 3 * SIZE
 
@@ -125,21 +125,21 @@ def test_what_is_held_is_not_removed_and_the_bound_is_exceeded_with_one_warning(
 ):
     shards = shards_of(gcs, 4)
     cache = ShardCache(tmp_path, 2 * SIZE)
-    held = [cache.hold(shard, at_once) for shard in shards.values()]
+    held = [cache.pin(shard, at_once) for shard in shards.values()]
     assert [each.path.read_bytes()[0] for each in held] == [0, 1, 2, 3]
     assert caplog.text.count("cache_gigabytes") == 1
     for each in held:
         each.release()
-    cache.hold(shards["0"], at_once).release()
+    cache.pin(shards["0"], at_once).release()
     gcs.put("bucket", "data/v1/4", content(4))
-    cache.hold(shards_of(gcs, 5)["4"], at_once).release()
+    cache.pin(shards_of(gcs, 5)["4"], at_once).release()
     assert copies(tmp_path) == ["0", "4"]
 
 
 def test_nothing_is_fetched_beyond_the_bound_while_there_is_time(gcs: FakeGcs, tmp_path: Path):
     shards = shards_of(gcs, 3)
     cache = ShardCache(tmp_path, 2 * SIZE)
-    held = [cache.hold(shards[name], at_once) for name in "01"]
+    held = [cache.pin(shards[name], at_once) for name in "01"]
     asked = []
 
     def waiting() -> bool:
@@ -148,7 +148,7 @@ def test_nothing_is_fetched_beyond_the_bound_while_there_is_time(gcs: FakeGcs, t
             held[0].release()
         return True
 
-    assert cache.hold(shards["2"], waiting).path.read_bytes() == content(2)
+    assert cache.pin(shards["2"], waiting).path.read_bytes() == content(2)
     assert asked == [["0", "1"]] * 3
     assert copies(tmp_path) == ["1", "2"]
 
@@ -164,7 +164,7 @@ def test_a_shard_that_another_fetches_and_then_reads_for_long_is_had_at_once(gcs
         path.write_bytes(content(0))
         return next(asked) < 10 or pytest.fail("it waits for ever")
 
-    assert ShardCache(tmp_path, ROOM).hold(shard, waiting).path == path
+    assert ShardCache(tmp_path, ROOM).pin(shard, waiting).path == path
     assert gcs.requests["download"] == 0
 
 
@@ -178,7 +178,7 @@ from pipeline.dataset.shard_cache import *
 from pipeline.storage import objects
 resource.setrlimit(resource.RLIMIT_FSIZE, ({SIZE - 1}, {SIZE - 1}))
 [(key, stat)] = objects(BucketPath("bucket", "data/v1"))
-ShardCache(Path(sys.argv[1]), {ROOM}).hold(RemoteShard(BucketPath("bucket", "data/v1/0"), stat, Path("v1/0")), bool)
+ShardCache(Path(sys.argv[1]), {ROOM}).pin(RemoteShard(BucketPath("bucket", "data/v1/0"), stat, Path("v1/0")), bool)
 """
     command = [sys.executable, "-B", "-c", script, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -194,10 +194,10 @@ def test_a_small_file_system_that_is_full_is_said_and_leaves_nothing(gcs: FakeGc
     cache = ShardCache(small_disk, ROOM)
     full = r"-large cannot be written \(No space left on device: 100,000 bytes are needed, 65,536 are free\): make room"
     with pytest.raises(StorageError, match=full):
-        cache.hold(shards["large"], at_once)
+        cache.pin(shards["large"], at_once)
     assert left_over(small_disk) == []
     assert copies(small_disk) == []
-    cache.hold(shards["0"], at_once).release()
+    cache.pin(shards["0"], at_once).release()
     assert copies(small_disk) == ["0"]
 
 
@@ -210,7 +210,7 @@ from pathlib import Path
 from pipeline.dataset.shard_cache import *
 from pipeline.storage import objects
 [(key, stat)] = objects(BucketPath("bucket", "data/v1"))
-ShardCache(Path(sys.argv[1]), {ROOM}).hold(RemoteShard(BucketPath("bucket", "data/v1/0"), stat, Path("v1/0")), bool)
+ShardCache(Path(sys.argv[1]), {ROOM}).pin(RemoteShard(BucketPath("bucket", "data/v1/0"), stat, Path("v1/0")), bool)
 """
     process = subprocess.Popen([sys.executable, "-c", script, str(tmp_path)])
     until(lambda: stall.fired)
@@ -218,8 +218,8 @@ ShardCache(Path(sys.argv[1]), {ROOM}).hold(RemoteShard(BucketPath("bucket", "dat
     process.wait()
     assert len(left_over(tmp_path)) == 1
     [(_, stat)] = objects(FOLDER)
-    held = ShardCache(tmp_path, ROOM).hold(RemoteShard(FOLDER / "0", stat, Path("v1/0")), at_once)  # its lock is free
-    assert held.path.read_bytes() == content(0)
+    pinned = ShardCache(tmp_path, ROOM).pin(RemoteShard(FOLDER / "0", stat, Path("v1/0")), at_once)  # its lock is free
+    assert pinned.path.read_bytes() == content(0)
     assert left_over(tmp_path) == []
 
 
@@ -342,5 +342,5 @@ def test_the_end_lets_all_locks_go(gcs: FakeGcs, tmp_path: Path):
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("fill-")]
     another = ShardCache(tmp_path, SIZE)
     gcs.put("bucket", "data/v1/9", content(9))
-    another.hold(shards_of(gcs, 6)["9"], at_once).release()
+    another.pin(shards_of(gcs, 6)["9"], at_once).release()
     assert copies(tmp_path) == ["9"]
