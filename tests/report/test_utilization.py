@@ -45,7 +45,7 @@ def test_a_panel_is_drawn_where_it_tells_something(columns: dict[str, float], pa
 def test_a_curve_that_was_not_recorded_is_left_out_of_its_panel():
     table = samples(sys__net_recv_Bps=np.nan, sys__net_sent_Bps=3e6)
     panel = next(panel for panel in shown.PANELS if panel.title.startswith("Network"))
-    assert [curve.words for curve in shown.telling(panel, table)] == ["sent"]
+    assert [curve.label for curve in shown.telling(panel, table)] == ["sent"]
 
 
 def test_panels_share_their_time_and_only_that_is_zoomed():

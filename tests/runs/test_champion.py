@@ -91,19 +91,19 @@ def test_refused_only_when_the_whole_interval_is_below(
     ours: Predictions, theirs: Predictions, max_worse: float, promoted: bool
 ):
     verdict = compared(ours, theirs, "run/key", max_worse, seed=0)
-    assert verdict.promoted == promoted, verdict.words
+    assert verdict.promoted == promoted, verdict.sentence
 
 
 def test_the_sentence_says_all_that_it_rests_on():
     refused = compared(answers(150), answers(180), "run/key", 0.01, seed=0)
-    assert refused.words == (
+    assert refused.sentence == (
         "not promoted: accuracy 75.0% against 90.0% of run/key on the same 200 validation images, difference -15.0 "
         "points (-20.0 to -10.0): worse by more than the interval and max_worse=0.01"
     )
     chance = compared(answers(150), answers(152), "run/key", 0.0, seed=0)
-    assert chance.words.endswith("difference -1.0 points (-2.5 to +0.0): worse, but it may be chance")
+    assert chance.sentence.endswith("difference -1.0 points (-2.5 to +0.0): worse, but it may be chance")
     equal = compared(answers(180), answers(180), "run/key", 0.0, seed=0)
-    assert equal.words.endswith("difference +0.0 points (+0.0 to +0.0)")
+    assert equal.sentence.endswith("difference +0.0 points (+0.0 to +0.0)")
 
 
 def test_the_better_one_is_promoted_and_a_worse_one_leaves_it(workspace: Place, make_training: MakeTraining):
