@@ -80,8 +80,8 @@ UV = $(or $(shell command -v uv),.tools/bin/uv)
 LOCK = $(UV) pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url --no-emit-find-links --quiet
 lock: ## compile the locks again from pyproject.toml (needs uv)
-	$(LOCK) pyproject.toml -o requirements.txt
-	$(LOCK) -c requirements.txt --excludes docker/training-only.txt pyproject.toml -o docker/requirements-airflow.txt
+	$(LOCK) --all-extras pyproject.toml -o requirements.txt
+	$(LOCK) --extra airflow -c requirements.txt pyproject.toml -o docker/requirements-airflow.txt
 	$(LOCK) docker/uv.in -o docker/requirements-uv.txt
 	$(LOCK) --group dev -c requirements.txt -o requirements-dev.txt
 	$(LOCK) --group cuda -c requirements.txt -o requirements-cuda.txt

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+__version__ = "0.2.0"
+
 MOVED = {
     "pipeline.advice": "pipeline.tuning.advice",
     "pipeline.approval": "pipeline.sharding.approval",

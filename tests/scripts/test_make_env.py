@@ -167,6 +167,22 @@ def test_a_driver_that_comes_later_is_seen_and_not_asked_again_once_all_is_there
     assert linux["missing_locks"]([base, cuda]) == []
 
 
+def test_an_environment_without_the_command_gets_it(script: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """For example an environment that an earlier release made from the same lock."""
+    commands: list[list[str]] = []
+    monkeypatch.setitem(script, "runs", lambda command: commands.append([*map(str, command)]) or True)
+    monkeypatch.setitem(script, "COMMAND", script["VENV"] / "bin" / "tenfold")
+    monkeypatch.setattr("sys.argv", ["make-env"])
+    monkeypatch.setenv("CUDA", "no")
+    install(script, script["LOCKS"][0])
+    assert script["main"]() == 0
+    assert commands[-1][-2:] == ["--editable", str(script["ROOT"])]
+    script["COMMAND"].touch()
+    commands.clear()
+    assert script["main"]() == 0
+    assert commands == []
+
+
 def test_a_failed_installation_leaves_no_stamp_and_replaces_what_an_earlier_one_left(script: dict[str, Any]) -> None:
     script["VENV"].mkdir()
     (script["VENV"] / "half").touch()

@@ -1,0 +1,171 @@
+"""Pages of the reference that are generated from the code, so that they cannot contradict it."""
+
+import argparse
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pipeline.__main__ import command_line
+from pipeline.config import AllowedBy, Decides, Settings, UsedBy
+
+SCHEMA = Path(__file__).parent / "reference" / "dataset.schema.json"
+FIRST_SECTION = "First in the form"
+
+CHANGES = {
+    Decides.NOTHING: "nothing that exists",
+    Decides.DATASET: "the version of the dataset",
+    Decides.TRAINING: "the identity of the training",
+    Decides.DATASET | Decides.TRAINING: "the version of the dataset, and the identity of the training",
+}
+DAGS = {
+    UsedBy.BUILD: "`image_training`, `image_dataset`",
+    UsedBy.TRAIN: "`image_training`, `retrain`",
+    UsedBy.RETRAIN: "`retrain`",
+    UsedBy.BUILD | UsedBy.TRAIN: "`image_training`, `image_dataset`, `retrain`",
+}
+
+
+def write_generated_pages(folder: Path) -> None:
+    """Write all generated pages into a folder. Pages that did not change keep their time, for a quick second build."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pages = {"settings.md": settings_page(), "commands.md": commands_page(), "dataset-json.md": dataset_json_page()}
+    for name, text in pages.items():
+        path = folder / name
+        if not path.exists() or path.read_text("utf-8") != text:
+            path.write_text(text, "utf-8")
+
+
+# --- settings ---------------------------------------------------------------------------------------------------------
+
+
+def settings_page() -> str:
+    """Return a section for each group of the form, and in it an entry for each setting."""
+    sections: dict[str, list[str]] = {}
+    for name, schema in Settings.model_json_schema()["properties"].items():
+        sections.setdefault(schema.get("section", FIRST_SECTION), []).append(_setting(name, schema))
+    return "\n".join(f"## {section}\n\n" + "\n".join(entries) for section, entries in sections.items())
+
+
+def _setting(name: str, schema: dict[str, Any]) -> str:
+    field = Settings.model_fields[name]
+    default = field.get_default(call_default_factory=True)
+    facts = {
+        "In the form": schema["title"],
+        "Default": "empty" if default in (None, "") else f"`{json.dumps(default).strip(chr(34))}`",
+        "Values": _values(schema),
+        "Another value changes": CHANGES[_marker(field.metadata, Decides)],
+        "DAGs": DAGS.get(_marker(field.metadata, UsedBy), "none, only the command line"),
+        "Allowed by": _allowed_by(field.metadata),
+    }
+    lines = [f"- {fact}: {text}" for fact, text in facts.items() if text]
+    return f"### {name}\n\n{_markdown(schema['description'])}\n\n" + "\n".join(lines) + "\n"
+
+
+def _values(schema: dict[str, Any]) -> str:
+    """Return the choices or the range of a setting; empty if any text may be given."""
+    if "enum" in schema:
+        return ", ".join(f"`{choice}`" for choice in schema["enum"])
+    types = [each for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]
+    limits = types[0]
+    bounds = [
+        f"{words} {limits[key]:,}"
+        for key, words in {
+            "minimum": "at least",
+            "exclusiveMinimum": "more than",
+            "maximum": "at most",
+            "exclusiveMaximum": "less than",
+        }.items()
+        if key in limits
+    ]
+    kind = {"integer": "integer", "number": "number", "boolean": "`true`, `false`"}.get(limits.get("type", ""), "")
+    return ", ".join([kind, *bounds]) if kind else ""
+
+
+def _marker(metadata: list[Any], kind: type[Any]) -> Any:
+    return next((marker for marker in metadata if isinstance(marker, kind)), None)
+
+
+def _allowed_by(metadata: list[Any]) -> str:
+    allowed = _marker(metadata, AllowedBy)
+    return " or ".join(f"`TENFOLD_ALLOWED_{each.name}`" for each in allowed) if allowed else ""
+
+
+# --- command line -----------------------------------------------------------------------------------------------------
+
+
+def commands_page() -> str:
+    """Return an entry for each command: what it does, its arguments and its options."""
+    return "\n".join(_command(name, parser) for name, parser in _commands(command_line()))
+
+
+def _commands(parser: argparse.ArgumentParser, prefix: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, command in action.choices.items():
+                nested = list(_commands(command, f"{prefix}{name} "))
+                yield from nested or [(f"{prefix}{name}", command)]
+
+
+def _command(name: str, parser: argparse.ArgumentParser) -> str:
+    usage = parser.format_usage().removeprefix("usage: ")
+    rows = [
+        f"| `{', '.join(action.option_strings) or action.metavar or action.dest}` | {_cell(_help(parser, action))} |"
+        for action in parser._actions
+        if not isinstance(action, argparse._HelpAction)
+    ]
+    description = _markdown(parser.description or "")
+    table = "\n".join(["| argument | meaning |", "|---|---|", *rows])
+    return f"## {name}\n\n{description[:1].upper()}{description[1:]}\n\n```text\n{usage}```\n\n{table}\n"
+
+
+def _help(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
+    return parser._get_formatter()._expand_help(action) if action.help else ""
+
+
+# --- dataset.json -----------------------------------------------------------------------------------------------------
+
+
+def dataset_json_page() -> str:
+    """Return a table for each object of `dataset.json`, from its JSON schema."""
+    schema = json.loads(SCHEMA.read_text("utf-8"))
+    return "\n".join(_object(name, each) for name, each in _objects("dataset.json", schema))
+
+
+def _objects(name: str, schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    if schema.get("properties"):
+        yield name, schema
+    for key, each in schema.get("properties", {}).items():
+        inner = each.get("items") or each.get("additionalProperties") or each
+        if isinstance(inner, dict):
+            yield from _objects(key if name == "dataset.json" else f"{name}.{key}", inner)
+    for key, each in schema.get("$defs", {}).items():
+        yield from _objects(key, each)
+
+
+def _object(name: str, schema: dict[str, Any]) -> str:
+    rows = [
+        f"| `{key}` | {_type(each)} | {_cell(each.get('description', ''))} |"
+        for key, each in schema["properties"].items()
+    ]
+    table = "\n".join(["| field | type | meaning |", "|---|---|---|", *rows])
+    return f"## `{name}`\n\n{_markdown(schema.get('description', ''))}\n\n{table}\n"
+
+
+def _type(schema: dict[str, Any]) -> str:
+    if "$ref" in schema:
+        return f"`{schema['$ref'].rpartition('/')[2]}`"
+    if "const" in schema:
+        return f"`{json.dumps(schema['const'])}`"
+    kind = schema.get("type", "any")
+    return " or ".join(kind) if isinstance(kind, list) else str(kind)
+
+
+def _cell(text: str) -> str:
+    return _markdown(text).replace("|", "\\|").replace("\n", " ")
+
+
+def _markdown(text: str) -> str:
+    """Return text of the code as Markdown: placeholders such as {date} and <name> are no markup there."""
+    return re.sub(r"(?<!`)(\{\w+\}|<\w+>)(?!`)", r"`\1`", " ".join(text.split()))
