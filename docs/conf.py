@@ -47,4 +47,4 @@ html_theme_options = {
 
 def setup(app: object) -> None:
     """Write the pages that are generated from the code, before Sphinx looks for pages."""
-    write_generated_pages(DOCS / "reference" / "generated")
+    write_generated_pages(DOCS / "reference")

@@ -13,6 +13,34 @@ from pipeline.config import AllowedBy, Decides, Settings, UsedBy
 SCHEMA = Path(__file__).parent / "reference" / "dataset.schema.json"
 FIRST_SECTION = "First in the form"
 
+SETTINGS = """\
+# Settings
+
+All settings of a run. They are the same in Airflow's form, in `PARAMS` of `make run`, in a settings file (TOML or
+JSON), and on the command line (`--set field=value`). `settings.example.toml` lists them with their defaults.
+
+"Another value changes" says what a new value of a setting leads to. A new version of the dataset means that its shards
+are written again. A new identity of the training means that a new training starts in its own folder, and that the
+checkpoints of the old one are not used.
+"""
+
+COMMANDS = """\
+# Command line
+
+`tenfold COMMAND` and `python -m pipeline COMMAND` are the same. Progress and messages go to stderr. With `--json`, the
+last line of stdout is one JSON object.
+
+Every command takes settings: from a file with `--config FILE`, and one by one with `--set field=value`, which wins over
+the file.
+"""
+
+DATASET_JSON = """\
+# dataset.json
+
+`dataset.json` describes a published dataset. The dataset exists once this file exists. Its JSON schema is
+[dataset.schema.json](dataset.schema.json), and a test compares it with the files that Tenfold writes.
+"""
+
 CHANGES = {
     Decides.NOTHING: "nothing that exists",
     Decides.DATASET: "the version of the dataset",
@@ -29,7 +57,6 @@ DAGS = {
 
 def write_generated_pages(folder: Path) -> None:
     """Write all generated pages into a folder. Pages that did not change keep their time, for a quick second build."""
-    folder.mkdir(parents=True, exist_ok=True)
     pages = {"settings.md": settings_page(), "commands.md": commands_page(), "dataset-json.md": dataset_json_page()}
     for name, text in pages.items():
         path = folder / name
@@ -45,7 +72,7 @@ def settings_page() -> str:
     sections: dict[str, list[str]] = {}
     for name, schema in Settings.model_json_schema()["properties"].items():
         sections.setdefault(schema.get("section", FIRST_SECTION), []).append(_setting(name, schema))
-    return "\n".join(f"## {section}\n\n" + "\n".join(entries) for section, entries in sections.items())
+    return SETTINGS + "".join(f"\n## {section}\n\n" + "\n".join(entries) for section, entries in sections.items())
 
 
 def _setting(name: str, schema: dict[str, Any]) -> str:
@@ -97,7 +124,7 @@ def _allowed_by(metadata: list[Any]) -> str:
 
 def commands_page() -> str:
     """Return an entry for each command: what it does, its arguments and its options."""
-    return "\n".join(_command(name, parser) for name, parser in _commands(command_line()))
+    return COMMANDS + "".join(_command(name, parser) for name, parser in _commands(command_line()))
 
 
 def _commands(parser: argparse.ArgumentParser, prefix: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
@@ -117,7 +144,7 @@ def _command(name: str, parser: argparse.ArgumentParser) -> str:
     ]
     description = _markdown(parser.description or "")
     table = "\n".join(["| argument | meaning |", "|---|---|", *rows])
-    return f"## {name}\n\n{description[:1].upper()}{description[1:]}\n\n```text\n{usage}```\n\n{table}\n"
+    return f"\n## {name}\n\n{description[:1].upper()}{description[1:]}\n\n```text\n{usage}```\n\n{table}\n"
 
 
 def _help(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
@@ -130,7 +157,7 @@ def _help(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
 def dataset_json_page() -> str:
     """Return a table for each object of `dataset.json`, from its JSON schema."""
     schema = json.loads(SCHEMA.read_text("utf-8"))
-    return "\n".join(_object(name, each) for name, each in _objects("dataset.json", schema))
+    return DATASET_JSON + "".join(_object(name, each) for name, each in _objects("dataset.json", schema))
 
 
 def _objects(name: str, schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -150,7 +177,7 @@ def _object(name: str, schema: dict[str, Any]) -> str:
         for key, each in schema["properties"].items()
     ]
     table = "\n".join(["| field | type | meaning |", "|---|---|---|", *rows])
-    return f"## `{name}`\n\n{_markdown(schema.get('description', ''))}\n\n{table}\n"
+    return f"\n## `{name}`\n\n{_markdown(schema.get('description', ''))}\n\n{table}\n"
 
 
 def _type(schema: dict[str, Any]) -> str:

@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run one command; return the exit code. Words go to stderr, with --json one JSON object to stdout."""
     if list(arguments[:2]) == ["report", "compare"]:
         arguments = ["report compare", *arguments[2:]]  # a command of two words
-    parser = _parser()
+    parser = command_line()
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{_set_hint(unknown, arguments)}")
@@ -376,7 +376,8 @@ _DATASET = "dataset", "its folder, local or gs://"
 _RUN_FOLDER = "run", "its folder, local or gs://"
 
 
-def _parser() -> argparse.ArgumentParser:
+def command_line() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
     parser = argparse.ArgumentParser(
         prog="python -m pipeline",
         description="From a collection of raw images to a trained model, in one go or stage by stage.",
@@ -557,6 +558,11 @@ def _terminated(*_: object) -> None:
     raise _Terminated
 
 
-if __name__ == "__main__":
+def console() -> None:
+    """Run the command `tenfold` with the arguments of the process."""
     signal.signal(signal.SIGTERM, _terminated)
     sys.exit(main(sys.argv[1:]))
+
+
+if __name__ == "__main__":
+    console()
