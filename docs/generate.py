@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pipeline.__main__ import command_line
+from pipeline.__main__ import EXAMPLES, command_line
 from pipeline.config import AllowedBy, Decides, Settings, UsedBy
 
 SCHEMA = Path(__file__).parent / "reference" / "dataset.schema.json"
@@ -124,19 +124,20 @@ def _allowed_by(metadata: list[Any]) -> str:
 
 def commands_page() -> str:
     """Return an entry for each command: what it does, its arguments and its options."""
-    return COMMANDS + "".join(_command(name, parser) for name, parser in _commands(command_line()))
+    return COMMANDS + "".join(_command(name, parser) for name, parser in commands(command_line()))
 
 
-def _commands(parser: argparse.ArgumentParser, prefix: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
+def commands(parser: argparse.ArgumentParser, prefix: str = "") -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Yield each command of a parser with its full name, such as `comet recover`."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for name, command in action.choices.items():
-                nested = list(_commands(command, f"{prefix}{name} "))
+                nested = list(commands(command, f"{prefix}{name} "))
                 yield from nested or [(f"{prefix}{name}", command)]
 
 
 def _command(name: str, parser: argparse.ArgumentParser) -> str:
-    usage = parser.format_usage().removeprefix("usage: ")
+    usage = parser.format_usage().removeprefix("usage: ").replace(parser.prog, f"tenfold {name}")
     rows = [
         f"| `{', '.join(action.option_strings) or action.metavar or action.dest}` | {_cell(_help(parser, action))} |"
         for action in parser._actions
@@ -144,7 +145,8 @@ def _command(name: str, parser: argparse.ArgumentParser) -> str:
     ]
     description = _markdown(parser.description or "")
     table = "\n".join(["| argument | meaning |", "|---|---|", *rows])
-    return f"\n## {name}\n\n{description[:1].upper()}{description[1:]}\n\n```text\n{usage}```\n\n{table}\n"
+    example = f"```bash\n.venv/bin/tenfold {name} {EXAMPLES[name]}\n```"
+    return f"\n## {name}\n\n{description}\n\n{example}\n\n```text\n{usage}```\n\n{table}\n"
 
 
 def _help(parser: argparse.ArgumentParser, action: argparse.Action) -> str:

@@ -10,9 +10,11 @@ import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pipeline import __version__
 from pipeline.allowed import open_unless_set, open_warning
 from pipeline.config import Settings, settings_of_command_line
 from pipeline.errors import Preempted, SettingsError, TenfoldError
@@ -29,6 +31,40 @@ if TYPE_CHECKING:
 RUN_ID = "manual"
 EXIT_BAD = 1
 MAX_SHOWN = 256
+
+EXTRAS = {
+    **dict.fromkeys(("run", "train", "predict", "show", "shuffle-quality"), "training"),
+    **dict.fromkeys(("report", "report compare"), "report"),
+}
+"""The extra of pyproject.toml that a command needs, by its name. The other commands need the base package alone."""
+
+PACKAGES = {"training": "tensorflow", "report": "bokeh"}
+"""A package of each extra. If it is installed, so is the rest."""
+
+EXAMPLES = {
+    "run": "--set source_uri=/data/flowers --set epochs=30",
+    "build": "--set source_uri=gs://bucket/flowers --set workspace=gs://bucket/tenfold --json",
+    "extract": "--set source_uri=/data/flowers",
+    "shard": "workspace/work/flowers/snapshots/SNAPSHOT.json --set source_uri=/data/flowers",
+    "upload": "workspace/work/flowers/PLAN/plan.json --set source_uri=/data/flowers",
+    "window": "--set dataset_name=flowers --set window=7",
+    "partition": "2026-01-31 4766e75c17183005 --set dataset_name=flowers",
+    "labels": "--set dataset_name=flowers",
+    "train": "--set dataset=workspace/datasets/flowers/4766e75c17183005 --set epochs=30",
+    "verify": "workspace/datasets/flowers/4766e75c17183005",
+    "shuffle-quality": "workspace/datasets/flowers/4766e75c17183005",
+    "report": "workspace/runs/RUN",
+    "report compare": "workspace/runs/RUN_A workspace/runs/RUN_B --to compare.html",
+    "comet recover": "workspace",
+    "champion": "--set dataset_name=flowers",
+    "promote": "workspace/runs/RUN",
+    "rollback": "--set dataset_name=flowers",
+    "show": "workspace/datasets/flowers/4766e75c17183005 --augmented",
+    "predict": "--model workspace/models/flowers photo.jpg",
+    "samples": "shapes --count 600",
+}
+"""Arguments of each command, as its help shows them."""
+
 _log = logging.getLogger("pipeline")
 
 
@@ -41,6 +77,9 @@ def main(arguments: Sequence[str]) -> int:
     if list(arguments[:2]) == ["report", "compare"]:
         arguments = ["report compare", *arguments[2:]]  # a command of two words
     parser = command_line()
+    if not arguments:
+        print(_overview(parser))  # noqa: T201
+        return 0
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{_set_hint(unknown, arguments)}")
@@ -49,6 +88,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.command in (_run, _build, _extract, _train) and (warning := open_warning()):
         _log.info("%s", warning)
     try:
+        _require_packages(options.name)
         result = options.command(options)
     except Preempted as error:
         print(error, file=sys.stderr)  # noqa: T201
@@ -65,6 +105,28 @@ def main(arguments: Sequence[str]) -> int:
         return EXIT_PREEMPTED if isinstance(stop, _Terminated) else 130
     print(json.dumps(result) if options.json else options.format(result))  # noqa: T201
     return 0 if result.get("ok", True) else EXIT_BAD
+
+
+def _prog() -> str:
+    return "tenfold" if Path(sys.argv[0]).name == "tenfold" else "python -m pipeline"
+
+
+def _overview(parser: argparse.ArgumentParser) -> str:
+    """Return the help of all commands without the list of settings, which takes several screens."""
+    parser.epilog = (
+        f"first steps:\n  {parser.prog} samples shapes\n  {parser.prog} run --set source_uri=shapes\n\n"
+        f"`{parser.prog} COMMAND --help` explains a command, and `{parser.prog} --help` lists all settings."
+    )
+    return parser.format_help()
+
+
+def _require_packages(command: str) -> None:
+    """Raise SettingsError if a command needs an extra that is not installed."""
+    extra = EXTRAS.get(command)
+    if extra and find_spec(PACKAGES[extra]) is None:
+        raise SettingsError(
+            f"`{command}` needs {PACKAGES[extra]}, which is not installed: install tenfold[{extra}], or run `make env`"
+        )
 
 
 def _set_hint(unknown: Sequence[str], arguments: Sequence[str]) -> str:
@@ -372,18 +434,19 @@ def _report_of(run: Place) -> str:
 # --- options ----------------------------------------------------------------------------------------------------------
 
 
-_DATASET = "dataset", "its folder, local or gs://"
-_RUN_FOLDER = "run", "its folder, local or gs://"
+_DATASET = "dataset", "folder of the dataset version, local or gs://"
+_RUN_FOLDER = "run", "folder of the run, local or gs://"
 
 
 def command_line() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     parser = argparse.ArgumentParser(
-        prog="python -m pipeline",
-        description="From a collection of raw images to a trained model, in one go or stage by stage.",
+        prog=_prog(),
+        description="Turn a collection of raw images into a trained model, in one go or stage by stage.",
         epilog=_settings_help(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"tenfold {__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     _add_stages(commands)
     _add_checks(commands)
@@ -395,63 +458,68 @@ def command_line() -> argparse.ArgumentParser:
 
 
 def _add_stages(commands: Any) -> None:
-    _add(commands, "run", _run, "build, then train: the whole chain")
-    _add(commands, "build", _build, "extract, shard and upload: a published data set")
-    _add(commands, "extract", _extract, "list the source and take its checksums")
-    _add(commands, "shard", _shard, "write the shards of a snapshot", ("snapshot", "what `extract` returned"))
-    plan = "plan", "what `shard` returned, of the same settings"
-    _add(commands, "upload", _upload, "publish the shards of a plan", plan)
-    newest = "make one dataset of the newest dates of a name (--set window=7), of shards that stand"
+    _add(commands, "run", _run, "Build a dataset from images, then train on it.")
+    _add(commands, "build", _build, "Build and publish a dataset: extract, shard and upload.")
+    _add(commands, "extract", _extract, "List the source with its checksums, as a frozen snapshot.")
+    _add(commands, "shard", _shard, "Write the shards of a snapshot.", ("snapshot", "the file that `extract` returned"))
+    plan = "plan", "the file that `shard` returned for the same settings"
+    _add(commands, "upload", _upload, "Verify and publish the shards of a plan.", plan)
+    newest = "Combine the newest dates of a dataset name into one dataset (--set window=7), without copying shards."
     _add(commands, "window", _window, newest)
-    to = "point a date to another version of the dataset; the next new listing of the source moves the date again"
+    to = "Use another version of the dataset for a date, until the source of that date changes and is listed again."
     partition = _add(commands, "partition", _partition, to, ("partition", "a date, such as 2026-01-31, or `latest`"))
-    partition.add_argument("version", help="the name of the version's folder, without its path")
-    ids = "list the labels of a dataset name with their ids; each is permanent, or reserved by the build that is shown"
+    partition.add_argument("version", help="name of the version's folder, without its path")
+    ids = "List the labels of a dataset name with their ids. Each is permanent, or reserved by the build that is shown."
     labels = _add(commands, "labels", _labels, ids)
     labels.add_argument(
         "--release",
         action="store_true",
-        help="remove the reserved labels, which no committed dataset uses; the next build uses their ids again, and a "
-        "build that holds such labels now must be planned again",
+        help="remove the reserved labels, which no published dataset uses. The next build uses their ids again. A "
+        "build that has reserved such labels must start again with `shard`",
     )
     labels.set_defaults(format=_format_labels)
-    _add(commands, "train", _train, "train on a published dataset (--set dataset=...)")
+    _add(commands, "train", _train, "Train on a published dataset (--set dataset=...).")
 
 
 def _add_checks(commands: Any) -> None:
-    _add(commands, "verify", _verify, "check every byte and record of a data set", _DATASET)
-    order = "measure how near the order of training is to a perfect shuffle, and what shuffle_megabytes would do"
+    _add(commands, "verify", _verify, "Check every byte and record of a dataset.", _DATASET)
+    order = "Measure how close the training order is to a perfect shuffle, and what shuffle_megabytes would change."
     quality = _add(commands, "shuffle-quality", _shuffle_quality, order, _DATASET)
     quality.set_defaults(format=_format_shuffle_quality)
-    _add(commands, "report", _report, "write the report of a run again", _RUN_FOLDER)
-    beside = "lay two runs side by side on a page: which one is faster, which one is better"
+    _add(commands, "report", _report, "Write the report of a run again.", _RUN_FOLDER)
+    beside = "Compare two runs on one page: which one is faster, and which model is better."
     compare = _add(commands, "report compare", _compare, beside)
     compare.add_argument("run_a", metavar="RUN_A", help=_RUN_FOLDER[1])
-    compare.add_argument("run_b", metavar="RUN_B", help="likewise")
-    compare.add_argument("--to", metavar="FILE", default="compare.html", help="the page (%(default)s, here)")
+    compare.add_argument("run_b", metavar="RUN_B", help="the other one")
+    compare.add_argument("--to", metavar="FILE", default="compare.html", help="page to write (default: %(default)s)")
     compare.set_defaults(format=_format_comparison)
-    parser = commands.add_parser("comet", help="what is kept of trainings for Comet")
+    parser = commands.add_parser("comet", help="Recover values for Comet that killed trainings left.")
     recover = _add(
         parser.add_subparsers(required=True, metavar="COMMAND"),
         "recover",
         _comet_recover,
-        "pack what trainings that were killed left for Comet, and say how to upload it",
+        "Pack the values for Comet that killed trainings left, and print the command that uploads them.",
         ("folder", "folder of a run, of a training, or a workspace"),
     )
     recover.set_defaults(format=_format_recovered)
 
 
 def _add_champions(commands: Any) -> None:
-    champion = _add(commands, "champion", _champion, "say which model of a dataset name is promoted, and since when")
+    champion = _add(
+        commands,
+        "champion",
+        _champion,
+        "Show the champion of a dataset name (its promoted model) and the history of promotions.",
+    )
     champion.set_defaults(format=_format_champion)
-    by_hand = "make the model of a run the champion of its dataset name, without a comparison"
+    by_hand = "Make the model of a run the champion of its dataset name, without a comparison."
     _add(commands, "promote", _promote, by_hand, _RUN_FOLDER)
-    back = "make the model before the champion of a dataset name the champion again"
+    back = "Make the previous champion of a dataset name the champion again."
     _add(commands, "rollback", _roll_back, back)
 
 
 def _add_predict(commands: Any) -> None:
-    predict = _add(commands, "predict", _predict, "say what is in images, by the model of a run")
+    predict = _add(commands, "predict", _predict, "Predict the labels of images with the model of a run.")
     predict.add_argument(
         "--model",
         required=True,
@@ -463,9 +531,9 @@ def _add_predict(commands: Any) -> None:
 
 
 def _add_samples(commands: Any) -> None:
-    samples = _add(commands, "samples", _samples, "draw a folder of sample images", ("folder", "a new folder"))
-    samples.add_argument("--count", type=int, default=600, help="how many images (%(default)s)")
-    samples.add_argument("--seed", type=int, default=0, help="another seed, other images (%(default)s)")
+    samples = _add(commands, "samples", _samples, "Draw a folder of sample images.", ("folder", "new folder"))
+    samples.add_argument("--count", type=int, default=600, help="number of images (default: %(default)s)")
+    samples.add_argument("--seed", type=int, default=0, help="seed of the drawing (default: %(default)s)")
 
 
 def _add_show(commands: Any) -> None:
@@ -473,17 +541,19 @@ def _add_show(commands: Any) -> None:
         commands,
         "show",
         _show,
-        "draw images of a dataset with their labels, as the model sees them (a PNG)",
+        "Draw images of a dataset with their labels, as the model sees them, into a PNG file.",
         _DATASET,
     )
     show.add_argument(
         "--augmented",
         action="store_true",
-        help="training images as training sees them: cropped, mirrored and colored by the settings; without it "
-        "validation images as they are evaluated",
+        help="show training images as the training sees them: cropped, flipped and colored. By default, show "
+        "validation images as the evaluation sees them",
     )
-    show.add_argument("--count", type=int, default=16, help="how many images (%(default)s)")
-    show.add_argument("--to", metavar="FILE", help="the PNG (NAME-VERSION.png or NAME-VERSION-augmented.png, here)")
+    show.add_argument("--count", type=int, default=16, help="number of images (default: %(default)s)")
+    show.add_argument(
+        "--to", metavar="FILE", help="PNG file to write (default: NAME-VERSION.png or NAME-VERSION-augmented.png)"
+    )
 
 
 def _add(
@@ -493,15 +563,23 @@ def _add(
     text: str,
     argument: tuple[str, str] | None = None,
 ) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text)
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=text, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    full_name = parser.prog.removeprefix(f"{_prog()} ")
+    parser.epilog = f"example:\n  {parser.prog} {EXAMPLES[full_name]}"
     if argument:
         parser.add_argument(argument[0], help=argument[1])
-    parser.add_argument("--config", type=Path, metavar="FILE", help="settings from a TOML or JSON file")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="read settings from a TOML or JSON file")
     parser.add_argument(
-        "--set", action="append", default=[], metavar="FIELD=VALUE", help="one setting; wins over the file; repeatable"
+        "--set",
+        action="append",
+        default=[],
+        metavar="FIELD=VALUE",
+        help="set one setting, instead of the value in the file; can be repeated",
     )
     parser.add_argument("--json", action="store_true", help="print the result as one JSON object")
-    parser.set_defaults(command=command, format=_format_result)
+    parser.set_defaults(command=command, format=_format_result, name=full_name)
     return parser
 
 

@@ -1,0 +1,56 @@
+"""The command line explains itself."""
+
+import shlex
+import subprocess
+import sys
+
+import pytest
+
+from docs.generate import commands
+from pipeline import __version__
+from pipeline.__main__ import EXAMPLES, EXTRAS, PACKAGES, command_line, main
+from pipeline.config import Settings
+
+
+def test_without_arguments_it_lists_the_commands_but_not_the_settings(capsys: pytest.CaptureFixture[str]):
+    assert main([]) == 0
+    overview = capsys.readouterr().out
+    assert "build " in overview
+    assert "first steps" in overview
+    assert "label_smoothing" not in overview
+
+
+def test_it_tells_its_version(capsys: pytest.CaptureFixture[str]):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"tenfold {__version__}\n"
+
+
+def test_every_command_has_an_example_that_can_be_parsed():
+    names = [name for name, _ in commands(command_line())]
+    assert sorted(EXAMPLES) == sorted(names)
+    for name, example in EXAMPLES.items():
+        words = [name] if name == "report compare" else name.split()
+        options = command_line().parse_args([*words, *shlex.split(example)])
+        assert options.name == name
+        assert {each.partition("=")[0] for each in options.set} <= Settings.model_fields.keys()
+
+
+@pytest.mark.parametrize("command", EXTRAS)
+def test_a_command_names_the_extra_that_it_lacks(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    package = PACKAGES[EXTRAS[command]]
+    monkeypatch.setattr("pipeline.__main__.find_spec", lambda name: None if name == package else object())
+    assert main([*command.split(), *shlex.split(EXAMPLES[command])]) == 1
+    assert f"`{command}` needs {package}" in capsys.readouterr().err
+
+
+def test_the_data_path_needs_no_extra():
+    """A dataset is built with the base package alone, so these imports must do without the extras."""
+    modules = (
+        "pipeline.build, pipeline.report, pipeline.dataset.verify, pipeline.sharding.window, pipeline.runs.champion"
+    )
+    extras = ("airflow", "bokeh", "comet_ml", "keras", "pandas", "tensorflow")
+    code = f"import sys\nfor name in {extras}: sys.modules[name] = None\nimport {modules}"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)
