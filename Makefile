@@ -1,6 +1,6 @@
 # What a person types is what CI runs. `make help` lists it.
 .DEFAULT_GOAL := help
-.PHONY: help env env-dev run backfill up down status test test-long check lock clean bench-env bench-sharding \
+.PHONY: help env env-dev run backfill up down status test test-long docs check lock clean bench-env bench-sharding \
 	bench-input bench-storage bench-orchestration bench-training bench-monitoring bench-plugin bench-verdicts demo-gcs docker-up \
 	docker-check docker-down
 
@@ -67,7 +67,10 @@ test-long: env-dev ## the rest of the tests
 # Scripts of a browser may say `window`, which Deno has removed.
 LINT_JAVASCRIPT := .venv/bin/deno lint --rules-exclude=no-window --rules-include=eqeqeq
 
-check: env-dev ## linters, format, spelling, layers and types
+docs: env-dev ## the documentation site, in docs/_build/html
+	.venv/bin/sphinx-build -W --keep-going -q -b html docs docs/_build/html
+
+check: env-dev docs ## linters, format, spelling, layers, types and the links of the documentation
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	git ls-files -z '*.js' | xargs -0r $(LINT_JAVASCRIPT)
@@ -134,5 +137,5 @@ bench-plugin: env-dev ## how long a training takes to open in Airflow's UI, and 
 	$(VENV_PYTHON) -m benchmarks.plugin $$BENCH
 
 clean: ## remove the environment and what the tools cached; data in workspace/ stays
-	rm -rf .venv .tools .bench .airflow .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
+	rm -rf .venv .tools .bench .airflow docs/_build tenfold.egg-info .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,4 +1,4 @@
-"""The README sends a reader only to files and folders that exist."""
+"""README, CONTRIBUTING and the documentation send a reader only to files and folders that exist."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PATH = re.compile(r"`((?:pipeline|dags|plugins|scripts|docker|tests|benchmarks)/[\w./-]*)`|\]\(([\w./-]+)\)")
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+GENERATED = {"settings.md", "commands.md", "dataset-json.md"}  # by `make docs`, which checks the links to them
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def paths_of(page: Path) -> set[Path]:
@@ -18,9 +19,10 @@ def paths_of(page: Path) -> set[Path]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_path_exists(page: Path):
-    assert [str(path) for path in paths_of(page) if not path.exists()] == []
+    missing = [path for path in paths_of(page) if not path.exists() and path.name not in GENERATED]
+    assert [str(path) for path in missing] == []
 
 
 def test_every_room_is_in_the_table():
     rooms = {path.parent for path in (ROOT / "pipeline").glob("*/__init__.py")}
-    assert rooms <= paths_of(ROOT / "README.md")
+    assert rooms <= paths_of(ROOT / "CONTRIBUTING.md")

@@ -31,7 +31,7 @@ For a kind that comes with Tenfold:
 - Yield a `Skipped` for each file that is not an image of a class. To decide the ids of the labels, yield `Classes`
   first. The records of ImageNet have two more properties, which `record_format` in `pipeline/sharding/plan_files.py`
   decides.
-- Add an example to `EXAMPLES` in `tests/sources/examples.py`, and a row to the table of sources in the README.
+- Add an example to `EXAMPLES` in `tests/sources/examples.py`, and a row to the table in docs/reference/sources.md.
 - A file in this folder that is not a kind must be in `OTHER_FILES_OF_SOURCES` in `pipeline/config.py`.
 """
 

@@ -1,4 +1,4 @@
-"""`docs/dataset.md` holds true: its snippets run as written, and its table has the features of a record."""
+"""`docs/reference/dataset.md` holds true: its snippets run as written, and its table has the features of a record."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from pipeline.dataset.manifest import load
 from pipeline.records.format import RecordFormat
 from tests.published import LABELS, publish_case
 
-PAGE = (Path(__file__).parents[2] / "docs" / "dataset.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "dataset.md").read_text("utf-8")
 OPENING, *READERS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 READ = [
     ("import tensorflow as tf", "label_offset", r"\(\d+, \d+, 3\) LABEL"),
@@ -49,7 +49,7 @@ def run(code: str) -> None:
     if "from tfrecord" in code:
         subprocess.run([sys.executable, "-c", code], check=True)
     else:
-        exec(compile(code, "docs/dataset.md", "exec"), {"__name__": "snippet"})
+        exec(compile(code, "docs/reference/dataset.md", "exec"), {"__name__": "snippet"})
 
 
 def test_the_checksum_is_taken_as_the_page_says(tmp_path: Path):

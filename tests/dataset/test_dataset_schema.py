@@ -1,4 +1,4 @@
-"""`docs/dataset.schema.json` says what `dataset.json` holds: no field more, none less."""
+"""`docs/reference/dataset.schema.json` says what `dataset.json` holds: no field more, none less."""
 
 import json
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tests.conftest import jpeg
 from tests.published import CASES, IN_FOLDERS, make_folders, publish, publish_case
 from tests.sources.examples import imagenet
 
-SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "dataset.schema.json").read_text("utf-8"))
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "reference" / "dataset.schema.json").read_text("utf-8"))
 VALIDATOR = Draft202012Validator(SCHEMA)
 Place = tuple[str | int, ...]
 
