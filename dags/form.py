@@ -48,28 +48,30 @@ def form(defaults: Settings, names: Iterable[str], first: Iterable[str]) -> dict
         names: The settings of the form.
         first: Settings that come first and are in no section, so that Airflow shows them unfolded.
     """
-    schemas = _schemas()
     order = [*first, *(name for name in names if name not in set(first))]
-    return {name: _param(getattr(defaults, name), schemas[name], name in set(first)) for name in order}
+    return {name: _param(name, getattr(defaults, name), name in set(first)) for name in order}
 
 
-def _param(default: Any, schema: Mapping[str, Any], unfolded: bool) -> Param:
+def _param(name: str, default: Any, unfolded: bool) -> Param:
+    schema = _schemas()[name]
     described = _schema(schema)
     if unfolded:
         described.pop("section", None)
-    return Param(default, description=" ".join(schema["description"].split()), schema=_SharedSchema(described))
+    # The name leads from the form to the command line and to the documentation, which do not show the title.
+    description = f"{' '.join(schema['description'].split())} Setting: `{name}`."
+    return Param(default, description=description, schema=_SharedSchema(described))
 
 
 def _schema(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON schema of a field for the form: one list of types, with null if the field may be empty.
+    """Return the JSON schema of a field for the form, with null as a second type.
 
-    Airflow sends null for an emptied text field, whatever its type is.
+    Airflow sends null for an emptied field. The setting then has its default. Without null, Airflow would mark the
+    field as required.
     """
     described = {key: value for key, value in schema.items() if key not in ("default", "description", "anyOf", "type")}
     described["$schema"] = _DIALECT
     choices = schema.get("anyOf", [schema])
     for choice in choices:
         described |= {key: value for key, value in choice.items() if key not in ("default", "description")}
-    may_be_empty = len(choices) > 1 or schema.get("default", "") == ""
-    described["type"] = [choices[0]["type"], "null"] if may_be_empty else choices[0]["type"]
+    described["type"] = [choices[0]["type"], "null"]
     return described

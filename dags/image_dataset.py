@@ -22,12 +22,12 @@ FIRST = (
     params=form(form_defaults(), settings_of_dataset(), FIRST),
     default_args=task_defaults(),
     deadline=deadline(default_hours=24),
-    tags=["images", "data set"],
+    tags=["images", "dataset"],
 )
 def image_dataset() -> None:
     """The raw images of one date → a published dataset.
 
-    - `extract` fills `{date}` (`{year}`, `{month}`, `{day}`, `{hour}`, `{minute}`) in *Images* from the data date of
+    - `extract` fills `{date}` (`{year}`, `{month}`, `{day}`, `{hour}`, `{minute}`) in *Source* from the data date of
       the run, and lists the images.
     - `shard` and `upload` write, verify and commit it, as in `image_training`.
     - The event of the asset `image_dataset` has the version, the counts and the checksum of the labels. It starts

@@ -9,7 +9,10 @@ from dags.notify import deadline
 from dags.schedule import schedule_from
 from dags.wiring import publish, train_and_report
 
-FIRST = ("source_uri", "dataset_name", "num_training_servers", "model", "epochs", "batch_size", "learning_rate")
+FIRST = (
+    *("source_uri", "dataset_name", "num_training_servers"),
+    *("model", "image_size", "epochs", "batch_size", "learning_rate"),
+)
 
 
 @dag(

@@ -38,7 +38,7 @@ def bars(title: str, rows: list[tuple[str, float]], note: str) -> str:
         weight = ' font-weight="600"' if color == OURS else ""
         texts += [
             f'<text x="{LABELS}" y="{y + 16}" text-anchor="end"{weight}>{escape(label)}</text>',
-            f'<rect x="{LABELS + 10}" y="{y + 3}" width="{max(value * scale, 1):.1f}" height="17" rx="2" fill="{color}"/>',
+            f'<rect x="{LABELS + 10}" y="{y + 3}" width="{value * scale:.1f}" height="17" rx="2" fill="{color}"/>',
             f'<text x="{LABELS + 18 + value * scale:.1f}" y="{y + 16}"{weight}>{value:,.0f}</text>',
         ]
     texts.append(f'<text x="20" y="{height - 12}" font-size="11" fill="#4b5f58">{escape(note)}</text>')

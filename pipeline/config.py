@@ -144,7 +144,7 @@ class Settings(BaseModel):
 
     source_uri: Annotated[str, Decides.DATASET, UsedBy.BUILD, AllowedBy.SOURCES] = Field(
         "",
-        title="Images",
+        title="Source",
         max_length=MAX_PLACE,
         examples=["/data/flowers", "gs://bucket/photos/{date}"],
         description="Folder of raw images, local or gs://bucket/prefix, with one sub-folder for each class, with or "
@@ -222,7 +222,7 @@ class Settings(BaseModel):
 
     dataset: Annotated[str, Decides.NOTHING, UsedBy.COMMAND_LINE, AllowedBy.WORKSPACES | AllowedBy.PUBLISH] = Field(
         "",
-        title="Finished dataset",
+        title="Published dataset",
         max_length=MAX_PLACE,
         json_schema_extra=PLACES,
         description="Folder of a published dataset, local or gs://bucket/prefix, for `python -m pipeline train`.",
@@ -239,7 +239,7 @@ class Settings(BaseModel):
 
     cache_gigabytes: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
         100.0,
-        title="Shard cache",
+        title="Shard cache size (GB)",
         gt=0,
         allow_inf_nan=False,
         json_schema_extra=PLACES,
@@ -249,7 +249,7 @@ class Settings(BaseModel):
 
     read_shards: Annotated[Literal["cache", "direct"], Decides.NOTHING, UsedBy.TRAIN] = Field(
         "cache",
-        title="Read shards",
+        title="Shard reading",
         json_schema_extra=PLACES,
         description="How training reads shards from a bucket. cache copies them to the local folder ahead of the "
         "training and verifies them. direct lets TensorFlow read them, which fetches all of them in every epoch.",
@@ -257,7 +257,7 @@ class Settings(BaseModel):
 
     user_project: Annotated[str, Decides.NOTHING, UsedBy.BUILD] = Field(
         "",
-        title="Project that pays",
+        title="Billing project",
         max_length=MAX_TEXT,
         json_schema_extra=PLACES,
         description="Google Cloud project that pays for reading the images, for a bucket on which the requester pays.",
@@ -274,7 +274,7 @@ class Settings(BaseModel):
 
     source_kind: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
         "auto",
-        title="Kind of source",
+        title="Source format",
         max_length=MAX_TEXT,
         json_schema_extra={**SOURCE, "enum": ["auto", *source_kinds()]},
         description="Format of the source: the name of a file in pipeline/sources. auto detects the format.",
@@ -282,7 +282,7 @@ class Settings(BaseModel):
 
     path_column: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
         "",
-        title="Column of paths",
+        title="Path column",
         max_length=MAX_TEXT,
         json_schema_extra=SOURCE,
         description="In a list: the column of image paths, relative to the folder of the list. Empty: path, image, "
@@ -291,7 +291,7 @@ class Settings(BaseModel):
 
     label_column: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
         "",
-        title="Column of labels",
+        title="Label column",
         max_length=MAX_TEXT,
         json_schema_extra=SOURCE,
         description="In a list: the column of labels; several labels of an image are separated by |. Empty: label, "
@@ -300,7 +300,7 @@ class Settings(BaseModel):
 
     split_column: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
         "",
-        title="Column of splits",
+        title="Split column",
         max_length=MAX_TEXT,
         json_schema_extra=SOURCE,
         description="In a list: the column that holds train, validation or test. Empty: split, if it exists.",
@@ -308,7 +308,7 @@ class Settings(BaseModel):
 
     group_column: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
         "",
-        title="Column of groups",
+        title="Group column",
         max_length=MAX_TEXT,
         json_schema_extra=SOURCE,
         description="In a list: images of one group (a person, a scene) stay on one side of the split. Empty: group, "
@@ -317,7 +317,7 @@ class Settings(BaseModel):
 
     list_encoding: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
         "utf-8",
-        title="Encoding of the list",
+        title="List encoding",
         max_length=MAX_TEXT,
         examples=["utf-8", "latin-1", "cp1252", "utf-16"],
         json_schema_extra=SOURCE,
@@ -326,7 +326,7 @@ class Settings(BaseModel):
 
     group_pattern: Annotated[str, Decides.DATASET, UsedBy.BUILD] = Field(
         "",
-        title="Pattern of groups",
+        title="Group pattern",
         max_length=MAX_TEXT,
         examples=[r"^(.+?)_\d+$"],
         json_schema_extra=SOURCE,
@@ -345,7 +345,7 @@ class Settings(BaseModel):
 
     crop_to_box: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(6)] = Field(
         False,
-        title="Crop to the box",
+        title="Crop to bounding box",
         json_schema_extra=SOURCE,
         description="Crop each image to its bounding box, if the source has one.",
     )
@@ -361,7 +361,7 @@ class Settings(BaseModel):
 
     shards_per_task: Annotated[int, Decides.NOTHING, UsedBy.BUILD] = Field(
         5,
-        title="Shards a task",
+        title="Shards per task",
         ge=1,
         le=10_000,
         json_schema_extra=SHARDS,
@@ -370,7 +370,7 @@ class Settings(BaseModel):
 
     validation_fraction: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(2)] = Field(
         0.2,
-        title="Validation share",
+        title="Validation fraction",
         ge=0.01,
         le=0.9,
         json_schema_extra=SHARDS,
@@ -379,7 +379,7 @@ class Settings(BaseModel):
 
     split_seed: Annotated[int, Decides.DATASET, UsedBy.BUILD, InFingerprint(1)] = Field(
         0,
-        title="Seed of the split",
+        title="Split seed",
         ge=0,
         lt=2**31,
         json_schema_extra=SHARDS,
@@ -389,7 +389,7 @@ class Settings(BaseModel):
 
     max_megapixels: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(3)] = Field(
         50.0,
-        title="Largest image",
+        title="Maximum image size (megapixels)",
         gt=0,
         le=2000,
         json_schema_extra=SHARDS,
@@ -398,7 +398,7 @@ class Settings(BaseModel):
 
     max_file_megabytes: Annotated[float, Decides.DATASET, UsedBy.BUILD, InFingerprint(4)] = Field(
         256.0,
-        title="Largest file",
+        title="Maximum file size (MB)",
         gt=0,
         le=2000,  # a record holds no more
         json_schema_extra=SHARDS,
@@ -407,7 +407,7 @@ class Settings(BaseModel):
 
     check: Annotated[Literal["strict", "header"], Decides.DATASET, UsedBy.BUILD, InFingerprint(5)] = Field(
         "strict",
-        title="Check",
+        title="Image check",
         json_schema_extra=SHARDS,
         description="strict decodes every image completely. header only checks the structure of JPEG and PNG files "
         "that need no change, for collections without damaged files.",
@@ -415,7 +415,7 @@ class Settings(BaseModel):
 
     prepare: Annotated[Literal["keep", "resize", "raw"], Decides.DATASET, UsedBy.BUILD, InFingerprint(7)] = Field(
         "keep",
-        title="Prepare",
+        title="Image preparation",
         json_schema_extra=SHARDS,
         description="keep leaves images as they are. resize shrinks them once to prepare_size, which makes the "
         "input 2 to 3 times faster. raw also stores pixels (uint8), which makes it about 4 times faster, on more disk.",
@@ -423,7 +423,7 @@ class Settings(BaseModel):
 
     prepare_size: Annotated[int, Decides.DATASET, UsedBy.BUILD, InFingerprint(9)] = Field(
         256,
-        title="Prepared size",
+        title="Prepared image size",
         ge=16,
         le=4096,
         json_schema_extra=SHARDS,
@@ -457,21 +457,21 @@ class Settings(BaseModel):
 
     near_duplicates: Annotated[bool, Decides.DATASET, UsedBy.BUILD, InFingerprint(8)] = Field(
         False,
-        title="Near-duplicates",
+        title="Near-duplicate detection",
         json_schema_extra=GATE,
         description="Also search for images that look alike (perceptual hash), not only for equal images.",
     )
 
     on_rejected: Annotated[Action, Decides.NOTHING, UsedBy.BUILD] = Field(
         "fail",
-        title="Too many rejected",
+        title="Action on rejected images",
         json_schema_extra=GATE,
         description="What happens if more images are rejected than the share below allows. ask asks a person.",
     )
 
     max_rejected_fraction: Annotated[float, Decides.NOTHING, UsedBy.BUILD] = Field(
         0.5,
-        title="Rejected share",
+        title="Maximum rejected fraction",
         ge=0,
         le=1,
         json_schema_extra=GATE,
@@ -480,7 +480,7 @@ class Settings(BaseModel):
 
     on_leak: Annotated[Action, Decides.NOTHING, UsedBy.BUILD | UsedBy.TRAIN] = Field(
         "fail",
-        title="Too many leaks",
+        title="Action on leaks",
         json_schema_extra=GATE,
         description="What happens if more validation or test images are also in training than the share below allows. "
         "This applies to a version, and to a window of several dates.",
@@ -488,7 +488,7 @@ class Settings(BaseModel):
 
     max_leaked_fraction: Annotated[float, Decides.NOTHING, UsedBy.BUILD | UsedBy.TRAIN] = Field(
         0.01,
-        title="Leaked share",
+        title="Maximum leaked fraction",
         ge=0,
         le=1,
         json_schema_extra=GATE,
@@ -497,14 +497,14 @@ class Settings(BaseModel):
 
     on_contradiction: Annotated[Action, Decides.NOTHING, UsedBy.BUILD] = Field(
         "continue",
-        title="Contradictory labels",
+        title="Action on contradictory labels",
         json_schema_extra=GATE,
         description="What happens if more images than the share below allows are equal to one with different labels.",
     )
 
     max_contradictory_fraction: Annotated[float, Decides.NOTHING, UsedBy.BUILD] = Field(
         0.0,
-        title="Contradictory share",
+        title="Maximum contradictory fraction",
         ge=0,
         le=1,
         json_schema_extra=GATE,
@@ -513,14 +513,14 @@ class Settings(BaseModel):
 
     on_imbalance: Annotated[Action, Decides.NOTHING, UsedBy.BUILD] = Field(
         "continue",
-        title="Classes out of balance",
+        title="Action on class imbalance",
         json_schema_extra=GATE,
         description="What happens if the largest class is more times larger than the smallest than the number below.",
     )
 
     max_imbalance: Annotated[float, Decides.NOTHING, UsedBy.BUILD] = Field(
         100.0,
-        title="Balance",
+        title="Maximum class imbalance",
         ge=1,
         json_schema_extra=GATE,
         allow_inf_nan=False,
@@ -529,14 +529,14 @@ class Settings(BaseModel):
 
     on_drift: Annotated[Action, Decides.NOTHING, UsedBy.BUILD] = Field(
         "continue",
-        title="Drift",
+        title="Action on drift",
         json_schema_extra=GATE,
         description="What happens if the images differ from those of the last version by more than the number below.",
     )
 
     max_drift: Annotated[float, Decides.NOTHING, UsedBy.BUILD] = Field(
         0.25,
-        title="Largest drift",
+        title="Maximum drift (PSI)",
         ge=0,
         json_schema_extra=GATE,
         allow_inf_nan=False,
@@ -546,7 +546,7 @@ class Settings(BaseModel):
 
     ask_hours: Annotated[float, Decides.NOTHING, UsedBy.BUILD] = Field(
         24.0,
-        title="Hours to answer",
+        title="Approval timeout (hours)",
         gt=0,
         le=8760,
         allow_inf_nan=False,
@@ -556,7 +556,7 @@ class Settings(BaseModel):
 
     window: Annotated[int, Decides.DATASET, UsedBy.RETRAIN] = Field(
         1,
-        title="Partitions",
+        title="Window (partitions)",
         ge=1,
         le=1000,
         json_schema_extra=TRAINING,
@@ -574,7 +574,7 @@ class Settings(BaseModel):
 
     seed: Annotated[int, Decides.TRAINING, UsedBy.TRAIN] = Field(
         0,
-        title="Seed",
+        title="Training seed",
         ge=0,
         lt=2**31,
         json_schema_extra=TRAINING,
@@ -584,7 +584,7 @@ class Settings(BaseModel):
 
     weights: Annotated[str, Decides.TRAINING, UsedBy.TRAIN, AllowedBy.SOURCES] = Field(
         "",
-        title="Weights",
+        title="Pretrained weights",
         max_length=MAX_PLACE,
         json_schema_extra=TRAINING,
         description="Local file (.weights.h5 or .keras) that the model starts from. Empty: random weights; "
@@ -593,7 +593,7 @@ class Settings(BaseModel):
 
     shuffle_megabytes: Annotated[int, Decides.TRAINING, UsedBy.TRAIN] = Field(
         128,
-        title="Shuffle buffer",
+        title="Shuffle buffer (MB)",
         ge=1,
         le=65_536,
         json_schema_extra=TRAINING,
@@ -602,7 +602,7 @@ class Settings(BaseModel):
 
     crop: Annotated[Literal["random", "random_resized", "whole"], Decides.TRAINING, UsedBy.TRAIN] = Field(
         "random",
-        title="Crop",
+        title="Training crop",
         json_schema_extra=TRAINING,
         description="The part of an image that training sees. random: a square of 7/8 of the shorter side at a random "
         "place, without resampling if the images were prepared for it (a prepare_size of 256 for an image_size of "
@@ -612,7 +612,7 @@ class Settings(BaseModel):
 
     min_crop_area: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
         0.25,
-        title="Smallest crop",
+        title="Minimum crop area",
         gt=0,
         le=1,
         json_schema_extra=TRAINING,
@@ -620,7 +620,7 @@ class Settings(BaseModel):
     )
 
     flip: Annotated[bool, Decides.TRAINING, UsedBy.TRAIN] = Field(
-        True, title="Flip", json_schema_extra=TRAINING, description="Mirror half of the training images."
+        True, title="Horizontal flip", json_schema_extra=TRAINING, description="Mirror half of the training images."
     )
 
     color_jitter: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
@@ -635,7 +635,7 @@ class Settings(BaseModel):
 
     balanced: Annotated[bool, Decides.TRAINING, UsedBy.TRAIN] = Field(
         False,
-        title="Balance the classes",
+        title="Class-balanced sampling",
         json_schema_extra=TRAINING,
         description="Show all classes equally often: examples of rare classes several times in an epoch, and of "
         "frequent classes not in every epoch. Not for images with several labels.",
@@ -643,7 +643,7 @@ class Settings(BaseModel):
 
     cache: Annotated[Literal["auto", "memory", "disk", "off"], Decides.TRAINING, UsedBy.TRAIN] = Field(
         "auto",
-        title="Keep decoded images",
+        title="Image cache",
         json_schema_extra=TRAINING,
         description="Keep decoded images for the epochs after the first: in memory, or on disk in the local folder. "
         "auto: in memory, if they fit into half of the free memory and the crop allows it (random and whole do).",
@@ -651,7 +651,7 @@ class Settings(BaseModel):
 
     prefetch_batches: Annotated[int, Decides.NOTHING, UsedBy.TRAIN] = Field(
         4,
-        title="Batches ready",
+        title="Prefetched batches",
         ge=1,
         le=1024,
         json_schema_extra=TRAINING,
@@ -661,7 +661,7 @@ class Settings(BaseModel):
 
     server_wait_minutes: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
         15.0,
-        title="Wait for servers",
+        title="Server timeout (minutes)",
         gt=0,
         le=10_080,
         json_schema_extra=TRAINING,
@@ -686,7 +686,7 @@ class Settings(BaseModel):
 
     warmup_epochs: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
         0.0,
-        title="Warm-up",
+        title="Warm-up epochs",
         ge=0,
         allow_inf_nan=False,
         json_schema_extra=TRAINING,
@@ -707,7 +707,7 @@ class Settings(BaseModel):
 
     clip_norm: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
         0.0,
-        title="Largest gradient",
+        title="Gradient clipping norm",
         ge=0,
         allow_inf_nan=False,
         json_schema_extra=TRAINING,
@@ -735,7 +735,7 @@ class Settings(BaseModel):
 
     precision: Annotated[Literal["float32", "mixed_bfloat16", "mixed_float16"], Decides.TRAINING, UsedBy.TRAIN] = Field(
         "float32",
-        title="Precision",
+        title="Numeric precision",
         json_schema_extra=TRAINING,
         description="mixed_bfloat16 computes in 16 bits and keeps weights in 32: for GPUs since NVIDIA's A100. "
         "mixed_float16 (with loss scaling) for older ones with tensor cores. Slower on most CPUs.",
@@ -743,7 +743,7 @@ class Settings(BaseModel):
 
     xla: Annotated[bool, Decides.TRAINING, UsedBy.TRAIN] = Field(
         False,
-        title="XLA",
+        title="XLA compilation",
         json_schema_extra=TRAINING,
         description="Compile the step with XLA. This helps trainings of many minutes on a GPU, most for models of many "
         "small layers. The first step takes up to a few minutes longer.",
@@ -760,7 +760,7 @@ class Settings(BaseModel):
 
     finetune_rate: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
         0.1,
-        title="Fine-tuning rate",
+        title="Fine-tuning rate factor",
         gt=0,
         le=1,
         json_schema_extra=TRAINING,
@@ -769,7 +769,7 @@ class Settings(BaseModel):
 
     simulated_step_ms: Annotated[float, Decides.TRAINING, UsedBy.TRAIN] = Field(
         0.0,
-        title="Simulated step (ms)",
+        title="Simulated step time (ms)",
         ge=0,
         le=60_000,
         allow_inf_nan=False,
@@ -780,7 +780,7 @@ class Settings(BaseModel):
 
     checkpoint_minutes: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
         10.0,
-        title="Minutes between checkpoints",
+        title="Checkpoint interval (minutes)",
         ge=0,
         allow_inf_nan=False,
         json_schema_extra=TRAINING,
@@ -790,7 +790,7 @@ class Settings(BaseModel):
 
     checkpoint_steps: Annotated[int, Decides.NOTHING, UsedBy.TRAIN] = Field(
         0,
-        title="Steps between checkpoints",
+        title="Checkpoint interval (steps)",
         ge=0,
         json_schema_extra=TRAINING,
         description="A checkpoint is also written this many training steps after the last one. 0: not by steps.",
@@ -798,7 +798,7 @@ class Settings(BaseModel):
 
     checkpoints_kept: Annotated[int, Decides.NOTHING, UsedBy.TRAIN] = Field(
         3,
-        title="Checkpoints kept",
+        title="Checkpoints to keep",
         ge=1,
         le=100,
         json_schema_extra=TRAINING,
@@ -817,7 +817,7 @@ class Settings(BaseModel):
 
     on_out_of_memory: Annotated[Literal["halve", "fail"], Decides.NOTHING, UsedBy.TRAIN] = Field(
         "halve",
-        title="Out of memory",
+        title="Action on out of memory",
         json_schema_extra=TRAINING,
         description="halve continues from the last checkpoint with micro-batches of half the size, repeatedly, down to "
         "one example. The batch size stays. fail stops the training.",
@@ -825,7 +825,7 @@ class Settings(BaseModel):
 
     stall_minutes: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
         30.0,
-        title="Minutes without a step",
+        title="Stall timeout (minutes)",
         ge=0,
         allow_inf_nan=False,
         json_schema_extra=TRAINING,
@@ -836,7 +836,7 @@ class Settings(BaseModel):
 
     callbacks: Annotated[str, Decides.TRAINING, UsedBy.TRAIN, AllowedBy.MODELS] = Field(
         "",
-        title="Callbacks",
+        title="Keras callbacks",
         max_length=MAX_TEXT,
         json_schema_extra=TRAINING,
         examples=["my_package.callbacks:make"],
@@ -846,7 +846,7 @@ class Settings(BaseModel):
 
     promote: Annotated[Literal["if_not_worse", "always", "never"], Decides.NOTHING, UsedBy.TRAIN] = Field(
         "if_not_worse",
-        title="Promote",
+        title="Promotion",
         json_schema_extra=PROMOTION,
         description="Whether the trained model becomes the champion of its dataset name. if_not_worse compares its "
         "accuracy (for images with several labels: mean average precision) with that of the champion, on the same "
@@ -855,7 +855,7 @@ class Settings(BaseModel):
 
     max_worse: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
         0.0,
-        title="Accepted loss",
+        title="Maximum accuracy drop",
         ge=0,
         le=1,
         json_schema_extra=PROMOTION,
@@ -865,7 +865,7 @@ class Settings(BaseModel):
 
     sample_hz: Annotated[float, Decides.NOTHING, UsedBy.TRAIN] = Field(
         5.0,
-        title="Samples a second",
+        title="Samples per second",
         ge=0.2,
         le=20,
         json_schema_extra=MONITORING,
