@@ -117,5 +117,5 @@ _ADVICE: Mapping[Limit, str | Callable[[Verdict, Settings], str]] = {
 }
 """The advice on each limit, or the function that returns it. It is empty if there is nothing to do.
 
-The table of limits in docs/explanation/monitoring.md has the same advice in the column "Next".
+The tables of docs/explanation/verdict.md have the same advice in the column "Next".
 """
