@@ -28,7 +28,7 @@ class ReportLink(_Page):
 class CardLink(_Page):
     """The card of a dataset."""
 
-    name, page = "Data set card", "card"
+    name, page = "Dataset card", "card"
 
 
 class TrainingLink(BaseOperatorLink):

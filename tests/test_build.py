@@ -614,7 +614,7 @@ def test_a_data_set_of_another_schema_is_refused(settings: Settings):
     with pytest.raises(DatasetError, match="schema version"):
         load(folder)
     (folder / "dataset.json").unlink()
-    with pytest.raises(DatasetError, match="holds no data set"):
+    with pytest.raises(DatasetError, match="holds no dataset"):
         load(folder)
 
 

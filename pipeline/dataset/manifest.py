@@ -183,7 +183,7 @@ def load(folder: Place) -> Dataset:
     if not is_committed(folder):
         versions = ", ".join(sorted(path.parent.name for path in folder.glob(f"*/{COMMIT}"))[:5])
         hint = f"name one of its versions ({versions})" if versions else "it is written last"
-        raise DatasetError(f"{folder} holds no data set: there is no {COMMIT}; {hint}")
+        raise DatasetError(f"{folder} holds no dataset: there is no {COMMIT}; {hint}")
     try:
         return _parse(storage.read_json(folder / COMMIT))
     except (ValueError, KeyError, TypeError) as error:
@@ -240,7 +240,7 @@ def committed_objects(folder: BucketPath, dataset: Dataset) -> dict[str, ObjectS
                 what = f"has CRC32C {checksums[name]}: it was overwritten after the commit"
             raise DatasetError(
                 f"{folder / name} was committed with CRC32C {crc32c} and {what}; bring it back, or remove all objects "
-                f"below {(folder / name).parent} and build the data set again"
+                f"below {(folder / name).parent} and build the dataset again"
             )
     return objects
 

@@ -37,7 +37,7 @@ def damage_named(dataset: Place | str) -> Iterator[None]:
         if not what:
             raise
         raise DatasetError(
-            f"{what}: remove the data set's folder and build it again; training then goes on from its last checkpoint"
+            f"{what}: remove the dataset's folder and build it again; training then goes on from its last checkpoint"
         ) from error
 
 

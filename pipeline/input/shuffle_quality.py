@@ -272,7 +272,7 @@ def _row(buffer: Mapping[str, Any], result: Mapping[str, Any]) -> str:
 
 def _advice(megabytes: int | None) -> str:
     if megabytes is None:
-        return f"not even shuffle_megabytes={MEGABYTES[-1]} is enough: building the data set shuffles it"
+        return f"not even shuffle_megabytes={MEGABYTES[-1]} is enough: building the dataset shuffles it"
     return (
         f"shuffle_megabytes={megabytes} is enough" if megabytes else "no buffer is needed: shuffle_megabytes=1 will do"
     )

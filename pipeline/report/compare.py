@@ -230,7 +230,7 @@ def why_unpaired(a: RecordedRun, b: RecordedRun, of_a: Answers | None, of_b: Ans
     versions = [run.files.run.get("dataset_version") for run in (a, b)]
     if versions[0] != versions[1] or not _same_images(of_a, of_b):
         return (
-            "The models are not compared image by image: they were evaluated on data sets of different versions "
+            "The models are not compared image by image: they were evaluated on datasets of different versions "
             f"({versions[0]} and {versions[1]}), with other images or in another order."
         )
     return ""

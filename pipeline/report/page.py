@@ -90,11 +90,11 @@ def tiles(run: RecordedRun, summary: Summary) -> list[tuple[str, str]]:
     if len(run.epochs):
         numbers.append(("epochs", f"{len(run.epochs):,}"))
     if summary.time_ms:
-        numbers.append(("a step", f"{three_digits(summary.time_ms.mean)} ms"))
+        numbers.append(("step time", f"{three_digits(summary.time_ms.mean)} ms"))
     if summary.examples_per_s:
-        numbers.append(("examples a second", three_digits(summary.examples_per_s)))
+        numbers.append(("examples per second", three_digits(summary.examples_per_s)))
     if summary.wait_fraction is not None:
-        numbers.append(("waiting for data", percent(summary.wait_fraction)))
+        numbers.append(("data wait", percent(summary.wait_fraction)))
     if splits := run.dataset.get("splits"):
         numbers.append(("examples", f"{sum(split.get('examples', 0) for split in splits.values()):,}"))
     return numbers
@@ -141,8 +141,8 @@ def facts(run: RecordedRun) -> list[tuple[str, Table]]:
     """Return (title, table of names and values) of what ran, and where."""
     what_ran = {
         "run": run.files.run.get("run_id"),
-        "data set": run.files.run.get("dataset"),
-        "data set version": run.files.run.get("dataset_version"),
+        "dataset": run.files.run.get("dataset"),
+        "dataset version": run.files.run.get("dataset_version"),
         "model": run.files.result.get("model"),
         "Comet": run.files.result.get("comet"),
     }

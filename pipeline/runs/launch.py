@@ -167,7 +167,7 @@ def require_shares(settings: Settings, shards: int) -> None:
     if servers > shards:
         raise SettingsError(
             f"num_training_servers must be at most {shards}, the number of training shards, got {servers}: "
-            "train with fewer, or build the data set for that many"
+            "train with fewer, or build the dataset for that many"
         )
     if settings.batch_size % servers:
         raise SettingsError(

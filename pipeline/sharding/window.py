@@ -93,7 +93,7 @@ def _load(folder: Place, named: tuple[str, str]) -> Dataset:
     version, partition = named
     if not is_committed(folder / version):
         raise DatasetError(
-            f"partition {partition} is version {version}, and {folder / version} holds no data set: bring it back, "
+            f"partition {partition} is version {version}, and {folder / version} holds no dataset: bring it back, "
             f"build the partition again, or remove its file in {folder / 'partitions'}"
         )
     return load(folder / version)

@@ -476,7 +476,7 @@ class Gcs:
         if status == 400 and "requester pays" in str(error):
             return AccessError(
                 f"gs://{path.bucket} makes the requester pay: set user_project to the project that does, which holds "
-                "for reading images; a workspace or data set must lie in a bucket that pays for itself"
+                "for reading images; a workspace or dataset must lie in a bucket that pays for itself"
             )
         return StorageError(
             f"{path}: the bucket answered {status} ({_reason(error)}): run again{_server_message(error)}"

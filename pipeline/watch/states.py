@@ -12,7 +12,7 @@ STATE_NAMES: Mapping[str, str] = MappingProxyType(
         "silent": "No sign of life",
         "stopped": "Stopped",
         "failed": "Failed",
-        "waiting": "Not begun",
+        "waiting": "Not started",
         "none": "No training",
         "unknown": "Unknown",
     }

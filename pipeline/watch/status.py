@@ -118,18 +118,18 @@ def _tiles(files: RunFiles, view: View, step: int) -> Iterator[tuple[str, str]]:
     batches = _rows_judged(files, view.batches)
     if files.steps_judged or ("step/time_ms" in batches and len(batches)):
         wait, whole = _wait_and_step(files, batches)
-        yield "waiting for data", percent(wait / whole) if whole else "-"
-        yield "a step", f"{three_digits(whole)} ms"
+        yield "data wait", percent(wait / whole) if whole else "-"
+        yield "step time", f"{three_digits(whole)} ms"
         speed = files.steps_judged.get("examples_per_s") or _examples_per_s(files, batches, whole)
-        yield "examples a second", three_digits(speed) if speed else "-"
+        yield "examples per second", three_digits(speed) if speed else "-"
     yield from _busy_tile(files, view)
     if "val_accuracy" in view.epochs and view.epochs["val_accuracy"].notna().any():
         yield "best validation accuracy", f"{view.epochs['val_accuracy'].max():.1%}"
     if len(view.samples.means):
-        yield "took" if files.is_complete else "since the start", duration(last_sample(view.samples) - view.start)
+        yield "duration" if files.is_complete else "elapsed", duration(last_sample(view.samples) - view.start)
     left = _left_s(files, view, step)
     if left is not None:
-        yield "left, about", duration(left)
+        yield "remaining, about", duration(left)
 
 
 def _examples_per_s(files: RunFiles, batches: pandas.DataFrame, step_ms: float) -> float:
@@ -337,7 +337,7 @@ def _server_rows(view: View, silent_s: Mapping[int, float]) -> Rows:
 def _facts(files: RunFiles) -> list[tuple[str, str]]:
     settings, host = files.settings, files.host
     facts = {
-        "data set": files.run.get("dataset"),
+        "dataset": files.run.get("dataset"),
         "version": files.run.get("dataset_version"),
         "model": settings.get("model"),
         "epochs": settings.get("epochs"),
@@ -346,6 +346,6 @@ def _facts(files: RunFiles) -> list[tuple[str, str]]:
         "image size": settings.get("image_size"),
         "training servers": settings.get("num_training_servers"),
         "host": host.get("name") or host.get("hostname"),
-        "kept in": files.result.get("run") or files.run.get("folder"),
+        "folder": files.result.get("run") or files.run.get("folder"),
     }
     return [(label, str(value)) for label, value in facts.items() if value not in (None, "")]

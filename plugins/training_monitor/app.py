@@ -280,7 +280,7 @@ def _links_of_run(questions: "Questions", run: AirflowRun) -> Iterator[Link]:
     if link := log_link(run):
         yield link
     if run.dataset and _exists(questions, run.dataset / CARD):
-        yield "Data set card", f"card?{_query(run)}"
+        yield "Dataset card", f"card?{_query(run)}"
 
 
 def _exists(questions: "Questions", place: Place) -> bool:
@@ -304,11 +304,11 @@ def _status_without_training(run: AirflowRun | None) -> dict[str, str]:
         return {"state": "none", "words": "No task of this DAG trains a model."}
     if run.is_over and run.failure:
         hint = "" if run.failure.message else " Its log says why."
-        return {"state": "failed", "words": f"This run trained nothing. {run.failure.sentence}{hint}"}
+        return {"state": "failed", "words": f"The training never started. {run.failure.sentence}{hint}"}
     if run.is_over:
-        return {"state": "none", "words": "This run trained nothing, or what it left was cleared."}
+        return {"state": "none", "words": "This run has no training, or its files were removed."}
     reason = run.waiting_for or "the tasks before it are still at work."
-    return {"state": "waiting", "words": f"The training has not begun: {reason}"}
+    return {"state": "waiting", "words": f"The training has not started: {reason}"}
 
 
 def report(request: Request, dag_id: str, run_id: str) -> Response:
@@ -324,7 +324,7 @@ def card(request: Request, dag_id: str, run_id: str) -> Response:
     from pipeline.dataset.manifest import CARD
 
     run = find_run(dag_id, run_id)
-    return _document(request.app.state.questions, run and run.dataset and run.dataset / CARD, "data set card")
+    return _document(request.app.state.questions, run and run.dataset and run.dataset / CARD, "dataset card")
 
 
 def _document(questions: "Questions", place: Place | None, what: str) -> Response:

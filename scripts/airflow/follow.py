@@ -163,7 +163,7 @@ def results(client: Client, run_id: str) -> list[str]:
     train = task_result(client, run_id, "train")
     report = task_result(client, run_id, "report")
     rows = {
-        "Data set": dataset.get("dataset"),
+        "Dataset": dataset.get("dataset"),
         "Its card": f"{dataset['dataset']}/card.html" if dataset else None,
         "Rejected": _rejected(dataset),
         "Model": train.get("model"),

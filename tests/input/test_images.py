@@ -340,7 +340,7 @@ def copy(folder: Path, target: Path) -> None:
 
 
 def test_no_data_set_is_said(tmp_path: Path):
-    with pytest.raises(DatasetError, match="holds no data set"):
+    with pytest.raises(DatasetError, match="holds no dataset"):
         training_batches(str(tmp_path), OPTIONS)
 
 

@@ -213,7 +213,7 @@ def test_it_says_where_later_epochs_would_not_need_a_buffer(
 def test_what_cannot_be_measured_is_refused(published: Path, tmp_path: Path):
     with pytest.raises(SettingsError, match=r"batch_size must be at least 2 here, .* got 1$"):
         shuffle_quality(published, settings_of(batch_size=1))
-    with pytest.raises(DatasetError, match="holds no data set"):
+    with pytest.raises(DatasetError, match="holds no dataset"):
         shuffle_quality(tmp_path, settings_of())
 
 

@@ -407,7 +407,7 @@ def test_the_list_searches_and_sorts_all_trainings_page_by_page(
         until(lambda: rows.count() == 1 and rich in rows.inner_text())
         search.fill("no such words")
         until(lambda: seen.page.locator(".empty").is_visible())
-        assert "No training matches this search." in seen.page.locator(".empty").inner_text()
+        assert "No trainings match your search." in seen.page.locator(".empty").inner_text()
         search.fill("")
         until(lambda: rows.count() == 2)
         assert trained not in seen.page.locator("tbody").inner_text()
@@ -522,7 +522,7 @@ def test_markup_in_what_a_training_says_is_text(
         assert seen.complaints == []
 
 
-@pytest.mark.parametrize("name", ["Report", "Data set card"])
+@pytest.mark.parametrize("name", ["Report", "Dataset card"])
 def test_a_document_opens_from_its_link_and_is_nobody(logged_in: LoggedIn, trained: str, name: str) -> None:
     with logged_in("reader") as context:
         tab = Tab(context, trained)
@@ -589,7 +589,7 @@ def test_keyboard_and_screen_reader_get_all(logged_in: LoggedIn, rich: str) -> N
             assert frame.get_by_role("img").nth(number).get_attribute("aria-label"), tab.sections[number]
         frame.evaluate("scrollTo(0, 0); document.body.tabIndex = -1; document.body.focus()")
         visited = [tabbed(tab) for _ in range(40)]
-        assert {"Report", "What is trained, and where", "Numbers"} <= {*visited}
+        assert {"Report", "Settings and folders", "Numbers"} <= {*visited}
         frame.get_by_text("Numbers").nth(1).focus()
         tab.page.keyboard.press("Enter")
         table = frame.get_by_role("region", name="learning in numbers").get_by_role("table")

@@ -340,8 +340,8 @@ def test_two_beside_each_other_are_asked_for_by_the_right_to_each(client: Client
     ("pool", "state", "expected", "words"),
     [
         ("default_pool", "running", "none", "No task of this DAG trains a model."),
-        ("gpu", "running", "waiting", "The training has not begun: the tasks before it are still at work."),
-        ("gpu", "failed", "none", "This run trained nothing, or what it left was cleared."),
+        ("gpu", "running", "waiting", "The training has not started: the tasks before it are still at work."),
+        ("gpu", "failed", "none", "This run has no training, or its files were removed."),
     ],
 )
 def test_a_run_without_a_training_says_why(
@@ -385,7 +385,7 @@ def test_a_run_that_failed_before_its_training_leads_to_the_log_of_what_failed_f
     answer = client.get("/data?dag_id=ours&run_id=run+6%2B", headers=logged_in("viewer", "us")).json()
     assert answer["status"] == {
         "state": "failed",
-        "words": "This run trained nothing. Task shard.write failed. Its log says why.",
+        "words": "The training never started. Task shard.write failed. Its log says why.",
         "links": [["Log of shard.write", "../dags/ours/runs/run%206%2B/tasks/shard.write"]],
     }
 
@@ -395,7 +395,7 @@ def test_a_run_that_failed_shows_its_error_message(client: Client, runs: None) -
 
     add_run("ours", "run 6", None, state="failed", failed={"extract": 1}, words="source_uri '/nowhere' is no folder")
     answer = client.get("/data?dag_id=ours&run_id=run+6", headers=logged_in("viewer", "us")).json()
-    words = "This run trained nothing. Task extract failed: source_uri '/nowhere' is no folder"
+    words = "The training never started. Task extract failed: source_uri '/nowhere' is no folder"
     assert (answer["status"]["state"], answer["status"]["words"]) == ("failed", words)
 
 
@@ -460,7 +460,7 @@ def test_an_error_message_is_shown_to_those_who_may_read_logs(
     who = logged_in("viewer", "us")
     assert listed(client, who)["rows"][0]["words"] == "Task extract failed."
     status = client.get("/data?dag_id=ours&run_id=run+6", headers=who).json()["status"]
-    assert status["words"] == "This run trained nothing. Task extract failed. Its log says why."
+    assert status["words"] == "The training never started. Task extract failed. Its log says why."
     assert listed(client, who, "?search=reason")["found"] == 0
 
 

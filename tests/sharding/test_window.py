@@ -184,7 +184,7 @@ def test_a_version_that_is_gone_is_named(settings: Settings, before: str, window
     if before == "gone":
         remove(made)
     remove(name_folder(settings) / version)
-    with pytest.raises(DatasetError, match=f"partition 2026-01-10 is version {version}, .*{version} holds no data set"):
+    with pytest.raises(DatasetError, match=f"partition 2026-01-10 is version {version}, .*{version} holds no dataset"):
         newest_dataset(changed(settings, window=window))
 
 

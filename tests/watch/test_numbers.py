@@ -85,15 +85,15 @@ def test_wait_step_and_speed_are_the_same_everywhere(tmp_path: Path) -> None:
     assert f"{share} of the time was waiting for data ({wait} of {step} ms a step)" in tab["sentences"]["waiting"]
     assert [row[1] for row in tab["tables"]["waiting"]["rows"]] == [wait, step]
     tiles = dict(tab["tiles"])
-    assert (tiles["waiting for data"], tiles["a step"], tiles["examples a second"]) == (
+    assert (tiles["data wait"], tiles["step time"], tiles["examples per second"]) == (
         share, f"{step} ms", three_digits(speed),
     )  # fmt: skip
     beside = {row.name: cells(row)[1] for row in compared(run, run, (None, None)).rows}
     assert (beside["wait for data in it"], beside["time of a step"]) == (f"{wait} ms", f"{step} ms")
-    assert beside["examples a second"] == three_digits(speed)
+    assert beside["examples per second"] == three_digits(speed)
     in_report = dict(page.tiles(run, page.judged(run)))
-    assert {name: in_report[name] for name in ("waiting for data", "a step", "examples a second")} == {
-        name: tiles[name] for name in ("waiting for data", "a step", "examples a second")
+    assert {name: in_report[name] for name in ("data wait", "step time", "examples per second")} == {
+        name: tiles[name] for name in ("data wait", "step time", "examples per second")
     }
     assert [row[1] for row in page.timing(run, page.judged(run)).rows[:2]] == [f"{step} ms", f"{wait} ms"]
 
@@ -105,7 +105,7 @@ def test_the_seconds_of_each_epoch_are_those_of_its_steps(tmp_path: Path) -> Non
     by_epoch = batches.groupby("epoch")[["input/wait_ms", "step/compute_ms", "step/checkpoint_ms"]].sum() / 1000
     drawn = page_data(folder, is_over=True)["columns"]["spent"]
     for name, column in (
-        ("waiting for data", "input/wait_ms"), ("computing", "step/compute_ms"), ("checkpoints", "step/checkpoint_ms"),
+        ("data wait", "input/wait_ms"), ("computing", "step/compute_ms"), ("checkpoints", "step/checkpoint_ms"),
     ):  # fmt: skip
         assert drawn[name] == pytest.approx(by_epoch[column].tolist(), rel=1e-3), name
 

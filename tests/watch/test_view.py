@@ -65,7 +65,7 @@ def test_where_the_time_of_each_epoch_went_is_that_of_its_steps(run: Path) -> No
     assert sum(filter(None, spent["computing"])) == pytest.approx(EPOCHS * STEPS * 0.060, rel=0.02)
     assert sum(filter(None, spent["validation"])) == pytest.approx(EPOCHS * 0.55, rel=0.1)
     assert sum(filter(None, spent["callbacks"])) == pytest.approx(EPOCHS * 0.25)
-    assert sum(filter(None, spent["waiting for data"])) == pytest.approx(EPOCHS * STEPS * 0.020, rel=0.15)
+    assert sum(filter(None, spent["data wait"])) == pytest.approx(EPOCHS * STEPS * 0.020, rel=0.15)
 
 
 def test_a_window_of_two_epochs_counts_in_both() -> None:
@@ -157,11 +157,11 @@ def test_the_state_of_one_that_goes_on(run: Path, epochs: int, state: str, words
     assert (found["state"], found["words"][: len(words)]) == (state, words)
     assert found["progress"] == pytest.approx(min(1, 360 / (epochs * STEPS)))
     tiles = dict(found["tiles"])
-    assert tiles["waiting for data"].endswith("%")
+    assert tiles["data wait"].endswith("%")
     assert tiles["GPU busy"] == "90%"
-    assert ("left, about" in tiles) == (epochs == 10)
+    assert ("remaining, about" in tiles) == (epochs == 10)
     if epochs == 10:  # 240 steps of 90 ms, and four validations
-        assert 20 < float(tiles["left, about"].split()[0]) < 30
+        assert 20 < float(tiles["remaining, about"].split()[0]) < 30
 
 
 def test_before_the_first_step_it_says_what_takes_so_long(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_the_verdict_is_the_last_one_and_at_the_end_that_of_the_whole(run: Path)
 def test_a_training_that_is_complete_has_the_numbers_of_its_verdict(run: Path) -> None:
     (run / "result.json").write_text(json.dumps({"wait_fraction": 0.25, "step_ms": 40.0}))
     tiles, tables = status_of(run)["tiles"], status_of(run)["tables"]
-    assert tiles[:3] == [("waiting for data", "25%"), ("a step", "40 ms"), ("examples a second", "800")]
+    assert tiles[:3] == [("data wait", "25%"), ("step time", "40 ms"), ("examples per second", "800")]
     assert "25% of the time was waiting for data (10 of 40 ms a step)" in status_of(run)["sentences"]["waiting"]
     assert [row[1] for row in tables["waiting"]["rows"]] == ["10", "40"]
 
@@ -213,7 +213,7 @@ def test_verdict_and_numbers_are_of_the_same_interval(run: Path) -> None:
     verdict = {"sentence": "So.", "time": end, "seconds": 4.0, "wait_fraction": 0.25, "step_ms": 40.0}
     (run / "verdict.json").write_text(json.dumps({**verdict, "examples_per_s": 321.0}))
     tiles = status_of(run)["tiles"]
-    assert tiles[:3] == [("waiting for data", "25%"), ("a step", "40 ms"), ("examples a second", "321")]
+    assert tiles[:3] == [("data wait", "25%"), ("step time", "40 ms"), ("examples per second", "321")]
     busy = samples[(samples["time"] > end - 4) & (samples["time"] <= end)]
     assert len(busy) < len(samples)
     assert dict(tiles)["GPU busy"] == f"{busy_pct(busy).mean():.0f}%"
@@ -262,7 +262,7 @@ def test_there_are_numbers_if_windows_are_wider_than_the_interval_of_the_verdict
     verdict = {"sentence": "So.", "time": 1e9 + 90 * 20 - 10, "seconds": 60.0, "wait_fraction": 0.25, "step_ms": 40.0}
     (tmp_path / "verdict.json").write_text(json.dumps(verdict))
     tiles = dict(status_of(tmp_path)["tiles"])
-    assert (tiles["waiting for data"], tiles["processor busy"]) == ("25%", "30%")
+    assert (tiles["data wait"], tiles["processor busy"]) == ("25%", "30%")
 
 
 def test_a_verdict_without_a_step_has_no_numbers_of_earlier_steps(run: Path) -> None:
@@ -273,5 +273,5 @@ def test_a_verdict_without_a_step_has_no_numbers_of_earlier_steps(run: Path) -> 
     (run / "verdict.json").write_text(json.dumps(verdict))
     found = status_of(run)
     assert found["verdict"].endswith(sentence)
-    assert {"waiting for data", "a step", "GPU busy"}.isdisjoint(dict(found["tiles"]))
+    assert {"data wait", "step time", "GPU busy"}.isdisjoint(dict(found["tiles"]))
     assert found["sentences"]["waiting"] == "No step ended in the interval of the verdict."

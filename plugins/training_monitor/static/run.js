@@ -76,7 +76,7 @@ class Training {
     this.tiles.replaceChildren(...status.tiles.map(([words, number]) =>
       element("div", {}, element("dt", {}, words), element("dd", {}, number))));
     this.show_links(status.links);
-    this.facts.replaceChildren(table(["", ""], status.facts, "What is trained"));
+    this.facts.replaceChildren(table(["", ""], status.facts, "Settings and folders"));
     this.sentences = status.sentences;
     this.tables = status.tables;
     this.described = status.described;
@@ -91,11 +91,11 @@ class Training {
     this.verdict = element("p", {class: "verdict", role: "status"});  // A screen reader announces it, once a minute.
     this.promotion = element("p", {class: "soft"});
     this.tiles = element("dl", {class: "tiles"});
-    this.links = element("nav", {class: "links", "aria-label": "More of this run"});
+    this.links = element("nav", {class: "links", "aria-label": "Other pages of this run"});
     this.facts = element("div");
     this.head.replaceChildren(
       element("div", {class: "head"}, this.title, this.badge, this.words), this.bar, this.verdict, this.promotion,
-      this.tiles, this.links, element("details", {}, element("summary", {}, "What is trained, and where"), this.facts),
+      this.tiles, this.links, element("details", {}, element("summary", {}, "Settings and folders"), this.facts),
     );
   }
 
@@ -103,7 +103,7 @@ class Training {
   show_links(links) {
     if (this.links_shown === JSON.stringify(links)) return;
     this.links_shown = JSON.stringify(links);
-    const beside = element("a", {href: `trainings?${new URLSearchParams(this.ids)}`}, "Beside another run");
+    const beside = element("a", {href: `trainings?${new URLSearchParams(this.ids)}`}, "Compare with another run");
     this.links.replaceChildren(...links.map(([words, address]) => link(address, words)), beside);
   }
 
@@ -267,8 +267,8 @@ function show_differences(trainings) {
   const all = Object.keys({...one, ...other}).map(name => [name, one[name] ?? "", other[name] ?? ""]);
   const rows = all.filter(([, first, second]) => first !== second);
   const heads = ["", ...trainings.map(({ids}) => ids.run_id)];
-  const summary = `What differs: ${rows.length ? `${rows.length} of ${all.length} settings and facts` : "nothing that was set"}`;
-  const details = element("details", rows.length <= MAX_OPEN_ROWS ? {open: ""} : {}, element("summary", {}, summary), table(heads, rows, "What differs"));
+  const summary = `Differences: ${rows.length ? `${rows.length} of ${all.length} settings and facts` : "none"}`;
+  const details = element("details", rows.length <= MAX_OPEN_ROWS ? {open: ""} : {}, element("summary", {}, summary), table(heads, rows, "Differences"));
   differences.replaceChildren(details);
   differences.hidden = false;
 }

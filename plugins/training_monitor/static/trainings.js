@@ -10,7 +10,7 @@ const COLUMNS = [
   {id: "dag", name: "DAG"},
   {id: "state", name: "State", fill: state_of},
   {id: "started", name: "Started", down: true},
-  {id: "dataset", name: "Data set"},
+  {id: "dataset", name: "Dataset"},
   {id: "model", name: "Model"},
   {id: "progress", name: "Progress", number: true, down: true, fill: progress_of},
   {id: "accuracy", name: "Validation accuracy", number: true, down: true, about: "of the best model so far"},
@@ -70,7 +70,7 @@ class Trainings {
   build(place) {
     this.search = element("input", {type: "search", placeholder: "Search all columns", "aria-label": "Search all columns"});
     this.search.addEventListener("input", () => this.search_soon());
-    this.beside = element("button", {type: "button", "aria-describedby": "chosen"}, "Beside each other");
+    this.beside = element("button", {type: "button", "aria-describedby": "chosen"}, "Compare");
     this.beside.addEventListener("click", () => this.show_side_by_side());
     this.hint = element("span", {class: "soft", id: "chosen", role: "status"});
     this.count = element("span", {class: "soft count", role: "status"});
@@ -179,8 +179,8 @@ class Trainings {
     this.table.hidden = !shown;
     this.tools.hidden = !total && !search;
     this.empty.hidden = shown > 0;
-    if (!total) this.empty.replaceChildren("No training yet: trigger ", dag_link("image_training", "image_training"), ", and it is listed here.");
-    else if (!shown) this.empty.replaceChildren(["No training matches this search.", ...limits].join(" "));
+    if (!total) this.empty.replaceChildren("No trainings yet. Trigger ", dag_link("image_training", "image_training"), " to start one.");
+    else if (!shown) this.empty.replaceChildren(["No trainings match your search.", ...limits].join(" "));
   }
 
   choose(row, is_chosen) {
@@ -193,8 +193,8 @@ class Trainings {
   show_chosen() {
     const names = [...this.chosen.values()].map(ids => ids.run_id);
     this.beside.disabled = names.length !== 2;
-    const words = {0: "Choose two of them.", 1: `Choose one more beside ${names[0]}.`, 2: names.join(" and ")};
-    this.set_text(this.hint, words[names.length] ?? `${names.length} are chosen: choose two.`);
+    const words = {0: "Select two trainings.", 1: `Select another training to compare with ${names[0]}.`, 2: names.join(" and ")};
+    this.set_text(this.hint, words[names.length] ?? `${names.length} trainings are selected. Select two.`);
   }
 
   // Set a text only if it changes, because a screen reader announces each change.
