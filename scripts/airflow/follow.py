@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
@@ -164,16 +165,21 @@ def results(client: Client, run_id: str) -> list[str]:
     report = task_result(client, run_id, "report")
     rows = {
         "Dataset": dataset.get("dataset"),
-        "Its card": f"{dataset['dataset']}/card.html" if dataset else None,
+        "Card": _link(f"{dataset['dataset']}/card.html") if dataset else None,
         "Rejected": _rejected(dataset),
         "Model": train.get("model"),
         "Comet archive": train.get("comet"),
-        "Report": report.get("report"),
+        "Report": _link(report["report"]) if report.get("report") else None,
         "Validation": _score(train.get("metrics") or {}),
         "Verdict": train.get("verdict"),
         "Promotion": task_result(client, run_id, "promote").get("verdict"),
     }
     return [f"{name + ':':<15}{value}" for name, value in rows.items() if value]
+
+
+def _link(page: str) -> str:
+    """Return the address of a page that a terminal can open: with file:// on this machine, unchanged in a bucket."""
+    return Path(page).as_uri() if page.startswith("/") else page
 
 
 def _rejected(dataset: Json) -> str:
