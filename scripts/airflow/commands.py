@@ -43,7 +43,7 @@ def run(layout: Layout, dag_id: str, conf: Conf, signals: Signals) -> int:
     """Follow one run from beginning to end: in the Airflow that is named or that of `up`, else in one of its own."""
     begin = time.monotonic()
     if not conf.get("source_uri"):
-        say("This draws 600 sample images and trains a small model on them, in 2 to 4 minutes on 2 cores")
+        say("This draws 900 sample images and trains a small model on them, in 2 to 4 minutes on 2 cores")
     with _airflow(layout, dag_id, signals) as (airflow, client):
         lines = _run(airflow, client, or_sample_images(conf, layout.samples), signals)
     say("\n".join(["", *lines, f"Done in {clock(time.monotonic() - begin)}", NEXT]))
