@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dags.form import form, settings_of_all, settings_of_dataset, settings_of_training
-from pipeline.config import Settings, settings_of_command_line
+from pipeline.config import Settings, settings_from, settings_of_command_line
 from tests.conftest import MakeImages
 from tests.dags.conftest import RunDag
 
@@ -227,3 +227,9 @@ def test_a_late_run_is_named(caplog: pytest.LogCaptureFixture):
 
     asyncio.run(tell_late(24.0, {"dag_run": {"dag_run_id": "scheduled__1", "dag_id": "image_dataset"}}))
     assert "run scheduled__1 of image_dataset has not ended 24 hours after" in caplog.text
+
+
+def test_an_emptied_field_has_its_default_and_no_field_is_required(dags: dict[str, Any]):
+    params = dags["image_training"].params
+    assert all("null" in params.get_param(name).schema["type"] for name in params)
+    assert settings_from({"epochs": None, "flip": None}) == settings_from({})

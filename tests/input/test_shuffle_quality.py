@@ -156,7 +156,7 @@ def some_result(**values: Any) -> dict[str, Any]:
     [
         (32, "shuffle_megabytes=32 is enough"),
         (0, "no buffer is needed: shuffle_megabytes=1 will do"),
-        (None, "not even shuffle_megabytes=65536 is enough: building the data set shuffles it"),
+        (None, "not even shuffle_megabytes=65536 is enough: building the dataset shuffles it"),
     ],
 )
 def test_the_result_is_formatted_as_a_table(enough: int | None, words: str):

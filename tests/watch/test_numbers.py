@@ -90,7 +90,7 @@ def test_wait_step_and_speed_are_the_same_everywhere(tmp_path: Path) -> None:
     )  # fmt: skip
     beside = {row.name: cells(row)[1] for row in compared(run, run, (None, None)).rows}
     assert (beside["wait for data in it"], beside["time of a step"]) == (f"{wait} ms", f"{step} ms")
-    assert beside["examples per second"] == three_digits(speed)
+    assert beside["examples a second"] == three_digits(speed)
     in_report = dict(page.tiles(run, page.judged(run)))
     assert {name: in_report[name] for name in ("data wait", "step time", "examples per second")} == {
         name: tiles[name] for name in ("data wait", "step time", "examples per second")
@@ -105,7 +105,7 @@ def test_the_seconds_of_each_epoch_are_those_of_its_steps(tmp_path: Path) -> Non
     by_epoch = batches.groupby("epoch")[["input/wait_ms", "step/compute_ms", "step/checkpoint_ms"]].sum() / 1000
     drawn = page_data(folder, is_over=True)["columns"]["spent"]
     for name, column in (
-        ("data wait", "input/wait_ms"), ("computing", "step/compute_ms"), ("checkpoints", "step/checkpoint_ms"),
+        ("waiting for data", "input/wait_ms"), ("computing", "step/compute_ms"), ("checkpoints", "step/checkpoint_ms"),
     ):  # fmt: skip
         assert drawn[name] == pytest.approx(by_epoch[column].tolist(), rel=1e-3), name
 

@@ -65,7 +65,7 @@ def test_where_the_time_of_each_epoch_went_is_that_of_its_steps(run: Path) -> No
     assert sum(filter(None, spent["computing"])) == pytest.approx(EPOCHS * STEPS * 0.060, rel=0.02)
     assert sum(filter(None, spent["validation"])) == pytest.approx(EPOCHS * 0.55, rel=0.1)
     assert sum(filter(None, spent["callbacks"])) == pytest.approx(EPOCHS * 0.25)
-    assert sum(filter(None, spent["data wait"])) == pytest.approx(EPOCHS * STEPS * 0.020, rel=0.15)
+    assert sum(filter(None, spent["waiting for data"])) == pytest.approx(EPOCHS * STEPS * 0.020, rel=0.15)
 
 
 def test_a_window_of_two_epochs_counts_in_both() -> None:
