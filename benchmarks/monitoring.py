@@ -73,7 +73,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
 
 
 def cost_results(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the whole monitor, and each source alone."""
+    """Measure the whole monitor, and each source alone."""
     say(f"cost: {options.seconds:.0f} s of the monitor, and as long of its sources one by one")
     whole = whole_cost(options.seconds)
     seen = {"whole_pct": whole, "sources_us": source_costs(options.seconds), "many_us": many_costs()}
@@ -115,7 +115,7 @@ def source_costs(seconds: float) -> dict[str, dict[str, float]]:
 
 
 def psutil_process(process: psutil.Process) -> None:
-    """Return what the sources of a process tell."""
+    """Read what the sources of a process tell."""
     with process.oneshot():
         process.cpu_percent()
         process.memory_info()
@@ -166,7 +166,7 @@ def share(microseconds: float) -> float:
 
 
 def loop_results(options: argparse.Namespace) -> dict[str, Rounds]:
-    """Return the loop with steps of each length."""
+    """Measure the loop with steps of each length."""
     if hasattr(os, "sched_setaffinity"):  # before NumPy is imported, which takes as many threads as there are cores
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     seen = {f"{ms} ms": loop_rounds(ms, options.rounds, options.turn) for ms in STEPS_MS}
@@ -175,7 +175,7 @@ def loop_results(options: argparse.Namespace) -> dict[str, Rounds]:
 
 
 def loop_rounds(step_ms: float, rounds: int, turn: float) -> Rounds:
-    """Yield rounds: one of each kind, by turns in another order."""
+    """Measure rounds: one of each kind, by turns in another order."""
     step = step_of(step_ms)
     say(f"loop, steps of {step_ms} ms: {rounds} rounds of three turns of {turn:g} s")
     runs: dict[str, Callable[[], Turn]] = {

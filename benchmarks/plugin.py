@@ -164,7 +164,7 @@ def serving(options: argparse.Namespace) -> Iterator[Server]:
 
 
 def add_runs(server: Server, trainings: Sequence[Path]) -> None:
-    """Return a run for each, as the task that trains leaves it while it goes on; none of their tasks ever starts."""
+    """Add a run for each, as the task that trains leaves it while it goes on; none of their tasks ever starts."""
     dag = f"/api/v2/dags/{DAG}"
     with server.http() as http:
         http.patch(dag, json={"is_paused": True}).raise_for_status()
@@ -345,7 +345,7 @@ class Busy:
 
 
 def load_results(server: Server, options: argparse.Namespace) -> dict[str, Any]:
-    """Return the api-server while nobody looks, and while ten pages are open."""
+    """Measure the api-server while nobody looks, and while ten pages are open."""
     say(f"load: {options.seconds / 2:.0f} s at rest")
     found = {"no page": watched(server, options.seconds / 2, [])}
     say(f"load: {options.seconds:.0f} s with {2 * OPEN} pages")

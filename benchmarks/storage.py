@@ -166,7 +166,7 @@ def contenders_of(size: Size) -> Iterator[tuple[str, list[Contender]]]:
 
 
 def make_files(folder: Path, size: Size) -> list[str]:
-    """Return files of random bytes to be moved, and one more to warm up with."""
+    """Make files of random bytes, and one more to warm up with. Return their names."""
     folder.mkdir(parents=True)
     names = [f"{number:05d}.bin" for number in range(size.count)]
     for number, name in enumerate([*names, WARM]):

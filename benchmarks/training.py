@@ -81,7 +81,7 @@ def measured(section: str, work: Work, rounds: int, options: argparse.Namespace)
 
 
 def overhead_results(options: argparse.Namespace) -> dict[str, Rounds]:
-    """Return all loops at each size of a step."""
+    """Measure all loops at each size of a step."""
     seen = {work.title: measured("overhead", work, options.rounds, options) for work in (SMALL, MEDIUM, LARGE)}
     print("\n".join(["", *overhead_table(seen)]), flush=True)
     return seen
@@ -120,7 +120,7 @@ def step_ms(rounds: Rounds, name: str) -> str:
 
 
 def checkpoint_results(options: argparse.Namespace) -> dict[str, Any]:
-    """Return a checkpoint of a small and of a larger model."""
+    """Measure a checkpoint of a small and of a larger model."""
     seen = {work.title: measured("checkpoint", work, max(3, options.rounds // 3), options) for work in SAVED}
     print("\n".join(["", *checkpoint_table(seen)]), flush=True)
     return seen
@@ -149,7 +149,7 @@ def of_rounds(rounds: Rounds, name: str) -> str:
 
 
 def scaling_results(options: argparse.Namespace) -> Rounds:
-    """Return one and two devices that share one processor."""
+    """Measure one and two devices that share one processor."""
     seen: Rounds = measured("scaling", SCALED, max(3, options.rounds // 3), options)
     print("\n".join(["", *scaling_table(seen, SCALED.batch_size)]), flush=True)
     return seen

@@ -18,7 +18,7 @@ from dags.tasks import or_sample_images, settings_of_run
 from dags.under_way import forms_under_way
 from dags.wiring import train_and_report
 from pipeline.config import Settings, settings_from
-from pipeline.errors import DatasetError, GateError, SettingsError
+from pipeline.errors import SettingsError
 
 MAKER = "image_dataset"
 POLL_S = float(os.environ.get("TENFOLD_RETRAIN_POLL_SECONDS") or 15)
@@ -64,7 +64,8 @@ def choose() -> PokeReturnValue:
 def _with_name(settings: Settings) -> Settings:
     """Return the settings, with the name of the new dataset if they have no dataset name.
 
-    Skips the run if only datasets with other names are new. A run that a person triggers has no events.
+    Skips the run if only datasets with other names are new, or if other runs serve all of them. A run that a person
+    triggers has no events.
     """
     from pipeline.workspace import with_dataset_name
 
@@ -72,7 +73,7 @@ def _with_name(settings: Settings) -> Settings:
     if not names:
         return with_dataset_name(settings)
     if not settings.dataset_name and len(names) > 1:
-        names = _untrained(settings, names)
+        names = _unserved(settings, names)
     if not settings.dataset_name and len(names) > 1:
         raise SettingsError(
             f"datasets of several names are new, {', '.join(names)}, and one run trains on one dataset: set "
@@ -83,31 +84,24 @@ def _with_name(settings: Settings) -> Settings:
     return settings.model_copy(update={"dataset_name": settings.dataset_name or names[0]})
 
 
-def _untrained(settings: Settings, names: Sequence[str]) -> list[str]:
-    """Return the dataset names whose newest dates no run has trained on. Skips the run if there is none.
+def _unserved(settings: Settings, names: Sequence[str]) -> list[str]:
+    """Return the dataset names whose events no other run serves. Skips the run if there is none.
 
-    Airflow may hand the event of a dataset to two runs. The second one may also get the event of another dataset.
+    Airflow may hand the event of a dataset to two runs, the second time beside the event of another dataset.
     """
-    untrained = [name for name in names if not _is_trained(settings.model_copy(update={"dataset_name": name}))]
-    if not untrained:
-        raise AirflowSkipException(f"the newest partitions of {', '.join(names)} were trained before")
-    return untrained
+    unserved = [name for name in names if not _server_of(settings.model_copy(update={"dataset_name": name}))]
+    if not unserved:
+        raise AirflowSkipException(f"other runs have chosen the new datasets of {', '.join(names)}, and train on them")
+    return unserved
 
 
-def _is_trained(settings: Settings) -> bool:
-    from pipeline.report import write_card
-    from pipeline.runs.launch import trained
-    from pipeline.sharding.window import newest_dataset
+def _events(name: str = "") -> list[Any]:
+    """Return the asset events that triggered this run, of one dataset name if it is given.
 
-    try:
-        return bool(trained(settings, newest_dataset(settings, write_card), _training(settings)))
-    except (DatasetError, GateError, SettingsError):  # The run that trains on this name reports it.
-        return False
-
-
-def _events() -> list[Any]:
-    """Return the asset events that triggered this run. A run that a person triggered has none."""
-    return list(get_current_context()["triggering_asset_events"].get(DATASETS, []))
+    A run that a person triggered has none.
+    """
+    events = get_current_context()["triggering_asset_events"].get(DATASETS, [])
+    return [event for event in events if name in ("", event.extra.get("dataset_name"))]
 
 
 def _training(settings: Settings) -> str:
@@ -115,15 +109,25 @@ def _training(settings: Settings) -> str:
 
 
 def _skip_if_served(settings: Settings) -> None:
-    """Skip this run if another has chosen its datasets since. Otherwise, each run would repeat a failed training."""
+    """Skip this run if another one serves its events. Otherwise, each run would repeat a failed training."""
+    if run := _server_of(settings):
+        raise AirflowSkipException(f"the run {run} chose its datasets later, and trains on this one too")
+
+
+def _server_of(settings: Settings) -> str:
+    """Return the id of the run that serves the events of this dataset name; empty if there is none.
+
+    That run had the same events, or it looked for the newest partitions after them.
+    """
     from pipeline.runs.choices import last_choice
 
-    event_times = [event.timestamp for event in _events()]
+    event_times = [event.timestamp for event in _events(settings.dataset_name)]
     choice = last_choice(settings, _training(settings))
     if not event_times or choice is None or choice.run == get_current_context()["run_id"]:
-        return
-    if max(event_times) + CLOCKS < datetime.fromtimestamp(choice.at, UTC):
-        raise AirflowSkipException(f"the run {choice.run} chose its datasets later, and trains on this one too")
+        return ""
+    newest = max(event_times)
+    is_served = newest.timestamp() <= choice.newest_event or newest + CLOCKS < datetime.fromtimestamp(choice.at, UTC)
+    return choice.run if is_served else ""
 
 
 def _should_wait(settings: Settings) -> bool:
@@ -155,7 +159,7 @@ def _concern(form: Mapping[str, Any] | None, settings: Settings) -> str:
 def _newest(settings: Settings) -> dict[str, Any]:
     """Return what `train` needs. Skips where it was done before."""
     from pipeline.report import write_card
-    from pipeline.runs.choices import save_choice
+    from pipeline.runs.choices import Choice, save_choice
     from pipeline.runs.launch import trained
     from pipeline.sharding.window import newest_dataset
 
@@ -164,8 +168,9 @@ def _newest(settings: Settings) -> dict[str, Any]:
     if result := trained(settings, dataset, training):
         newest = f"the newest partitions of {settings.dataset_name!r} (window={settings.window})"
         raise AirflowSkipException(f"{newest} were trained with the same settings before: {result['run']}")
-    if _events():  # A person who triggers a run may choose other settings than the other runs have.
-        save_choice(settings, training, get_current_context()["run_id"], begin)
+    event_times = [event.timestamp.timestamp() for event in _events(settings.dataset_name)]
+    if event_times:  # A person who triggers a run may choose other settings than the other runs have.
+        save_choice(settings, training, Choice(get_current_context()["run_id"], begin, max(event_times)))
     return {"settings": settings.model_dump(), "dataset": str(dataset), "training": training}
 
 

@@ -53,7 +53,7 @@ def read_tenfold(job: Job) -> Batches:
 
 
 def read_tenfold_cached(job: Job) -> Batches:
-    """Yield the same from memory: the first, untimed round fills the cache, and all others go on from there."""
+    """Return the same from memory: the first, untimed round fills the cache, and all others go on from there."""
     endless = read_tenfold(job)(MANY)
 
     def batches(epochs: int) -> Iterator[int]:
@@ -162,7 +162,7 @@ def _best_tfdata(job: Job, decode: Callable[[Any, int], Any]) -> Batches:
 
 
 def _again(dataset: Any) -> Batches:
-    """Yield the epochs of a dataset of TensorFlow."""
+    """Return the epochs of a dataset of TensorFlow."""
     # The end of an iterator may wait for TensorFlow's autotuning, nearly as long as it lived. That is no reading.
     ended: list[Any] = []
 
@@ -308,7 +308,7 @@ def read_grain(job: Job) -> Batches:
 
 
 def _of_pytorch(job: Job, samples: Any, **told: Any) -> Batches:
-    """Yield the epochs of PyTorch's loader; its workers stay from one to the next."""
+    """Return the epochs of PyTorch's loader; its workers stay from one to the next."""
     from torch.utils.data import DataLoader
 
     loader = DataLoader(samples, num_workers=WORKERS, persistent_workers=True, **told)

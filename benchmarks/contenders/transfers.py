@@ -61,12 +61,12 @@ def tenfold_fetch_shards(job: Job) -> None:
 
 
 def tenfold_upload(job: Job) -> None:
-    """Return files into the bucket, create-only."""
+    """Upload files, create-only."""
     _tenfold_upload(job, WORKERS)
 
 
 def tenfold_upload_shards(job: Job) -> None:
-    """Return the same, as many at once as the task `upload` brings."""
+    """Upload as many at once as the task `upload` does."""
     from pipeline.sharding.publish import COPIERS
 
     _tenfold_upload(job, COPIERS)
@@ -91,7 +91,7 @@ def loop_download(job: Job) -> None:
 
 
 def loop_upload(job: Job) -> None:
-    """Return the same, up."""
+    """Upload in the same way."""
     bucket = _bucket(job)
     for name in job["names"]:
         bucket.blob(name).upload_from_filename(f"{job['folder']}/{name}")
@@ -107,7 +107,7 @@ def manager_download(job: Job) -> None:
 
 
 def manager_download_chunks(job: Job) -> None:
-    """Return the same for large objects: each in chunks of 32 MiB, some at once."""
+    """Download large objects: each in chunks of 32 MiB, some at once."""
     from google.cloud.storage import transfer_manager
 
     bucket = _bucket(job)
@@ -118,7 +118,7 @@ def manager_download_chunks(job: Job) -> None:
 
 
 def manager_upload(job: Job) -> None:
-    """Return the same, up."""
+    """Upload in the same way."""
     from google.cloud.storage import transfer_manager
 
     transfer_manager.upload_many_from_filenames(
@@ -133,19 +133,19 @@ def gcsfs_download(job: Job) -> None:
 
 
 def gcsfs_upload(job: Job) -> None:
-    """Return the same, up."""
+    """Upload in the same way."""
     remote, local = _both_ends(job)
     _gcsfs(job).put(local, remote)
 
 
 def curl_download(job: Job) -> None:
-    """Return what the server gives to a client that does nothing else: the limit."""
+    """Measure what the server gives to a client that does nothing else: the limit."""
     target = "{url}/download/storage/v1/b/{bucket}/o/{name}?alt=media"
     _curl(job, (f'url = "{target}"\noutput = "{{file}}"'))
 
 
 def curl_upload(job: Job) -> None:
-    """Return the same, up."""
+    """Upload in the same way."""
     target = "{url}/upload/storage/v1/b/{bucket}/o?uploadType=media&name={name}"
     _curl(job, (f'url = "{target}"\nrequest = POST\nupload-file = "{{file}}"\noutput = "/dev/null"'))
 

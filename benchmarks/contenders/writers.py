@@ -98,7 +98,7 @@ def mosaicml_streaming(job: Job) -> None:
 
 
 def tfrecord_package(job: Job) -> None:
-    """Return the `tfrecord` package of PyPI: protobuf and CRC32C, without TensorFlow; size from Pillow's header."""
+    """Write with the `tfrecord` package of PyPI: protobuf and CRC32C, without TensorFlow; size from Pillow's header."""
     from PIL import Image
     from tfrecord import TFRecordWriter
 
@@ -154,7 +154,7 @@ def tfds(job: Job) -> None:
 
 
 def blog_encode_again(job: Job) -> None:
-    """Return what articles show: TensorFlow decodes each image and encodes it again into the record."""
+    """Write as articles show: TensorFlow decodes each image and encodes it again into the record."""
     import tensorflow as tf
 
     def example(path: str, label: int, text: str) -> Any:
@@ -165,7 +165,7 @@ def blog_encode_again(job: Job) -> None:
 
 
 def blog_keep_bytes(job: Job) -> None:
-    """Return the better articles: TensorFlow decodes each image for its size and keeps the bytes."""
+    """Write as better articles show: TensorFlow decodes each image for its size and keeps the bytes."""
     import tensorflow as tf
 
     def example(path: str, label: int, text: str) -> Any:
@@ -176,7 +176,7 @@ def blog_keep_bytes(job: Job) -> None:
 
 
 def imagenet_script(job: Job) -> None:
-    """Return the way of the ImageNet script of the TensorFlow models.
+    """Write in the way of the ImageNet script of the TensorFlow models.
 
     Four threads write shards of their own. One session decodes every image to get its size and to check it. An example
     has thirteen features.

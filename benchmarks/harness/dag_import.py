@@ -25,14 +25,14 @@ def main(names: Sequence[str]) -> None:
 
 
 def timed(name: str, work: Callable[[], object]) -> dict[str, float]:
-    """Return the seconds of some work, by the clock and of a core. Other programs make only the first longer."""
+    """Return the seconds of some work, by the clock and on a core. Other programs make only the first longer."""
     begin, begin_cpu = time.perf_counter(), time.process_time()
     work()
     return {f"{name}_s": time.perf_counter() - begin, f"{name}_cpu_s": time.process_time() - begin_cpu}
 
 
 def import_airflow() -> None:
-    """Return all that any DAG costs: much of Airflow is imported when the first one is made."""
+    """Import all that any DAG needs: much of Airflow is imported when the first one is made."""
     import airflow.dag_processing.processor  # noqa: F401 - and all that it imports
     from airflow.sdk import Param, dag, task, task_group
 

@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def start_record(folder: Path) -> Sequence[Sink]:
-    """Return a folder of a training, and what writes into it as the monitor does."""
+    """Make the folder of a training. Return what writes into it, as the monitor does."""
     folder.mkdir(parents=True)
     (folder / "run.json").write_text(json.dumps({"settings": SETTINGS, "steps_per_epoch": STEPS_PER_EPOCH}))
     return RecordSink(folder / "record"), OverviewSink(folder / "overview")

@@ -98,7 +98,7 @@ def _searching(folder: Path) -> tf.data.Dataset:
 
 
 def _generated(folder: Path) -> tf.data.Dataset:
-    """Yield a Python generator that computes."""
+    """Return the images of a Python generator that computes."""
 
     def images() -> Iterator[np.ndarray]:
         while True:

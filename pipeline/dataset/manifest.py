@@ -91,7 +91,7 @@ class Dataset:
     """Further files, which TensorFlow Datasets reads, each with its size and CRC32C. Empty in earlier releases."""
 
     def class_counts(self, split: str) -> list[int]:
-        """Return examples of each label in a split, ordered by id: of some there may be none."""
+        """Return the number of examples of each label in a split, ordered by id; it may be 0."""
         classes = self.splits[split].classes
         return [classes.get(label, 0) for label in self.labels]
 

@@ -94,7 +94,7 @@ def _problem_of_example(record: bytes, dataset: Dataset, counted: Counter[int]) 
 
 
 def _problems_of_split(name: str, split: Split, counted: Mapping[str, int]) -> Iterator[str]:
-    """Return where dataset.json contradicts the sound shards of a split."""
+    """Yield a sentence for each way in which dataset.json contradicts the sound shards of a split."""
     if split.bytes != sum(shard.bytes for shard in split.shards):
         yield f"{name}: the bytes of the shards do not add up to {split.bytes}"
     for label in sorted({*split.classes, *counted}):

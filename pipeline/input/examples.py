@@ -88,7 +88,7 @@ class Numbers(Shards):
 
 
 def _rows(pieces: Sequence[Piece], order: tf.Tensor | None = None) -> tf.data.Dataset:
-    """Yield (name, (first, count, number)) of each piece, in the order of the list or of `order`."""
+    """Return a dataset of (name, (first, count, number)) of each piece, in the order of the list or of `order`."""
     names = tf.constant([piece.name for piece in pieces], tf.string, [len(pieces)])
     parts = tf.constant([piece[1:] for piece in pieces], tf.int64, [len(pieces), 3])
     if order is None:
@@ -102,5 +102,5 @@ def shuffle_elements(split: Split, shuffle_bytes: int) -> int:
 
 
 def average_bytes(split: Split) -> int:
-    """Return what an encoded example takes, at least one."""
+    """Return the mean bytes of an encoded example, at least 1."""
     return max(1, split.bytes // max(split.examples, 1))

@@ -121,8 +121,8 @@ class Quality:
 def shuffle_quality(folder: Place, settings: Settings) -> dict[str, Any]:
     """Return the result of `python -m pipeline shuffle-quality`; `format_shuffle_quality` makes a table of it.
 
-    `enough_megabytes` is the smallest buffer that is enough: 0 if none is needed, None if even the
-    largest is not enough.
+    `enough_megabytes` is the smallest buffer that is enough: 0 if none is needed, None if even
+    the largest is not enough.
 
     Raises DatasetError if `folder` holds no whole dataset or hardly any examples, and SettingsError if a batch has one
     example.

@@ -61,7 +61,7 @@ class Writer(Protocol):
         """The bytes that `ends_of` returns for the file after it is closed."""
 
     def write(self, before: bytes, body: bytes, body_crc: int) -> None:
-        """Return a record of two parts; `body_crc` is the CRC32C of the second one, which is the large one."""
+        """Write a record of two parts; `body_crc` is the CRC32C of the second one, which is the large one."""
 
     def close(self) -> None:
         """Write what was held back."""

@@ -287,7 +287,7 @@ def differing(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any
     return {name: values for name, values in pairs.items() if values[0] != values[1]}
 
 
-# --- label ------------------------------------------------------------------------------------------------------------
+# --- text ------------------------------------------------------------------------------------------------------------
 
 
 def cells(row: Row) -> tuple[str, ...]:

@@ -99,8 +99,8 @@ def _of_one_label(evaluation: Mapping[str, Any], images: Sequence[tuple[str, byt
         classes_title="Precision and recall by class, the lowest recall first",
         reliability=reliability(evaluation),
         confident_mistakes=confident_mistakes(evaluation, images),
-        mistakes_note="Images for which the model was most confident of a wrong class. Each shows its label, the predicted "
-        "class, and its name in the source. Some of these labels may be wrong.",
+        mistakes_note="Images for which the model was most confident of a wrong class. Each shows its label, the "
+        "predicted class, and its name in the source. Some of these labels may be wrong.",
     )
 
 
@@ -114,8 +114,8 @@ def _of_several(evaluation: Mapping[str, Any], images: Sequence[tuple[str, bytes
         classes_title="Average precision of each label, the lowest first; precision and recall of what is over 50%",
         reliability=reliability_of_labels(evaluation),
         confident_mistakes=confident_mistakes_of_labels(evaluation, images),
-        mistakes_note="Images with the most confident wrong answers. Each shows its labels, the label that was most wrong, "
-        "and its name in the source. Some of these labels may be wrong.",
+        mistakes_note="Images with the most confident wrong answers. Each shows its labels, the label that was most "
+        "wrong, and its name in the source. Some of these labels may be wrong.",
     )
 
 

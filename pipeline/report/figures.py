@@ -71,8 +71,8 @@ def learning_plots(loss: Sequence[Line], accuracy: Sequence[Line]) -> tuple[Any,
     return plots
 
 
-def _by_epoch(label: str, lines: Sequence[Line]) -> Any:
-    plot = new_plot(label, "epoch", height=280)
+def _by_epoch(quantity: str, lines: Sequence[Line]) -> Any:
+    plot = new_plot(quantity, "epoch", height=280)
     plot.xaxis.ticker.min_interval = 1
     plot.y_range.default_span = 0.2  # If all values are 100%, the axis must not go from 0% to 200%.
     shown = []
@@ -83,7 +83,7 @@ def _by_epoch(label: str, lines: Sequence[Line]) -> Any:
             dots = plot.scatter("x", "y", source=source, color=color, size=7, marker=marker, name=label)
             shown.append((label, [line, dots]))
     add_legend(plot, shown)
-    tooltips = [("of", "$name"), ("epoch", "@x"), (label.lower(), "@y{0.0000}")]
+    tooltips = [("of", "$name"), ("epoch", "@x"), (quantity.lower(), "@y{0.0000}")]
     plot.add_tools(HoverTool(renderers=[renderers[1] for _, renderers in shown], tooltips=tooltips))
     return plot
 

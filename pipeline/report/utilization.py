@@ -57,7 +57,7 @@ class Panel:
 
     title: str
     curves: tuple[Curve, ...]
-    min_scale: float = 0.0
+    min_peak: float = 0.0
     """The panel is left out if no curve reaches this value, because it would show nothing."""
     top: float | None = None
     """End of the axis; None if it ends where the curves do."""
@@ -99,7 +99,7 @@ PANELS = (
             Curve("GPU, by its power limit", "gpu/throttled_power", VERMILION, "6 3"),
             Curve("GPU, by its heat", "gpu/throttled_thermal", PURPLE, "2 2"),
         ),
-        min_scale=1.0,
+        min_peak=1.0,
     ),
     Panel(
         "Tasks that wait (% of the time)",
@@ -109,7 +109,7 @@ PANELS = (
             Curve("for memory", "pressure/memory_some_pct", GREEN, "2 2"),
             Curve("cores idle for a disk", "sys/cpu_iowait_pct", PURPLE, "8 3 2 3"),
         ),
-        min_scale=1.0,
+        min_peak=1.0,
     ),
     Panel(
         "Memory (%)",
@@ -119,13 +119,13 @@ PANELS = (
     Panel(
         "Disk (MB/s)",
         (Curve("read", "sys/disk_read_Bps", BLUE), Curve("written", "sys/disk_write_Bps", ORANGE, "6 3")),
-        min_scale=1e6,
+        min_peak=1e6,
         per_unit=1e6,
     ),
     Panel(
         "Network (MB/s)",
         (Curve("received", "sys/net_recv_Bps", BLUE), Curve("sent", "sys/net_sent_Bps", ORANGE, "6 3")),
-        min_scale=1e6,
+        min_peak=1e6,
         per_unit=1e6,
     ),
 )
@@ -195,7 +195,7 @@ def utilization(samples: pandas.DataFrame, epochs: pandas.DataFrame) -> Figure:
 def telling(panel: Panel, samples: pandas.DataFrame) -> list[Curve]:
     """Return the recorded curves of a panel; none if no curve reaches the smallest value of the panel."""
     recorded = [curve for curve in panel.curves if curve.column in samples and samples[curve.column].notna().any()]
-    return recorded if any(samples[curve.column].max() >= panel.min_scale for curve in recorded) else []
+    return recorded if any(samples[curve.column].max() >= panel.min_peak for curve in recorded) else []
 
 
 def _panel(panel: Panel, curves: Sequence[Curve], samples: pandas.DataFrame, time: _Time) -> Any:

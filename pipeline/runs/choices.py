@@ -17,6 +17,8 @@ class Choice:
     """Id of the run that chose."""
     at: float
     """Time at which the run looked for the newest partitions, in Unix seconds."""
+    newest_event: float = 0.0
+    """Time of the newest event that triggered the run, in Unix seconds, by the clock of Airflow's database."""
 
 
 def last_choice(settings: Settings, training: str) -> Choice | None:
@@ -27,10 +29,10 @@ def last_choice(settings: Settings, training: str) -> Choice | None:
         return None
 
 
-def save_choice(settings: Settings, training: str, run: str, at: float) -> None:
-    """Store that a run chose the newest partitions."""
+def save_choice(settings: Settings, training: str, choice: Choice) -> None:
+    """Store which run chose the newest partitions."""
     with storage.write_whole(_place(settings, training)) as file:
-        file.write(json.dumps(asdict(Choice(run, at))).encode())
+        file.write(json.dumps(asdict(choice)).encode())
 
 
 def _place(settings: Settings, training: str) -> Place:

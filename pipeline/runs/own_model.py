@@ -50,11 +50,11 @@ def require_own_model(settings: Settings, classes: int) -> None:
                 env={**environment_of_tensorflow(), "CUDA_VISIBLE_DEVICES": "-1"},
                 check=True,
             )
-            error = json.load(answer)  # empty if the user's code ended the process
+            content = json.load(answer)  # empty if the user's code ended the process
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired, json.JSONDecodeError) as error:
         _log.warning("could not check the model %s (%s): the training will check it", settings.model, error)
         return
-    failure = error_from_json(**error) if error else None
+    failure = error_from_json(**content) if content else None
     if isinstance(failure, OwnCodeError):
         _log.warning(
             "%s: the training will check it again, because its worker may have a GPU and other packages", failure

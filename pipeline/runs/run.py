@@ -226,7 +226,7 @@ def load_best(run: Run) -> Best | None:
 
 
 def _bests(run: Run) -> list[Best]:
-    """Yield the epochs that are better than all before them."""
+    """Return the epochs that are better than all before them."""
     try:
         return [Best(**content) for content in read_required(run.folder / BEST)]
     except FileNotFoundError:

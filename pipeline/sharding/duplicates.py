@@ -106,7 +106,7 @@ def leak_facts(groups: Iterable[Group], splits: NDArray[np.int8], key_of: Callab
 
 
 def _groups(order: Group, same: NDArray[np.bool_]) -> list[Group]:
-    """Yield groups of two or more in `order`, which is stable; `same[i]`: `order[i]` and `order[i + 1]` are equal."""
+    """Return groups of two or more in `order`, which is stable; `same[i]`: `order[i]` and `order[i + 1]` are equal."""
     edges = np.diff(np.concatenate(([False], same, [False])).astype(np.int8))
     starts, ends = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1) + 1
     by_first = np.argsort(order[starts])

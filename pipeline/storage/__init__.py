@@ -133,7 +133,7 @@ def write_whole(place: Place, synced: bool = False) -> AbstractContextManager[IO
 def write_new(place: Place, synced: bool = False) -> AbstractContextManager[IO[bytes]]:
     """Write like `write_whole`, but never replace. A file that exists must have the same content.
 
-    Raises ConflictError, naming the file if it has not.
+    Raises ConflictError, which names the file, if its content differs.
     """
     return local.write_new(place, synced) if isinstance(place, Path) else bucket_client().write_new(place)
 
@@ -166,7 +166,7 @@ def copy_new(source: Place, target: Place) -> None:
 
 
 def temporary_for(place: Place) -> AbstractContextManager[Path]:
-    """Return a local name for what is to be moved to `place`, or beside it where its name follows from its content."""
+    """Give a local name for what is to be moved to `place`: beside it, if its name follows from its content."""
     return temporary_beside(place) if isinstance(place, Path) else local.temporary_for_upload(place.name)
 
 

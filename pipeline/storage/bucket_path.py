@@ -134,7 +134,7 @@ class BucketPath:
         return not other.key or self.key == other.key or self.key.startswith(other.key + "/")
 
     def stat(self, generation: int | None = None) -> ObjectStat:
-        """Return size, checksum and generation of the object: the newest, or `generation`. Raises FileNotFoundError."""
+        """Return size, checksums and generation of an object: the newest, or `generation`. Raises FileNotFoundError."""
         return _get_client().stat(self, generation)
 
     def exists(self) -> bool:

@@ -130,7 +130,7 @@ def remove_torn(path: Path, crc32c: int) -> bool:
 def write_new(path: Path, synced: bool = False) -> Iterator[IO[bytes]]:
     """Like `write_whole`, but never replaces: what already stands at `path` must have the same content.
 
-    Raises ConflictError, naming the file if it has not.
+    Raises ConflictError, which names the file, if its content differs.
     """
     with temporary_beside(path) as temporary:
         with open(temporary, "wb") as file:
@@ -161,7 +161,7 @@ def changed_meanwhile(place: object) -> ConflictError:
 
 
 def copy_bytes(reader: IO[bytes], writer: IO[bytes]) -> None:
-    """Return all that `reader` has left, in pieces of 1 MiB."""
+    """Copy all that `reader` has left, in pieces of 1 MiB."""
     shutil.copyfileobj(reader, writer, CHUNK_BYTES)
 
 

@@ -22,7 +22,7 @@ class Group(Protocol):
         """Return cores or bytes; None if there is no limit."""
 
     def use(self) -> Mapping[str, float]:
-        """Return `used`: seconds of all processors (with `periods` and `throttled`), or bytes of memory."""
+        """Return `used` of memory (bytes), or `used` (seconds), `periods` and `throttled` of processors since boot."""
 
 
 def memory_left(root: Path = Path("/")) -> float | None:

@@ -138,7 +138,7 @@ def _evened(overview: pandas.DataFrame, kind: str) -> Intervals:
 
 
 def _steps(intervals: pandas.DataFrame) -> Array:
-    """Return the number of steps in each interval; 0 if a retry went back, until the overview has been updated."""
+    """Return the steps of each interval; 0 for one in which a retry went back, until the overview is updated."""
     return np.maximum(np.diff(intervals["step"].to_numpy(dtype=float), prepend=0.0), 0.0)
 
 

@@ -124,7 +124,7 @@ class Client:
         return self.runs({"state": ACTIVE})
 
     def runs(self, filters: Json) -> list[Json]:
-        """Return runs by date: `dag_run_id`, `state`, `logical_date`, `queued_at`, `end_date` and more."""
+        """Return runs in the order of their dates, with `dag_run_id`, `state`, `logical_date` and more."""
         return self._all(f"{self._dag}/dagRuns", {**filters, "order_by": ["logical_date", "id"]}, "dag_runs")
 
     def create_backfill(self, body: Json) -> Json:

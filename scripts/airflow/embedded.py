@@ -48,7 +48,7 @@ class Embedded:
         self._settings = settings
         self.url = url_of(record.port)
         self.keys = load_keys(layout.home / "keys.json")
-        # Only for their end to be waited for if they are our children.
+        # Those that are our children, only to wait for their end.
         self._children: list[subprocess.Popen[bytes]] = []
 
     @property

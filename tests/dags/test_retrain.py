@@ -13,7 +13,7 @@ import pytest
 from pipeline.config import settings_from
 from pipeline.dataset.manifest import load
 from pipeline.errors import SettingsError
-from pipeline.runs.choices import save_choice
+from pipeline.runs.choices import Choice, save_choice
 from tests.conftest import MakeImages, jpeg
 from tests.dags.conftest import RunDag
 from tests.published import publish
@@ -55,46 +55,52 @@ def test_without_a_data_set_there_is_nothing_to_train_on(run_dag: RunDag, capfd:
     ],
 )
 def test_the_name_is_that_of_the_dataset_that_is_new(
-    given: str, new: list[str], trained: str, monkeypatch: pytest.MonkeyPatch
+    given: str, new: list[str], trained: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    """With a context of its own: a run of `dag.test` has no asset events. The long tests have real ones."""
+    """With a context of its own. The long tests have real events."""
     from airflow.sdk.exceptions import AirflowSkipException
 
     from dags import retrain
 
-    events = [SimpleNamespace(extra={"dataset_name": name}) for name in new]
-    context = {"triggering_asset_events": {retrain.DATASETS: events}}
-    monkeypatch.setattr(retrain, "get_current_context", lambda: context)
-    settings = settings_from({"dataset_name": given})
+    events = [SimpleNamespace(extra={"dataset_name": name}, timestamp=NOON) for name in new]
+    use_context(monkeypatch, events, "first")
+    settings = settings_from({"dataset_name": given, "workspace": str(tmp_path)})
     errors = {"skipped": AirflowSkipException, "refused": SettingsError}
     with pytest.raises(errors[trained], match="cars") if trained in errors else nullcontext():
         assert retrain._with_name(settings).dataset_name == trained
 
 
+NOON = datetime(2026, 1, 1, 12, tzinfo=UTC)
+
+
 @pytest.mark.parametrize(
-    ("done", "expected"), [(["cars"], "flowers"), (["flowers"], "cars"), (["cars", "flowers"], "skipped")]
+    ("served", "expected"), [(["cars"], "flowers"), (["flowers"], "cars"), (["cars", "flowers"], "skipped")]
 )
-def test_a_name_whose_dates_are_trained_is_no_longer_new(
-    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: list[str], expected: str
+def test_a_name_whose_events_another_run_had_is_no_longer_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, served: list[str], expected: str
 ):
-    """Airflow may hand an event to a second run. Only the end of a training is simulated here."""
+    """Airflow may hand an event to a second run, beside the event of another dataset."""
     from airflow.sdk.exceptions import AirflowSkipException
 
     from dags import retrain
 
-    names = ["cars", "flowers"]
-    for name in names:
-        publish(photos / "{date}", tmp_path / "workspace", data_date=DAYS[0], dataset_name=name)
-    events = [SimpleNamespace(extra={"dataset_name": name}) for name in names]
-    context = {"triggering_asset_events": {retrain.DATASETS: events}, "ti": SimpleNamespace(dag_id="retrain")}
-    monkeypatch.setattr(retrain, "get_current_context", lambda: context)
-    monkeypatch.setattr(
-        "pipeline.runs.launch.trained",
-        lambda settings, dataset, training: {"run": training} if settings.dataset_name in done else None,
-    )
-    settings = settings_from({"workspace": str(tmp_path / "workspace")})
-    with pytest.raises(AirflowSkipException, match="trained before") if expected == "skipped" else nullcontext():
+    settings = settings_from({"workspace": str(tmp_path)})
+    events = [SimpleNamespace(extra={"dataset_name": name}, timestamp=NOON) for name in ("cars", "flowers")]
+    for name in served:
+        of_name = settings.model_copy(update={"dataset_name": name})
+        save_choice(of_name, f"retrain-{name}", Choice("first", NOON.timestamp() + 1, NOON.timestamp()))
+    use_context(monkeypatch, events, "second")
+    with pytest.raises(AirflowSkipException, match="other runs") if expected == "skipped" else nullcontext():
         assert retrain._with_name(settings).dataset_name == expected
+
+
+def use_context(monkeypatch: pytest.MonkeyPatch, events: list[SimpleNamespace], run_id: str) -> None:
+    """Give the tasks a context of their own, because a run of `dag.test` has no asset events."""
+    from dags import retrain
+
+    ti = SimpleNamespace(dag_id="retrain")
+    context = {"triggering_asset_events": {retrain.DATASETS: events}, "run_id": run_id, "ti": ti}
+    monkeypatch.setattr(retrain, "get_current_context", lambda: context)
 
 
 def test_a_setting_of_the_other_dag_is_refused(run_dag: RunDag, capfd: pytest.CaptureFixture):
@@ -196,20 +202,22 @@ def test_many_runs_of_another_dataset_keep_no_training_waiting(
 
 
 def test_a_run_whose_data_sets_are_in_a_later_choice_is_skipped(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    """The test brings its own context, because a run of `dag.test` has no asset events."""
     from airflow.sdk.exceptions import AirflowSkipException
 
     from dags import retrain
 
     settings = settings_from({"dataset_name": "flowers", "workspace": str(tmp_path)})
     chosen_at = datetime(2026, 1, 1, 12, tzinfo=UTC)
-    save_choice(settings, "retrain-flowers", "first", chosen_at.timestamp())
+    an_hour_before = chosen_at.timestamp() - 3600
+    save_choice(settings, "retrain-flowers", Choice("first", chosen_at.timestamp(), an_hour_before))
 
     def skips(run_id: str, minutes: list[int]) -> bool:
-        events = [SimpleNamespace(timestamp=chosen_at + timedelta(minutes=each)) for each in minutes]
-        ti = SimpleNamespace(dag_id="retrain")
-        context = {"triggering_asset_events": {retrain.DATASETS: events}, "run_id": run_id, "ti": ti}
-        monkeypatch.setattr(retrain, "get_current_context", lambda: context)
+        times = [chosen_at + timedelta(minutes=each) for each in minutes]
+        use_context(
+            monkeypatch,
+            [SimpleNamespace(timestamp=time, extra={"dataset_name": "flowers"}) for time in times],
+            run_id,
+        )
         try:
             retrain._skip_if_served(settings)
         except AirflowSkipException:

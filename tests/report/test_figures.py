@@ -2,6 +2,7 @@
 
 import pandas
 import pytest
+from bokeh.models import HoverTool
 
 from pipeline.report import figures
 from pipeline.report.drawing import Figure, embedded
@@ -21,6 +22,16 @@ BATCHES = pandas.DataFrame(
 EPOCHS = pandas.DataFrame(
     {"step": [1], "time": [9.0], "epoch/time_s": [1.3], "epoch/validation_s": [1.0], "epoch/callbacks_s": [1.0]}
 )
+
+
+def test_a_tooltip_names_the_quantity_of_its_plot():
+    epochs = pandas.DataFrame({"step": [1], "loss": [0.5], "val_loss": [0.6]})
+    lines = [
+        figures.Line("training", epochs, "loss", "red", "solid", "circle"),
+        figures.Line("validation", epochs, "val_loss", "blue", "dashed", "circle"),
+    ]
+    plots = figures.learning_plots(lines, lines)
+    assert [plot.select_one(HoverTool).tooltips[-1][0] for plot in plots] == ["loss", "accuracy"]
 
 
 def test_where_a_second_went():
