@@ -230,7 +230,7 @@ def test_all_there_is_to_draw_is_drawn(ui: Ui, logged_in: LoggedIn, rich: str) -
         tab = Tab(context, rich)
         assert (tab.state, len(tab.sections)) == ("trained", 5)
         assert tab.blank() == []
-        assert "examples a second" in tab.words
+        assert "examples per second" in tab.words
         tab.check(ui.url)
 
 
@@ -338,7 +338,7 @@ def differences(page: Page) -> dict[str, str]:
     """What two runs differ in, by name: both values, with a tab between them."""
     folded = page.locator("main > section details")
     folded.evaluate("each => { each.open = true }")
-    table = page.get_by_role("region", name="What differs").get_by_role("table")
+    table = page.get_by_role("region", name="Differences").get_by_role("table")
     found = dict(row.split("\t", 1) for row in table.inner_text().splitlines()[1:])
     folded.evaluate("each => { each.open = false }")
     return found
