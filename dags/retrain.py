@@ -111,7 +111,7 @@ def _training(settings: Settings) -> str:
 def _skip_if_served(settings: Settings) -> None:
     """Skip this run if another one serves its events. Otherwise, each run would repeat a failed training."""
     if run := _server_of(settings):
-        raise AirflowSkipException(f"the run {run} chose its datasets later, and trains on this one too")
+        raise AirflowSkipException(f"the run {run} took the newest partitions later, and they include this dataset")
 
 
 def _server_of(settings: Settings) -> str:
@@ -165,12 +165,13 @@ def _newest(settings: Settings) -> dict[str, Any]:
 
     begin, training = time.time(), _training(settings)
     dataset = newest_dataset(settings, write_card)
-    if result := trained(settings, dataset, training):
-        newest = f"the newest partitions of {settings.dataset_name!r} (window={settings.window})"
-        raise AirflowSkipException(f"{newest} were trained with the same settings before: {result['run']}")
     event_times = [event.timestamp.timestamp() for event in _events(settings.dataset_name)]
     if event_times:  # A person who triggers a run may choose other settings than the other runs have.
         save_choice(settings, training, Choice(get_current_context()["run_id"], begin, max(event_times)))
+    # Saved before: events whose partitions were trained before are served too, should Airflow hand them to another run.
+    if result := trained(settings, dataset, training):
+        newest = f"the newest partitions of {settings.dataset_name!r} (window={settings.window})"
+        raise AirflowSkipException(f"{newest} were trained with the same settings before: {result['run']}")
     return {"settings": settings.model_dump(), "dataset": str(dataset), "training": training}
 
 

@@ -231,6 +231,23 @@ def test_a_run_whose_data_sets_are_in_a_later_choice_is_skipped(monkeypatch: pyt
     assert not skips("first", [-10])  # cleared, or tried again
 
 
+def test_a_run_without_anything_new_to_train_on_serves_its_events_too(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Otherwise, their dataset name would be new in a second run that Airflow hands them to."""
+    from airflow.sdk.exceptions import AirflowSkipException
+
+    from dags import retrain
+
+    settings = settings_from({"dataset_name": "flowers", "workspace": str(tmp_path)})
+    monkeypatch.setattr("pipeline.sharding.window.newest_dataset", lambda *_: tmp_path / "dataset")
+    monkeypatch.setattr("pipeline.runs.launch.trained", lambda *_: {"run": "an earlier run"})
+    events = [SimpleNamespace(extra={"dataset_name": "flowers"}, timestamp=NOON)]
+    use_context(monkeypatch, events, "first")
+    with pytest.raises(AirflowSkipException, match="an earlier run"):
+        retrain._newest(settings)
+    use_context(monkeypatch, events, "second")
+    assert retrain._server_of(settings) == "first"
+
+
 @pytest.mark.long
 def test_the_newest_dates_are_trained_on_as_one_data_set_and_only_once(run_dag: RunDag, photos: Path):
     made = [_build(run_dag, photos, day) for day in DAYS]
