@@ -1,4 +1,4 @@
-"""`docs/reference/dataset.md` holds true: its snippets run as written, and its table has the features of a record."""
+"""The pages about a dataset: the readers run as written, and the table has the features of a record."""
 
 import json
 import re
@@ -15,16 +15,18 @@ from pipeline.dataset.manifest import load
 from pipeline.records.format import RecordFormat
 from tests.published import LABELS, publish_case
 
-PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "dataset.md").read_text("utf-8")
-OPENING, *READERS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "reference" / "dataset.md").read_text("utf-8")
+GUIDE = (DOCS / "how-to" / "read-shards.md").read_text("utf-8")
+OPENING, *READERS = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
 READ = [
     ("import tensorflow as tf", "label_offset", r"\(\d+, \d+, 3\) LABEL"),
     ('compression_type="GZIP"', "gzip", r"\(\d+, \d+, 3\) LABEL"),
     ("image/object/bbox/", "boxes", r"\(\d+, \d+, 3\) LABEL( LABEL)* \([012], 4\)"),
-    ("from tfrecord import", "label_offset", r"\d+ LABEL"),
+    ("from tfrecord import", "label_offset", r"\(\d+, \d+, 3\) LABEL"),
     ("import tensorflow_datasets", "label_offset", r"\(\d+, \d+, 3\) LABEL"),
 ]
-"""Of each reader in its order: words that tell it, the data set that it reads, and what a line of its output is."""
+"""For each reader, in the order of the page: words that only it has, the dataset that it reads, and a line of its output."""
 
 
 @pytest.mark.parametrize(("words", "name", "line"), READ, ids=[words for words, _, _ in READ])
@@ -49,7 +51,7 @@ def run(code: str) -> None:
     if "from tfrecord" in code:
         subprocess.run([sys.executable, "-c", code], check=True)
     else:
-        exec(compile(code, "docs/reference/dataset.md", "exec"), {"__name__": "snippet"})
+        exec(compile(code, "docs/how-to/read-shards.md", "exec"), {"__name__": "snippet"})
 
 
 def test_the_checksum_is_taken_as_the_page_says(tmp_path: Path):
@@ -71,7 +73,7 @@ def test_the_table_has_all_features_of_a_record(feature_keys: str, column: int):
 
 @pytest.mark.parametrize("name", ["keep", "gzip", "boxes"])
 def test_the_list_of_files_is_complete(name: str, tmp_path: Path):
-    patterns = re.findall(r"`([^`/ ]*\.[^`/ ]+)`", PAGE.partition("## What is promised")[0])
+    patterns = re.findall(r"`([^`/ ]*\.[^`/ ]+)`", PAGE.partition("## How shards are written")[0])
     names = {path.name for path in publish_case(name, tmp_path)[0].iterdir()}
     alike = {re.sub(r"^[a-z]+-\d+-of-\d+", "train-00000-of-00010", name).removesuffix(".gz") for name in names}
     assert [name for name in alike if not any(fnmatch(name, pattern) for pattern in patterns)] == []
