@@ -147,4 +147,4 @@ class TrainOperator(BaseOperator):
     def on_kill(self) -> None:
         """Ask the process to write a checkpoint and end. The wait in `execute` then ends too."""
         if self._process is not None:
-            self._process.ask_to_stop()
+            self._process.request_stop()

@@ -160,7 +160,7 @@ def _newest(settings: Settings) -> dict[str, Any]:
     """Return what `train` needs. Skips where it was done before."""
     from pipeline.report import write_card
     from pipeline.runs.choices import Choice, save_choice
-    from pipeline.runs.launch import trained
+    from pipeline.runs.launch import load_trained_result
     from pipeline.sharding.window import newest_dataset
 
     begin, training = time.time(), _training(settings)
@@ -169,7 +169,7 @@ def _newest(settings: Settings) -> dict[str, Any]:
     if event_times:  # A person who triggers a run may choose other settings than the other runs have.
         save_choice(settings, training, Choice(get_current_context()["run_id"], begin, max(event_times)))
     # Saved before: events whose partitions were trained before are served too, should Airflow hand them to another run.
-    if result := trained(settings, dataset, training):
+    if result := load_trained_result(settings, dataset, training):
         newest = f"the newest partitions of {settings.dataset_name!r} (window={settings.window})"
         raise AirflowSkipException(f"{newest} were trained with the same settings before: {result['run']}")
     return {"settings": settings.model_dump(), "dataset": str(dataset), "training": training}

@@ -8,9 +8,9 @@ sys.path.insert(0, str(DOCS.parent))
 
 from docs.generate import write_generated_pages  # noqa: E402
 from pipeline import __version__  # noqa: E402
-from pipeline.training.tensorflow_start import stderr_held_back  # noqa: E402
+from pipeline.training.tensorflow_start import hold_back_stderr  # noqa: E402
 
-with stderr_held_back():  # The page of the Python API needs TensorFlow, which prints messages while it is loaded.
+with hold_back_stderr():  # The page of the Python API needs TensorFlow, which prints messages while it is loaded.
     import pipeline.input  # noqa: F401
 
 project = "Tenfold"

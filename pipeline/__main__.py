@@ -257,9 +257,9 @@ def _report(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _training(what: str, uri: str) -> Place:
-    from pipeline.runs.run import training_in
+    from pipeline.runs.run import find_training
 
-    return training_in(_reachable(what, uri))
+    return find_training(_reachable(what, uri))
 
 
 def _compare(options: argparse.Namespace) -> dict[str, Any]:
@@ -335,9 +335,9 @@ def _pointer(options: argparse.Namespace) -> "Pointer":
 
 
 def _predict(options: argparse.Namespace) -> dict[str, Any]:
-    from pipeline.runs.champion import promoted_model
+    from pipeline.runs.champion import find_promoted_model
 
-    model = promoted_model(_reachable("model", options.model))  # said before TensorFlow is loaded
+    model = find_promoted_model(_reachable("model", options.model))  # said before TensorFlow is loaded
     with _tensorflow_on_the_cpu():
         from pipeline.training.predict import predict
     predictions = predict(model, [Path(file) for file in options.images])
@@ -384,11 +384,11 @@ def _format_shuffle_quality(result: dict[str, Any]) -> str:
 @contextmanager
 def _tensorflow_on_the_cpu() -> Iterator[None]:
     """Around its import: what only looks needs no GPU, and TensorFlow would take the memory of one that is at work."""
-    from pipeline.training.tensorflow_start import leave_gpus_alone, stderr_held_back
+    from pipeline.training.tensorflow_start import hold_back_stderr, leave_gpus_alone
 
     _log.info("loading TensorFlow")
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # read at its import
-    with stderr_held_back():
+    with hold_back_stderr():
         yield
         leave_gpus_alone()
 

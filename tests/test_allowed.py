@@ -14,7 +14,7 @@ from pipeline.config import Settings, settings_from
 from pipeline.dataset.partitions import move_partition, newest_partitions
 from pipeline.errors import SettingsError, SourceError
 from pipeline.preflight import preflight
-from pipeline.runs.launch import prepare_run, trained
+from pipeline.runs.launch import load_trained_result, prepare_run
 from pipeline.snapshot.extract import take_snapshot
 from pipeline.sources import Found, Listed, Skipped
 from pipeline.sources.detection import images_of
@@ -257,7 +257,7 @@ def test_a_bucket_that_is_not_allowed_is_not_asked(settings: Settings, gcs: Fake
         take_snapshot,
         lambda settings: newest_partitions(settings, 1),
         lambda settings: move_partition(settings, "latest", "0" * 16),
-        lambda settings: trained(settings, Path("/nothing"), "run"),
+        lambda settings: load_trained_result(settings, Path("/nothing"), "run"),
         lambda settings: prepare_run(settings, Path("/nothing"), "run"),
     ],
     ids=["extract", "window", "partition", "trained before", "train"],

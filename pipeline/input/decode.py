@@ -99,13 +99,13 @@ def center_crop(stored: Stored, mode: CropMode, image_size: int) -> tf.Tensor:
     return tf.concat([(size - crop) // 2, crop], 0)
 
 
-def evaluated(stored: Stored, form: RecordFormat, mode: CropMode, image_size: int) -> tf.Tensor:
+def decode_for_evaluation(stored: Stored, form: RecordFormat, mode: CropMode, image_size: int) -> tf.Tensor:
     """Return the image for an evaluation, uint8 of (image_size, image_size, 3). Nothing of it is random."""
     image = decode_crop(stored, center_crop(stored, mode, image_size), form, tf.constant([image_size] * 2))
     return tf.ensure_shape(image, [image_size, image_size, 3])
 
 
-def evaluated_file(content: tf.Tensor, mode: CropMode, image_size: int) -> tf.Tensor:
+def decode_file_for_evaluation(content: tf.Tensor, mode: CropMode, image_size: int) -> tf.Tensor:
     """Return the image for an evaluation from a JPEG or PNG file, a scalar string."""
     # TensorFlow reads the size of a JPEG from its header; others have to be decoded for it.
     shape = tf.cond(
@@ -113,7 +113,7 @@ def evaluated_file(content: tf.Tensor, mode: CropMode, image_size: int) -> tf.Te
         lambda: tf.image.extract_jpeg_shape(content),
         lambda: tf.shape(tf.io.decode_image(content, channels=3, expand_animations=False)),
     )
-    return evaluated(Stored(content, shape[0], shape[1], tf.constant(0)), RecordFormat(), mode, image_size)
+    return decode_for_evaluation(Stored(content, shape[0], shape[1], tf.constant(0)), RecordFormat(), mode, image_size)
 
 
 def cached_crop(stored: Stored, mode: CropMode, image_size: int) -> tuple[tf.Tensor, tf.Tensor]:

@@ -26,7 +26,7 @@ def is_out_of_files(error: tf.errors.OpError) -> bool:
     return isinstance(error, tf.errors.ResourceExhaustedError) and bool(_OF_FILES.search(str(error.message)))
 
 
-def out_of_files(error: tf.errors.OpError) -> FileSystemError:
+def out_of_files_error(error: tf.errors.OpError) -> FileSystemError:
     """Return what to raise for an error that `is_out_of_files`."""
     return FileSystemError(
         f"{_OF_NODES.sub('', str(error.message))}: make room, or allow more open files (ulimit -n), and run again; "

@@ -256,7 +256,7 @@ class _Encoded:
         """Return image, label and weight for an evaluation. Nothing of it is random."""
         _, serialized = example
         stored = decode.parse(serialized, self._form)
-        image = decode.evaluated(stored, self._form, self._crop_mode, self._options.image_size)
+        image = decode.decode_for_evaluation(stored, self._form, self._crop_mode, self._options.image_size)
         return image, self._target(stored), place.weight
 
 

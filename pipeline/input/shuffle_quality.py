@@ -33,9 +33,9 @@ BUFFERS = (1, 256, 1024, 4096, 16_384)
 MEGABYTE = 1_000_000
 MEGABYTES = tuple(2**power for power in range(17))
 """Buffers that the advice is chosen from: up to the largest that the setting allows."""
-ALIKE = 1.1
+MAX_DISTANCE_RATIO = 1.1
 """Classes of a batch may be so many times as far from the whole as those of a perfect shuffle."""
-SELDOM = 1.5
+MAX_MEET_AGAIN = 1.5
 """Batch-mates may meet again so many times as often as by chance."""
 _STRAYS = 2
 """Standard deviations that chance is allowed."""
@@ -196,7 +196,7 @@ def _qualities(
     ideals = shuffled_class_distances(labels, options.batch_size, options.seed)
     ideal = float(ideals.mean())
     # The few batches of a small dataset stray further than that by chance, also where they are shuffled perfectly.
-    farthest = max(ALIKE * ideal, ideal + _STRAYS * float(ideals.std()))
+    farthest = max(MAX_DISTANCE_RATIO * ideal, ideal + _STRAYS * float(ideals.std()))
 
     @cache
     def quality(elements: int) -> Quality:
@@ -208,7 +208,7 @@ def _qualities(
         if elements == split.examples:
             return True
         result = quality(elements)
-        return result.class_distance <= farthest and result.meet_again <= SELDOM
+        return result.class_distance <= farthest and result.meet_again <= MAX_MEET_AGAIN
 
     set_one = shuffle_elements(split, options.shuffle_bytes)
     buffers = sorted({*(elements for elements in BUFFERS if elements < split.examples), set_one, split.examples})

@@ -78,7 +78,7 @@ def summarize(batches: "Table") -> Summary:
     )
 
 
-def spent(batches: "Table", epochs: "Table | None") -> dict[str, float]:
+def seconds_by_part(batches: "Table", epochs: "Table | None") -> dict[str, float]:
     """Return the seconds of a training by the parts of its time, with those of the first steps.
 
     `batches` and `epochs` are tables of a record. The time before the first step is not in them: see `start_up_s`.

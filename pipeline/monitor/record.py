@@ -246,7 +246,7 @@ def read(folder: Path, kind: str, columns: Sequence[str] | None = None) -> "pand
     table = pandas.concat(tables or [_parsed(_NOTHING, wanted)], ignore_index=True)
     if columns is not None:
         table = table.reindex(columns=[*_TIME_AND_STEP, *columns])
-    return table if kind == "samples" else surviving(table)
+    return table if kind == "samples" else surviving_rows(table)
 
 
 def rows(folder: Path, kind: str) -> Iterator[Row]:
@@ -338,7 +338,7 @@ def _unpacked(path: Path) -> io.BufferedIOBase:
     return gzip.open(compressed)  # It is unpacked only as far as it is read.
 
 
-def surviving(table: "pandas.DataFrame") -> "pandas.DataFrame":
+def surviving_rows(table: "pandas.DataFrame") -> "pandas.DataFrame":
     """Return the rows whose step no later row reaches or repeats."""
     import numpy as np
 

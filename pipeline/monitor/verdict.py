@@ -13,7 +13,7 @@ from pipeline.monitor.diagnosis import (
     is_steady,
     mean_of,
     percent,
-    spent,
+    seconds_by_part,
     start_up_s,
     step_masks,
     summarize,
@@ -183,7 +183,7 @@ def _shares(summary: Summary, batches: "Table", epochs: "Table | None") -> Share
     total = np.asarray(batches["step/time_ms"], dtype=float)
     wait, host = summary.wait_fraction or 0.0, summary.host_fraction or 0.0
     checkpoints = min(host, (mean_of(batches, "step/checkpoint_ms", steady) or 0.0) / max(total[steady].mean(), 1e-9))
-    seconds = spent(batches, epochs)
+    seconds = seconds_by_part(batches, epochs)
     in_steps = total[~process_first].sum() / 1000
     whole = in_steps + seconds["validation"] + seconds["callbacks"]
     steps = in_steps / whole

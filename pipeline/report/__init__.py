@@ -16,9 +16,9 @@ from pipeline.storage import Place, move_whole, place_of, write_whole
 SAMPLES = 48
 """Maximum number of sample images on a page."""
 REPORT = "report.html"
-RECORDED = (RUN, RESULT, "evaluation.json", PROMOTION, "record/", f"{SERVERS}/")
+REPORT_FILES = (RUN, RESULT, "evaluation.json", PROMOTION, "record/", f"{SERVERS}/")
 """Files and folders of a run that its report reads. `servers/` has the records of the other training servers."""
-COMPARED = (RUN, "evaluation.json", "predictions.npz", "record/")
+COMPARISON_FILES = (RUN, "evaluation.json", "predictions.npz", "record/")
 """Files and folders of a run that a comparison reads."""
 
 
@@ -32,7 +32,7 @@ def report_run(run: Place) -> Place:
     from pipeline.evaluation.metrics import EVALUATION
     from pipeline.runs.run import load_run
 
-    with _local_folder(run, RECORDED) as folder:
+    with _local_folder(run, REPORT_FILES) as folder:
         place = place_of(load_run(folder).dataset)
         dataset = load(place)
         positions = [row["position"] for row in read_or_empty(folder / EVALUATION).get("most_wrong", [])]
@@ -52,12 +52,12 @@ def compare_runs(a: Place, b: Place, to: Path) -> dict[str, Any]:
         OSError: The page cannot be written.
     """
     from pipeline.report import compare_page
-    from pipeline.report.compare import compared
+    from pipeline.report.compare import compare
     from pipeline.runs.recorded_run import load_answers, load_recorded_run
 
-    with _local_folder(a, COMPARED) as of_a, _local_folder(b, COMPARED) as of_b:
+    with _local_folder(a, COMPARISON_FILES) as of_a, _local_folder(b, COMPARISON_FILES) as of_b:
         runs = load_recorded_run(of_a), load_recorded_run(of_b)
-        comparison = compared(*runs, (load_answers(of_a), load_answers(of_b)))
+        comparison = compare(*runs, (load_answers(of_a), load_answers(of_b)))
     with write_whole(to) as file:
         file.write(compare_page.render(runs, (str(a), str(b)), comparison).encode("utf-8", "backslashreplace"))
     return {"comparison": str(to), "a": str(a), "b": str(b), **comparison.as_json()}

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from pipeline.report.components import Table, environment, fact_tables, pictures, size, whole
+from pipeline.report.components import Table, environment, fact_tables, format_size, pictures, whole
 from pipeline.sharding.gate import notices
 from pipeline.storage import Place, write_whole
 
@@ -143,7 +143,7 @@ def splits(dataset: Mapping[str, Any]) -> Table:
             name,
             f"{split['examples']:,}",
             f"{split['examples'] / (together or 1):.1%}",
-            size(split["bytes"]),
+            format_size(split["bytes"]),
             f"{len(split['shards']):,}",
             _shard_sizes(split["shards"]),
         )
@@ -156,7 +156,7 @@ def _shard_sizes(shards: Iterable[Mapping[str, Any]]) -> str:
     sizes = [shard["bytes"] for shard in shards]
     if not sizes:
         return "none"
-    smallest, largest = size(min(sizes)), size(max(sizes))
+    smallest, largest = format_size(min(sizes)), format_size(max(sizes))
     return smallest if smallest == largest else f"{smallest} to {largest}"
 
 
@@ -242,7 +242,7 @@ def _bars(head: tuple[str, ...], labels: Sequence[str], columns: Sequence[Sequen
 _HISTOGRAMS: Mapping[str, tuple[str, str, Callable[[float], str]]] = {
     "sizes": ("Shorter side", "pixels", "{:,g}".format),
     "aspect": ("Width over height", "ratio", "{:g}".format),
-    "bytes": ("Bytes of an image", "bytes", size),
+    "bytes": ("Bytes of an image", "bytes", format_size),
     "brightness": ("Brightness (mean of the pixels)", "0 to 255", "{:g}".format),
 }
 
@@ -276,7 +276,7 @@ def sides(quality: Mapping[str, Any]) -> str:
         for name in ("height", "width")
         if (side := statistics[name])
     ]
-    mean = size(statistics["bytes"] / statistics["images"])
+    mean = format_size(statistics["bytes"] / statistics["images"])
     return f"Of {statistics['images']:,} images: {'; '.join(facts)}; {mean} each on average."
 
 

@@ -83,7 +83,7 @@ class Comparison:
         }
 
 
-def compared(a: RecordedRun, b: RecordedRun, answers: tuple[Answers | None, Answers | None]) -> Comparison:
+def compare(a: RecordedRun, b: RecordedRun, answers: tuple[Answers | None, Answers | None]) -> Comparison:
     """Compare two runs. `answers` are the answers of their models to the validation images, if they were stored."""
     why = why_unpaired(a, b, *answers)
     evaluated = evaluated_rows(a.evaluation, b.evaluation, {} if why else paired(*answers))

@@ -7,7 +7,7 @@ import numpy as np
 import pandas
 
 from pipeline.evaluation.estimates import INTERVAL_PERCENT
-from pipeline.monitor.diagnosis import is_steady, spent, three_digits
+from pipeline.monitor.diagnosis import is_steady, seconds_by_part, three_digits
 from pipeline.monitor.gpu_columns import busy_pct
 from pipeline.report.compare import Comparison, cells
 from pipeline.report.components import Table, text
@@ -71,13 +71,13 @@ def _lines(runs: Runs, metric: str) -> list[Line]:
 def time_spent(runs: Runs) -> Figure:
     """Draw how a second of each training was spent."""
     name, title = "spent", "Where the time went"
-    seconds = {name: spent(run.batches, run.epochs) for name, run in zip(NAMES, runs, strict=True)}
+    seconds = {name: seconds_by_part(run.batches, run.epochs) for name, run in zip(NAMES, runs, strict=True)}
     known = {name: each for name, each in seconds.items() if sum(each.values())}
     if not known:
         return Figure(name, title, "No step was recorded, so there is nothing to show.")
     together = " and ".join(f"{three_digits(sum(each.values()))} s in {name}" for name, each in known.items())
     sentence = f"The parts of a second of each training, every step counted: {together}."
-    return Figure(name, title, sentence, (shares_of_a_second(known),), stacked=True)
+    return Figure(name, title, sentence, (shares_of_a_second(known),), is_stacked=True)
 
 
 def times(runs: Runs) -> Figure:
@@ -126,4 +126,4 @@ def busy(runs: Runs) -> Figure:
         return Figure(name, title, "No samples were recorded, so there is nothing to show.")
     means = ", ".join(f"{name} {np.nanmean(values):.0f}%" for name, (_, values) in lines.items())
     panel = busy_panel("GPU, or processor where there is none (%)", lines, pandas.DataFrame({"time": []}))
-    return Figure(name, title, f"On average over the run: {means}.", (panel,), stacked=True)
+    return Figure(name, title, f"On average over the run: {means}.", (panel,), is_stacked=True)

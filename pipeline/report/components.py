@@ -34,11 +34,11 @@ def environment() -> Environment:
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
-        finalize=visible,
+        finalize=make_visible,
     )
 
 
-def visible(value: Any) -> Any:
+def make_visible(value: Any) -> Any:
     r"""Return text with escapes for what a screen does not show, or what reverses text: `\n`, surrogates, U+202E.
 
     Every value of a page passes through here. Markup stays as it is.
@@ -48,7 +48,7 @@ def visible(value: Any) -> Any:
     return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in value)
 
 
-def size(count: float) -> str:
+def format_size(count: float) -> str:
     """Write a number of bytes with three digits, in the largest unit that keeps it above one."""
     for unit in ("bytes", "kB", "MB", "GB", "TB"):
         if count < 999.5:

@@ -35,7 +35,7 @@ class Figure:
     """What the plots show, in numbers, or why there are none."""
     items: tuple[Any, ...] = ()
     """The plots of Bokeh."""
-    stacked: bool = False
+    is_stacked: bool = False
     """Whether the plots are below each other, as wide as the page, with one axis. Otherwise they are side by side."""
     notes: tuple[str, ...] = ()
     """Sentences below the plots."""
@@ -135,6 +135,6 @@ def time_unit(span: float) -> tuple[str, float]:
     return ("min", 60.0) if span < 3 * 3600 else ("h", 3600.0)
 
 
-def counted(number: int, noun: str) -> str:
+def format_count(number: int, noun: str) -> str:
     """Write a number with a noun: 1 epoch, 2 epochs."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")

@@ -7,7 +7,7 @@ import numpy as np
 import pandas
 from bokeh.models import ColumnDataSource, HoverTool, NumeralTickFormatter, Range1d
 
-from pipeline.monitor.diagnosis import is_steady, percent, spent, three_digits
+from pipeline.monitor.diagnosis import is_steady, percent, seconds_by_part, three_digits
 from pipeline.report.drawing import (
     BLUE,
     GRAY,
@@ -17,7 +17,7 @@ from pipeline.report.drawing import (
     VERMILION,
     Figure,
     add_legend,
-    counted,
+    format_count,
     histogram,
     new_plot,
 )
@@ -92,7 +92,7 @@ def learning_sentence(epochs: pandas.DataFrame) -> str:
     """Say how far the loss fell, and when the validation was best. There is at least one epoch."""
     loss = epochs["loss"].to_numpy()
     first, last = map(three_digits, (loss[0], loss[-1]))
-    sentence = f"Training loss went from {first} to {last} in {counted(len(epochs), 'epoch')}"
+    sentence = f"Training loss went from {first} to {last} in {format_count(len(epochs), 'epoch')}"
     if "val_accuracy" not in epochs or not epochs["val_accuracy"].notna().any():
         return sentence + "."
     accuracy = epochs["val_accuracy"].to_numpy(dtype=float)
@@ -146,15 +146,17 @@ def _epoch_times(epochs: pandas.DataFrame) -> tuple[str, list[Any]]:
 def time_spent(batches: pandas.DataFrame, epochs: pandas.DataFrame) -> Figure:
     """Draw how a second of the training was spent, and each epoch."""
     name, title = "spent", "Where the time went"
-    whole = spent(batches, epochs) if len(batches) else {}
+    whole = seconds_by_part(batches, epochs) if len(batches) else {}
     if not sum(whole.values()):
         return Figure(name, title, "No step was recorded, so there is nothing to show.")
     # A row for each epoch, including one that was not finished.
     of_epoch = dict(tuple(epochs.groupby("step"))) if len(epochs) else {}
-    rows = {epoch: spent(steps, of_epoch.get(epoch, epochs.iloc[:0])) for epoch, steps in batches.groupby("epoch")}
+    rows = {
+        epoch: seconds_by_part(steps, of_epoch.get(epoch, epochs.iloc[:0])) for epoch, steps in batches.groupby("epoch")
+    }
     by_epoch = pandas.DataFrame.from_dict(rows, orient="index")
     items = (shares_of_a_second({"": whole}), epoch_bars(by_epoch.tail(MAX_EPOCHS)))
-    return Figure(name, title, spent_sentence(whole, len(by_epoch)), items, stacked=True)
+    return Figure(name, title, spent_sentence(whole, len(by_epoch)), items, is_stacked=True)
 
 
 def shares_of_a_second(whole: Mapping[str, Mapping[str, float]]) -> Any:

@@ -189,7 +189,7 @@ def utilization(samples: pandas.DataFrame, epochs: pandas.DataFrame) -> Figure:
     panels = [_panel(panel, curves, together, time) for panel in PANELS if (curves := telling(panel, together))]
     notes = tuple(filter(None, (throttle_sentence(together), sampler_sentence(samples))))
     sentence = _sentence(samples, together, time.shows_ends)
-    return Figure(name, title, sentence, time.finish(panels), stacked=True, notes=notes)
+    return Figure(name, title, sentence, time.finish(panels), is_stacked=True, notes=notes)
 
 
 def telling(panel: Panel, samples: pandas.DataFrame) -> list[Curve]:
@@ -296,7 +296,7 @@ def servers(samples_of: Mapping[int, pandas.DataFrame], epochs: pandas.DataFrame
         f"{low.capitalize()} was the least busy with {means[low]:.0f}% on average, {high} the busiest with "
         f"{means[high]:.0f}%: in each step all wait for the last{left_out}."
     )
-    return Figure(name, title, sentence, (panel,), stacked=True)
+    return Figure(name, title, sentence, (panel,), is_stacked=True)
 
 
 def busy_panel(title: str, lines: Mapping[str, tuple[series.Array, series.Array]], epochs: pandas.DataFrame) -> Any:

@@ -15,7 +15,7 @@ from typing import Final, Literal
 
 from pipeline import storage
 from pipeline.errors import PromotionError
-from pipeline.runs.run import ABOUT, exported_model
+from pipeline.runs.run import ABOUT, find_exported_model
 from pipeline.storage import Place, place_of
 from pipeline.workspace import champion_folder
 
@@ -58,14 +58,14 @@ class Pointer:
     @property
     def champion(self) -> Entry | None:
         """The promotion that stands, if there is one."""
-        return next(reversed(standing(self.history)), None)
+        return next(reversed(effective_promotions(self.history)), None)
 
     def promotion_of(self, run: str) -> Entry | None:
         """Return the newest promotion of a run, whether it stands or not."""
         return next((each for each in reversed(self.history) if (each.action, each.run) == (PROMOTE, run)), None)
 
 
-def standing(history: Sequence[Entry]) -> list[Entry]:
+def effective_promotions(history: Sequence[Entry]) -> list[Entry]:
     """Return the promotions that were not taken back, the champion last."""
     stack: list[Entry] = []
     for entry in history:
@@ -92,7 +92,7 @@ def load_pointer(place: Place) -> Pointer:
         return Pointer(place, None, ())
     try:
         history = tuple(Entry(**entry) for entry in json.loads(content)["history"])
-        standing(history)
+        effective_promotions(history)
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise PromotionError(
             f"{place} cannot be read ({error}): bring back a copy of it, or move it away and promote a run by hand"
@@ -115,7 +115,7 @@ def roll_back(pointer: Pointer) -> Entry:
 
     Raises PromotionError if there is none, or its files are gone; ConflictError as `promote` does.
     """
-    promotions = standing(pointer.history)
+    promotions = effective_promotions(pointer.history)
     if len(promotions) < 2:
         raise PromotionError(f"there is no model to go back to: {pointer.place} names {len(promotions)} that stand")
     target, taken_back = promotions[-2:]
@@ -131,7 +131,7 @@ def roll_back(pointer: Pointer) -> Entry:
 
 def _move(pointer: Pointer, entry: Entry) -> None:
     history = (*pointer.history, entry)
-    champion = standing(history)[-1]
+    champion = effective_promotions(history)[-1]
     content = {
         # For readers that follow the pointer and need no history.
         "champion": {name: getattr(champion, name) for name in ("run", "export", "dataset_version", "metrics")},
@@ -140,13 +140,13 @@ def _move(pointer: Pointer, entry: Entry) -> None:
     storage.swap(pointer.place, pointer.content, json.dumps(content, indent=1).encode())
 
 
-def promoted_model(place: Place) -> Place:
+def find_promoted_model(place: Place) -> Place:
     """Return the exported model of a run, of an `export/` folder, or of the champion whose pointer lies in `place`.
 
     Raises SourceError if there is none.
     """
     champion = load_pointer(place / POINTER).champion
-    return exported_model(place_of(champion.export) if champion else place)
+    return find_exported_model(place_of(champion.export) if champion else place)
 
 
 def _now() -> str:

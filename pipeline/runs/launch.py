@@ -92,13 +92,13 @@ def _tried(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
         return first
     finally:
         for process in processes:
-            process.ask_to_stop()
+            process.request_stop()
         for process in processes:
             process.stop()
         pool.shutdown()
 
 
-def trained(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any] | None:
+def load_trained_result(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any] | None:
     """Return the result if this run has trained on this dataset with these settings, on any worker; else None.
 
     Raises DatasetError if the dataset is missing, SettingsError if the weights are or the administrator does not
@@ -250,7 +250,7 @@ class TrainingProcess:
         report_end(self._run.training / CLUSTER, self._process.pid, error_to_json(error))
         return TrainingError(f"training server {self._run.index}: {error}")
 
-    def ask_to_stop(self) -> None:
+    def request_stop(self) -> None:
         """Ask for a checkpoint; `wait` then ends."""
         if self._process is not None:
             self._process.terminate()
@@ -259,7 +259,7 @@ class TrainingProcess:
         """Ask for a checkpoint, and end the process and what it started where it takes longer than the grace time."""
         if self._process is None:
             return
-        self.ask_to_stop()
+        self.request_stop()
         try:
             self._process.wait(GRACE_S)
         except subprocess.TimeoutExpired:

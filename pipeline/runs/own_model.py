@@ -63,7 +63,7 @@ def require_own_model(settings: Settings, classes: int) -> None:
         raise failure
 
 
-def not_there(what: str, function: str, module: str, functions: Collection[str]) -> SettingsError:
+def missing_function_error(what: str, function: str, module: str, functions: Collection[str]) -> SettingsError:
     """Return the error for a function that its module does not have.
 
     Args:
@@ -98,7 +98,7 @@ def _require_function(model: str) -> None:
     named = {node.id for node in nodes if isinstance(node, ast.Name)}
     names = functions | imported | named
     if function not in names and not names & _BOUND_IN_OTHER_WAYS:
-        raise not_there(f"model {model!r}", function, str(source), functions | imported)
+        raise missing_function_error(f"model {model!r}", function, str(source), functions | imported)
 
 
 def _spec_of(module: str) -> ModuleSpec | None:

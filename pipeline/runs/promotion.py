@@ -28,7 +28,7 @@ from pipeline.evaluation.metrics import Answers, difference, load_predictions
 from pipeline.runs import champion
 from pipeline.runs.champion import Entry, Pointer, pointer_of
 from pipeline.runs.files import PROMOTION, RUN, read_required
-from pipeline.runs.run import ABOUT, exported_model, load_result, take_failure
+from pipeline.runs.run import ABOUT, find_exported_model, load_result, take_failure
 from pipeline.storage import Place, place_of
 from pipeline.system.process import environment_of_tensorflow
 from pipeline.workspace import workspace_of
@@ -39,7 +39,7 @@ _log = logging.getLogger(__name__)
 class Verdict(NamedTuple):
     """Whether a model is to be promoted, and why or why not, in one sentence."""
 
-    promoted: bool
+    is_promoted: bool
     sentence: str
 
 
@@ -79,7 +79,7 @@ def gate(run: Place, settings: Settings, output: int) -> dict[str, Any]:
     """
     candidate = load_candidate(run)
     verdict = _gated(candidate, settings, output)
-    _log.log(logging.INFO if verdict.promoted else logging.WARNING, "%s", verdict.sentence)
+    _log.log(logging.INFO if verdict.is_promoted else logging.WARNING, "%s", verdict.sentence)
     content = _content(candidate, verdict)
     with storage.write_whole(candidate.run / PROMOTION) as file:
         file.write(json.dumps(content, indent=1).encode())
@@ -104,7 +104,7 @@ def promote_by_hand(run: Place) -> dict[str, Any]:
 def load_candidate(run: Place) -> Candidate:
     """Return the training in `run`. Raises SourceError if none is complete there."""
     place = run.resolve() if isinstance(run, Path) else run  # the pointer names it for all
-    export, result = exported_model(place), load_result(place)
+    export, result = find_exported_model(place), load_result(place)
     if result is None:
         raise SourceError(f"{place} holds no complete training: there is no result.json")
     run_json = read_required(place / RUN)
@@ -125,7 +125,7 @@ def _gated(candidate: Candidate, settings: Settings, output: int) -> Verdict:
         if before := pointer.promotion_of(str(candidate.run)):
             return Verdict(True, before.why + _since(pointer, before))
         verdict = _verdict(candidate, pointer.champion, settings, output)
-        if not verdict.promoted:
+        if not verdict.is_promoted:
             return verdict
         with suppress(ConflictError):  # another run was first: it may be the better one
             _promote(pointer, candidate, verdict)
@@ -148,7 +148,7 @@ def _promote(pointer: Pointer, candidate: Candidate, verdict: Verdict) -> None:
 def _content(candidate: Candidate, verdict: Verdict) -> dict[str, Any]:
     pointer = candidate.pointer()
     return {
-        "promoted": verdict.promoted,
+        "promoted": verdict.is_promoted,
         "verdict": verdict.sentence,
         "champion": pointer.champion.run if pointer.champion else "",
         "pointer": str(pointer.place),
@@ -178,10 +178,10 @@ def _verdict(candidate: Candidate, champion: Entry | None, settings: Settings, o
             "may matter to who uses it: `python -m pipeline promote` does it by hand",
         )
     theirs, ours = _on_the_same_images(candidate, champion, output)
-    return compared(ours, theirs, short_name(champion.run), settings.max_worse, settings.seed)
+    return compare_answers(ours, theirs, short_name(champion.run), settings.max_worse, settings.seed)
 
 
-def compared(ours: Answers, theirs: Answers, champion: str, max_worse: float, seed: int) -> Verdict:
+def compare_answers(ours: Answers, theirs: Answers, champion: str, max_worse: float, seed: int) -> Verdict:
     """Return the decision on the same examples; `champion` is the name of the other model."""
     estimate = difference(ours, theirs, seed)
     comparison = (

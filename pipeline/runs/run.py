@@ -147,7 +147,7 @@ def local_run_folder(settings: Settings, run_id: str) -> Path:
     return Path(settings.local_folder) / "runs" / place_hash(settings.workspace) / folder.name
 
 
-def training_in(place: Place) -> Place:
+def find_training(place: Place) -> Place:
     """Return the training at a place, or the only one of the run there. Raises DatasetError if there is not one.
 
     In a bucket the place has to be that of the training.
@@ -201,7 +201,7 @@ def save_best(run: Run, best: Best) -> None:
     _save_bests(run, [*_bests(run), best][-run.settings.checkpoints_kept - 1 :])
 
 
-def forget_bests(run: Run, epochs_done: int) -> None:
+def rewind_best_epochs(run: Run, epochs_done: int) -> None:
     """Go back to the best of so many epochs: those after them are done again, and may not come out the same.
 
     If the model of the best epoch is missing or damaged, the best epoch before it takes its place.
@@ -236,12 +236,12 @@ def _bests(run: Run) -> list[Best]:
         return []
 
 
-def best_model(run: Run) -> Path:
+def find_best_model(run: Run) -> Path:
     """Return the file of the best model, once all epochs are done. Raises TrainingError if none is known."""
     return _model_of(run, _required_best(run))
 
 
-def exported_model(place: Place) -> Place:
+def find_exported_model(place: Place) -> Place:
     """Return the exported model of a run, by the folder of either. Raises SourceError if there is none."""
     for folder in (place, place / EXPORT):
         if (folder / ABOUT).is_file():
@@ -275,7 +275,7 @@ def save_result(run: Run, comet: str, advised: Callable[[Verdict], str]) -> None
     `advised` puts the verdict into words, with the next thing to do.
     """
     best = _required_best(run)
-    best_model(run).replace(run.model_path)
+    find_best_model(run).replace(run.model_path)
     storage.sync_folder(run.folder)  # before `result.json` promises the model
     _remove_models(run, but=set())
     metrics = {**best.metrics, **metrics_of(run.folder)}
@@ -333,19 +333,19 @@ def take_failure(folder: Path, attempt: str = "") -> TenfoldError | None:
     return error_from_json(content["kind"], content["message"])
 
 
-def save_at_once(folder: Path, examples: int) -> None:
+def save_micro_batch_limit(folder: Path, examples: int) -> None:
     """Have the next tries take no more than so many examples at once on each device."""
     _write(folder / MICRO_BATCHES, {"examples": examples})
 
 
-def load_at_once(folder: Path) -> int | None:
-    """Return what `save_at_once` wrote, if a try ran out of memory."""
+def load_micro_batch_limit(folder: Path) -> int | None:
+    """Return what `save_micro_batch_limit` wrote, if a try ran out of memory."""
     content = read_optional(folder / MICRO_BATCHES)
     return None if content is None else int(content["examples"])
 
 
 @contextmanager
-def exclusive(folder: Path, stopping: Callable[[], bool]) -> Iterator[None]:
+def run_lock(folder: Path, stopping: Callable[[], bool]) -> Iterator[None]:
     """Hold the run's lock. The trainer of a killed task may still be writing its checkpoint when the retry starts.
 
     Raises TrainingError if it does not leave within a minute, Preempted if `stopping` says so meanwhile.
@@ -363,7 +363,7 @@ def exclusive(folder: Path, stopping: Callable[[], bool]) -> Iterator[None]:
         yield
 
 
-def describe_training(places: Mapping[str, Any], run_id: str) -> str:
+def describe_progress(places: Mapping[str, Any], run_id: str) -> str:
     """Return the progress of the newest training of a run; empty if there is nothing to say yet, or not here.
 
     `places` are the settings `workspace` and `local_folder`, where they differ from the defaults.

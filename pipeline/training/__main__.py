@@ -24,13 +24,13 @@ from pipeline.monitor.comet import log_upload_command
 from pipeline.rendezvous import Cluster, join_cluster
 from pipeline.rendezvous.servers import CLUSTER
 from pipeline.runs.mirror import mirrored
-from pipeline.runs.run import EXIT_PREEMPTED, exclusive, load_run, result_of, save_failure
+from pipeline.runs.run import EXIT_PREEMPTED, load_run, result_of, run_lock, save_failure
 from pipeline.storage.local import FULL
 from pipeline.system.process import end_with_parent
 from pipeline.system.progress import log_to_stderr
 from pipeline.training.experiment import log_results
 from pipeline.training.full_disk import explain_full_disk
-from pipeline.training.tensorflow_start import stderr_held_back
+from pipeline.training.tensorflow_start import hold_back_stderr
 from pipeline.training.watchdog import watched
 
 FAIL_S = 300.0
@@ -60,7 +60,7 @@ def main(folder: Path, parent: int, attempt: str = "") -> int:
 
 def _ended(folder: Path, stop: threading.Event, attempt: str = "") -> int:
     try:
-        with exclusive(folder, stop.is_set):
+        with run_lock(folder, stop.is_set):
             _train(folder, stop, partial(_leave, folder, attempt))
     except Preempted as reason:
         _log.warning("%s: a rerun goes on from the last checkpoint", reason)
@@ -132,7 +132,7 @@ def _train(folder: Path, stop: threading.Event, leave: Callable[[TenfoldError], 
         meeting = join_cluster(run.training / CLUSTER, run.server, wait_s, should_stop=stop.is_set, leave=leave)
     with meeting as cluster:
         _log.info("loading TensorFlow")
-        with stderr_held_back():  # The import takes seconds. SIGTERM must have its handler before.
+        with hold_back_stderr():  # The import takes seconds. SIGTERM must have its handler before.
             from pipeline.training.job import run_job
 
         stall_s = 60 * run.settings.stall_minutes

@@ -7,14 +7,14 @@ import tensorflow as tf
 
 from pipeline.errors import StorageError
 from pipeline.input.damage import DAMAGE, damage_named
-from pipeline.input.exhaustion import is_out_of_files, is_out_of_memory, out_of_files
+from pipeline.input.exhaustion import is_out_of_files, is_out_of_memory, out_of_files_error
 from pipeline.training.assembly import Training
-from pipeline.training.device_memory import out_of_memory
+from pipeline.training.device_memory import out_of_memory_error
 from pipeline.training.inputs import Readers
 
 
 @contextmanager
-def batch_errors_explained(training: Training, readers: Readers) -> Iterator[None]:
+def explain_batch_errors(training: Training, readers: Readers) -> Iterator[None]:
     """Wrap a loop over batches: name the damaged shard, say why no more batches came, or that they were too large.
 
     Errors of TensorFlow that have another reason are raised as they are.
@@ -27,9 +27,9 @@ def batch_errors_explained(training: Training, readers: Readers) -> Iterator[Non
         if readers.failure:
             raise readers.failure from error
         if is_out_of_memory(error):
-            raise out_of_memory(training.run, training.device_batch_size, training.micro_batches) from error
+            raise out_of_memory_error(training.run, training.device_batch_size, training.micro_batches) from error
         if is_out_of_files(error):
-            raise out_of_files(error) from error
+            raise out_of_files_error(error) from error
         if isinstance(error, DAMAGE) and (damaged := readers.damaged_copy):
             raise StorageError(
                 f"{damaged} was damaged or removed after it was checked: run again; the shard is fetched again, "

@@ -28,8 +28,8 @@ from pipeline.training.checkpoint import Position
 from pipeline.training.keras_internals import attach_optimizer, set_direction
 from pipeline.training.loop import Sums, TakesSteps
 from pipeline.training.optimizer import may_be_set, scaled_rate
-from pipeline.training.strategy import from_first, take_from_first
-from pipeline.training.user_functions import explained, own_function, type_and_message
+from pipeline.training.strategy import broadcast, broadcast_variables
+from pipeline.training.user_functions import explain_errors, import_function, type_and_message
 
 _TIME, _STOP = "callbacks/time_s", "callbacks/stop"
 """Values of the record about the callbacks: their seconds in an epoch, and 1 if they ended the training."""
@@ -150,8 +150,8 @@ class Callbacks:
         if self._run.server.count == 1 or not self._run.settings.callbacks:
             return self._should_stop
         if may_be_set(self._run.settings):
-            take_from_first([self._optimizer.learning_rate], self._strategy)
-        [should_stop] = from_first([tf.constant(float(self._should_stop))], self._strategy)
+            broadcast_variables([self._optimizer.learning_rate], self._strategy)
+        [should_stop] = broadcast([tf.constant(float(self._should_stop))], self._strategy)
         return bool(should_stop)
 
 
@@ -259,10 +259,10 @@ def _own_callbacks(run: Run) -> list[keras.callbacks.Callback]:
     if not run.settings.callbacks:
         return []
     what = f"callbacks {run.settings.callbacks!r}"
-    function = own_function(what, run.settings.callbacks)
+    function = import_function(what, run.settings.callbacks)
     folder = run.folder / "callbacks"
     folder.mkdir(exist_ok=True)
-    with explained(f"{what} failed, called with ({folder})"):
+    with explain_errors(f"{what} failed, called with ({folder})"):
         callbacks = function(folder)
     if not isinstance(callbacks, list) or not all(isinstance(each, keras.callbacks.Callback) for each in callbacks):
         raise SettingsError(f"{what} must return a list of keras.callbacks.Callback, got {callbacks!r}")

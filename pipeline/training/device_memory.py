@@ -1,7 +1,7 @@
 """How many examples a device takes at once, and what follows if its memory is too small for them."""
 
 from pipeline.errors import BadInput, OutOfMemory, TenfoldError
-from pipeline.runs.run import Run, load_at_once, save_at_once
+from pipeline.runs.run import Run, load_micro_batch_limit, save_micro_batch_limit
 
 
 def micro_batches_of(run: Run, batch: int) -> int:
@@ -19,7 +19,7 @@ def micro_batches_of(run: Run, batch: int) -> int:
             f"micro_batches must divide {batch}, the examples of each device in a batch of {run.settings.batch_size}, "
             f"got {micro_batches}"
         )
-    limit = load_at_once(run.folder)
+    limit = load_micro_batch_limit(run.folder)
     return micro_batches if limit is None else min_micro_batches(batch, min(limit, batch // micro_batches))
 
 
@@ -28,7 +28,7 @@ def min_micro_batches(batch: int, at_most: int) -> int:
     return next(count for count in range(1, batch + 1) if batch % count == 0 and batch // count <= at_most)
 
 
-def out_of_memory(run: Run, batch: int, micro_batches: int) -> TenfoldError:
+def out_of_memory_error(run: Run, batch: int, micro_batches: int) -> TenfoldError:
     """Return the error to raise if `batch` examples in so many micro-batches took more memory than there is.
 
     OutOfMemory if the next attempt takes fewer examples at once, which is stored in the folder of the run; BadInput if
@@ -44,5 +44,5 @@ def out_of_memory(run: Run, batch: int, micro_batches: int) -> TenfoldError:
     if run.settings.on_out_of_memory == "fail":
         return BadInput(f"{tried}: set a larger micro_batches, a smaller batch_size, or on_out_of_memory=halve")
     fewer = batch // min_micro_batches(batch, at_once // 2)
-    save_at_once(run.folder, fewer)
+    save_micro_batch_limit(run.folder, fewer)
     return OutOfMemory(f"{tried}: the next try goes on from the last checkpoint with {fewer} at once")

@@ -11,7 +11,7 @@ from pipeline.errors import Preempted
 from pipeline.evaluation import metrics as evaluation
 from pipeline.evaluation.metrics import Answers, joined, predictions_class
 from pipeline.input import one_ahead
-from pipeline.runs.run import Run, best_model
+from pipeline.runs.run import Run, find_best_model
 from pipeline.system.progress import progress
 from pipeline.training.loop import Batch
 from pipeline.training.microbatches import concatenated
@@ -46,7 +46,7 @@ def evaluate(
         Preempted: If a stop is requested.
     """
     best = with_probabilities(model, task_of(dataset.records))
-    best.load_weights(best_model(run))
+    best.load_weights(find_best_model(run))
     with progress("evaluation", dataset.splits["validation"].examples) as advance:
         answers_of_batches = []
         for answers in predicted(

@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from pipeline.config import Settings
 from pipeline.dataset.manifest import Dataset
-from pipeline.input.decode import evaluated_file
+from pipeline.input.decode import decode_file_for_evaluation
 from pipeline.runs.run import ABOUT
 from pipeline.storage import write_whole
 from pipeline.storage.local import sync_tree
@@ -60,7 +60,7 @@ def _archive(model: keras.Model, settings: Settings, dataset: Dataset) -> Any:
     task = task_of(dataset.records)
 
     def image(content: tf.Tensor) -> tf.Tensor:
-        return evaluated_file(content, settings.crop, settings.image_size)
+        return decode_file_for_evaluation(content, settings.crop, settings.image_size)
 
     def serve(images: tf.Tensor) -> dict[str, tf.Tensor]:
         shape = (settings.image_size, settings.image_size, 3)

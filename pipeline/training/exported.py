@@ -27,7 +27,7 @@ from pipeline.runs.run import save_failure
 from pipeline.storage import Place, place_of
 from pipeline.system.process import end_with_parent
 from pipeline.system.progress import log_to_stderr, progress
-from pipeline.training.tensorflow_start import stderr_held_back
+from pipeline.training.tensorflow_start import hold_back_stderr
 
 BATCH = 64
 SPLIT = "validation"
@@ -74,7 +74,7 @@ def evaluate_exported(export: Place, folder: Place) -> Answers:
 @contextmanager
 def loaded(export: Place) -> Iterator[Any]:
     """Load a SavedModel, from a copy if it is in a bucket: TensorFlow would look for credentials of its own."""
-    with stderr_held_back():
+    with hold_back_stderr():
         import tensorflow as tf
 
         for gpu in tf.config.list_physical_devices("GPU"):  # By default, it takes all memory of every GPU.

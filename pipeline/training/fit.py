@@ -10,13 +10,13 @@ import tensorflow as tf
 
 from pipeline.errors import Preempted
 from pipeline.input import one_ahead
-from pipeline.input.exhaustion import is_out_of_files, out_of_files
+from pipeline.input.exhaustion import is_out_of_files, out_of_files_error
 from pipeline.monitor import Monitor
 from pipeline.system.malloc import keep_large_blocks
 from pipeline.system.progress import progress
 from pipeline.training.assembly import Training
 from pipeline.training.bad_batch import describe_examples
-from pipeline.training.batch_errors import batch_errors_explained
+from pipeline.training.batch_errors import explain_batch_errors
 from pipeline.training.epoch import format_values, values_of
 from pipeline.training.evaluate import evaluate
 from pipeline.training.export import export
@@ -46,7 +46,7 @@ def fit(training: Training, monitor: Monitor) -> None:
         run.server,
         start=start.step,
         should_stop=training.should_stop,
-        kept_before=_keeps_decoded_images(training),
+        cache_decision=_keeps_decoded_images(training),
     )
     with opened as inputs:
         loop = EpochLoop(
@@ -97,7 +97,7 @@ def _train(training: Training, inputs: Inputs, loop: EpochLoop, keeper: Keeper) 
             for epoch in range(epochs_done + 1, training.run.settings.epochs + 1):
                 if not training.callbacks.begin_epoch(epoch):
                     break
-                with batch_errors_explained(training, inputs.readers):
+                with explain_batch_errors(training, inputs.readers):
                     _train_epoch(epoch, training, loop=loop, batches=batches, validation=validation, keeper=keeper)
                 epochs_done = epoch
             training.callbacks.end()
@@ -151,7 +151,7 @@ def _evaluate(training: Training, inputs: Inputs) -> None:
         opened = open_validation(
             run.settings, training.dataset_folder, dataset, run.server, should_stop=training.should_stop
         )
-    with opened as (batches, readers), batch_errors_explained(training, readers):
+    with opened as (batches, readers), explain_batch_errors(training, readers):
         evaluate(
             run,
             dataset,
@@ -169,4 +169,4 @@ def _export(training: Training) -> None:
         model = with_probabilities(training.model, training.task)
         export(model, training.run.settings, training.dataset, training.run.export_folder)
     except tf.errors.ResourceExhaustedError as error:
-        raise (out_of_files(error) if is_out_of_files(error) else error) from error
+        raise (out_of_files_error(error) if is_out_of_files(error) else error) from error

@@ -65,7 +65,7 @@ def open_inputs(
     server: Server,
     start: int,
     should_stop: Callable[[], bool],
-    kept_before: bool | None = None,
+    cache_decision: bool | None = None,
 ) -> Iterator[Inputs]:
     """Open the batches of a server.
 
@@ -76,12 +76,12 @@ def open_inputs(
         server: The server, which gets its own share.
         start: The first step to take, from 0.
         should_stop: Returns whether a stop is requested. Readers call it while they wait for a bucket.
-        kept_before: Whether earlier attempts kept decoded images, or all servers agreed to do so; None if that is not
-            decided. The memory that is free now must not change the order in the middle of a training.
+        cache_decision: Whether earlier attempts kept decoded images, or all servers agreed to do so; None if undecided.
+            The memory that is free now must not change the order in the middle of a training.
     """
     share = share_of(dataset.splits["train"].shards, _options_of(settings, server).batch_size, server)
     left = range(start // max(share.steps, 1) + 1, settings.epochs + 1)
-    with _options(settings, dataset, server, kept_before) as options:
+    with _options(settings, dataset, server, cache_decision) as options:
         keeps = options.cache != "off"
         # What is kept is read once, in the order of the first epoch, whichever one a training goes on with.
         epochs = range(1, 2) if keeps else left
@@ -127,11 +127,11 @@ def _options_of(settings: Settings, server: Server) -> BatchOptions:
 
 
 def _options(
-    settings: Settings, dataset: Dataset, server: Server, kept_before: bool | None
+    settings: Settings, dataset: Dataset, server: Server, cache_decision: bool | None
 ) -> AbstractContextManager[BatchOptions]:
     options = _options_of(settings, server)
-    if settings.cache == "auto" and kept_before is not None:
-        return nullcontext(replace(options, cache="memory" if kept_before else "off"))
+    if settings.cache == "auto" and cache_decision is not None:
+        return nullcontext(replace(options, cache="memory" if cache_decision else "off"))
     folder = Path(settings.local_folder) / "decoded"
     return open_cache(settings.cache, folder, dataset, options, server, settings.epochs)
 

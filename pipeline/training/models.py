@@ -8,7 +8,7 @@ import keras
 from pipeline.config import Settings
 from pipeline.errors import OwnCodeError, SettingsError
 from pipeline.training.task import ONE_LABEL, Task
-from pipeline.training.user_functions import explained, own_function, require_arguments
+from pipeline.training.user_functions import explain_errors, import_function, require_arguments
 
 # How the input of each model of keras.applications was scaled when its published weights were trained.
 _SCALED_TO_ONE = ("MobileNetV2", "InceptionResNetV2")
@@ -62,14 +62,14 @@ def with_probabilities(model: keras.Model, task: Task = ONE_LABEL) -> keras.Mode
 def _own_model(settings: Settings, classes: int) -> keras.Model:
     """Build the model of a function of the user's own, and add nothing before it: users need not guess at a scaling."""
     what = f"model {settings.model!r}"
-    function = own_function(what, settings.model)
+    function = import_function(what, settings.model)
     require_arguments(what, function, settings.image_size, classes)
-    with explained(f"{what} failed, called with ({settings.image_size}, {classes})", OwnCodeError):
+    with explain_errors(f"{what} failed, called with ({settings.image_size}, {classes})", OwnCodeError):
         own = function(settings.image_size, classes)
     if not isinstance(own, keras.Model):
         raise SettingsError(f"{what} must return a keras.Model, got {type(own).__name__}")
     inputs = keras.Input((settings.image_size, settings.image_size, 3), name="image")
-    with explained(f"{what} must take images, {inputs.shape}"):
+    with explain_errors(f"{what} must take images, {inputs.shape}"):
         logits = own(inputs)
     shape = getattr(logits, "shape", type(logits).__name__)
     if shape != (None, classes):
@@ -77,7 +77,7 @@ def _own_model(settings: Settings, classes: int) -> keras.Model:
     if settings.weights:
         own.load_weights(settings.weights)
     model = keras.Model(inputs, keras.ops.cast(logits, "float32"), name=settings.model.partition(":")[2])
-    with explained(f"{what} must be one that Keras can save"):  # Otherwise it fails after the first epoch.
+    with explain_errors(f"{what} must be one that Keras can save"):  # Otherwise it fails after the first epoch.
         keras.saving.serialize_keras_object(model)
     return model
 

@@ -9,7 +9,7 @@ import tensorflow as tf
 from pipeline.evaluation.multilabel import THRESHOLD
 from pipeline.images.examine import Rules, examine
 from pipeline.images.rejection import Rejection
-from pipeline.runs.run import ABOUT, exported_model
+from pipeline.runs.run import ABOUT, find_exported_model
 from pipeline.storage import Place, read_json
 from pipeline.system.os_errors import retried
 from pipeline.training.exported import loaded
@@ -36,7 +36,7 @@ def predict(model: Place, files: Sequence[Path]) -> list[dict[str, Any]]:
     Raises:
         SourceError: If there is no model.
     """
-    folder = exported_model(model)
+    folder = find_exported_model(model)
     about = read_json(folder / ABOUT)
     multi_label = about.get("multi_label", False)  # An older model does not say, and gives one label.
     with loaded(folder) as exported:  # The model must live: its endpoint alone would lose the weights.

@@ -8,13 +8,13 @@ import keras
 import tensorflow as tf
 
 from pipeline.monitor.record import rows
-from pipeline.runs.run import Best, Run, forget_bests, load_best, save_best
+from pipeline.runs.run import Best, Run, load_best, rewind_best_epochs, save_best
 from pipeline.storage import crc32c_of, temporary_beside
 from pipeline.storage.local import sync_path
 from pipeline.training.checkpoint import Checkpoints, Interval, Position
 from pipeline.training.loop import EpochLoop
 from pipeline.training.models import with_probabilities
-from pipeline.training.strategy import from_first, take_from_first
+from pipeline.training.strategy import broadcast, broadcast_variables
 from pipeline.training.task import Task
 
 _log = logging.getLogger(__name__)
@@ -29,10 +29,10 @@ def restored(run: Run, checkpoints: Checkpoints, strategy: tf.distribute.Strateg
     start = Position()
     if run.server.is_chief:
         start = checkpoints.restore()
-        forget_bests(run, start.epochs_done)
+        rewind_best_epochs(run, start.epochs_done)
     if run.server.count > 1:
-        take_from_first(checkpoints.variables, strategy)
-        [row] = from_first([tf.constant(start.row, tf.float64)], strategy)
+        broadcast_variables(checkpoints.variables, strategy)
+        [row] = broadcast([tf.constant(start.row, tf.float64)], strategy)
         start = Position.of_row(row.numpy().tolist())
     return start
 

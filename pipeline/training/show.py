@@ -22,7 +22,7 @@ from pipeline.input.flip import flipped
 from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place
 from pipeline.training.inputs import open_inputs
-from pipeline.training.tensorflow_start import stderr_held_back
+from pipeline.training.tensorflow_start import hold_back_stderr
 
 TILE = 160
 """Smaller images are enlarged to the least whole multiple of their size that is at least this, in pixels."""
@@ -67,7 +67,7 @@ def show(settings: Settings, folder: Place, path: Path | None, *, augmented: boo
     datasets.require_shards(folder, dataset)
     # One epoch, without a cache of decoded images: that of a training stays as it is.
     settings = settings.model_copy(update={"cache": "off", "epochs": 1})
-    with stderr_held_back():  # TensorFlow complains of a missing GPU when it first looks for one.
+    with hold_back_stderr():  # TensorFlow complains of a missing GPU when it first looks for one.
         tf.config.list_physical_devices()
     images = _images(settings, folder, dataset, augmented=augmented, count=count)
     title = f"{dataset.name} {dataset.version}"

@@ -11,7 +11,7 @@ import tensorflow as tf
 from pipeline.errors import BadInput, ServerLost
 from pipeline.input.tensorflow_internals import sigterm_handler_kept, take_batches_of_equal_number
 from pipeline.rendezvous import Cluster
-from pipeline.training.tensorflow_start import stderr_held_back
+from pipeline.training.tensorflow_start import hold_back_stderr
 
 EXPLAINED_S = 15.0
 """Seconds that it may take until the other servers know why a server is gone."""
@@ -65,14 +65,14 @@ def share_of_device(batch_size: int, strategy: tf.distribute.Strategy) -> int:
     return batch_size // devices
 
 
-def take_from_first(variables: Sequence[keras.Variable], strategy: tf.distribute.Strategy) -> None:
+def broadcast_variables(variables: Sequence[keras.Variable], strategy: tf.distribute.Strategy) -> None:
     """Set the variables to the values of server 0. All servers must call this together."""
-    values = from_first([_wide(variable.value) for variable in variables], strategy)
+    values = broadcast([_wide(variable.value) for variable in variables], strategy)
     for variable, value in zip(variables, values, strict=True):
         variable.assign(tf.cast(value, variable.dtype))
 
 
-def from_first(values: list[tf.Tensor], strategy: tf.distribute.Strategy) -> list[tf.Tensor]:
+def broadcast(values: list[tf.Tensor], strategy: tf.distribute.Strategy) -> list[tf.Tensor]:
     """Return the values of server 0 in place of these. All servers must call this together."""
 
     def of_replica(own: list[tf.Tensor]) -> list[tf.Tensor]:
@@ -117,7 +117,7 @@ def lost_servers_named(cluster: Cluster | None) -> Iterator[None]:
 
 def _own_gpus(cluster: Cluster | None) -> list[tf.config.PhysicalDevice]:
     """Return the GPUs of this process, which sees no other from then on."""
-    with stderr_held_back():
+    with hold_back_stderr():
         all_gpus = tf.config.list_physical_devices("GPU")
     gpus = cluster.own_devices(all_gpus) if cluster else all_gpus
     if all_gpus and not gpus:
@@ -136,7 +136,7 @@ def _strategy_of_servers(cluster: Cluster) -> tf.distribute.Strategy:
         task_id=cluster.server.index,
         rpc_layer="grpc",
     )
-    with sigterm_handler_kept(), stderr_held_back():
+    with sigterm_handler_kept(), hold_back_stderr():
         strategy = tf.distribute.MultiWorkerMirroredStrategy(resolver)
     take_batches_of_equal_number(strategy)
     return strategy

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def stderr_held_back() -> Iterator[None]:
+def hold_back_stderr() -> Iterator[None]:
     """Hold back stderr in the block, and show it only if the block fails.
 
     TensorFlow's C++ parts write at import, before any setting of theirs is read. One of the lines, "failed call to

@@ -8,10 +8,10 @@ from importlib import import_module
 from typing import Any
 
 from pipeline.errors import OwnCodeError, SettingsError
-from pipeline.runs.own_model import not_there
+from pipeline.runs.own_model import missing_function_error
 
 
-def own_function(what: str, name: str) -> Callable[..., Any]:
+def import_function(what: str, name: str) -> Callable[..., Any]:
     """Import a function.
 
     Args:
@@ -34,7 +34,7 @@ def own_function(what: str, name: str) -> Callable[..., Any]:
     own: Callable[..., Any] | None = getattr(module, function, None)
     if own is None:
         functions = [each for each, value in vars(module).items() if callable(value)]
-        raise not_there(what, function, module.__file__ or module_name, functions)
+        raise missing_function_error(what, function, module.__file__ or module_name, functions)
     return own
 
 
@@ -51,7 +51,7 @@ def require_arguments(what: str, function: Callable[..., Any], *arguments: Any) 
 
 
 @contextmanager
-def explained(what: str, kind: type[SettingsError] = SettingsError) -> Iterator[None]:
+def explain_errors(what: str, kind: type[SettingsError] = SettingsError) -> Iterator[None]:
     """Turn any error of the user's own code in the block into an error of this kind, in one sentence."""
     try:
         yield

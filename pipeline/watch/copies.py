@@ -19,7 +19,7 @@ from pipeline.runs.files import PROMOTION, RESULT, RUN, VERDICT, load_files
 from pipeline.runs.mirror import fetch
 from pipeline.storage import BucketPath, Place, objects
 from pipeline.watch.questions import Questions
-from pipeline.watch.tables import KINDS_OVER_TIME, Span, of_span
+from pipeline.watch.tables import KINDS_OVER_TIME, Span, segments_of_span
 
 FILES = (RUN, RESULT, EVALUATION, PROMOTION, VERDICT, f"{OVERVIEW}/")
 REFRESH_S = 8.0
@@ -81,7 +81,7 @@ class Copies:
                 path
                 for folder in records
                 for kind in KINDS_OVER_TIME
-                for path in of_span(segments(folder, kind), span, first_time)
+                for path in segments_of_span(segments(folder, kind), span, first_time)
             ]
             return span if len(paths) <= MAX_SEGMENTS else span._replace(is_close=False)
         copy = self._copy_of(str(training))
@@ -127,7 +127,7 @@ def _fetch_span(copy: _Copy, training: BucketPath, span: Span) -> bool:
             name
             for server in _servers(copy.folder)
             for kind in KINDS_OVER_TIME
-            for name in of_span(sorted(_names(training, f"{server}record/{kind}-")), span, begin)
+            for name in segments_of_span(sorted(_names(training, f"{server}record/{kind}-")), span, begin)
         ]
         is_close = len(names) <= MAX_SEGMENTS
         for name in names if is_close else ():

@@ -28,7 +28,7 @@ class _Question:
     answer: Future[Any]
 
     @property
-    def patience_left(self) -> float:
+    def remaining_patience_s(self) -> float:
         """Seconds until a page gives up on the answer."""
         return max(0.0, self.begin + PATIENCE_S - time.monotonic())
 
@@ -57,7 +57,7 @@ class Questions:
                 question.answer.add_done_callback(lambda _: self._end(key))
             is_asked = bool(self._of(bucket))
         if question is not None:
-            wait([question.answer], question.patience_left)
+            wait([question.answer], question.remaining_patience_s)
             if question.answer.done():
                 answer: _Answer = question.answer.result()
                 return answer
@@ -74,7 +74,7 @@ class Questions:
     def _can_go_on(self, bucket: str, key: Hashable) -> bool:
         """Whether a call need not wait: there is room, or all questions to the bucket are over their time."""
         of_bucket = self._of(bucket)
-        is_silent = len(of_bucket) >= MAX_PER_BUCKET and not any(each.patience_left for each in of_bucket)
+        is_silent = len(of_bucket) >= MAX_PER_BUCKET and not any(each.remaining_patience_s for each in of_bucket)
         return key in self._under_way or self._has_room(bucket) or is_silent
 
     def _has_room(self, bucket: str) -> bool:

@@ -8,7 +8,7 @@ import pandas
 
 from pipeline.monitor.diagnosis import percent, three_digits
 from pipeline.monitor.gpu_columns import busy_pct, gpus
-from pipeline.report.drawing import counted
+from pipeline.report.drawing import format_count
 from pipeline.report.figures import learning_sentence, spent_sentence
 from pipeline.runs.files import RunFiles, facts
 from pipeline.watch.tables import Intervals
@@ -85,7 +85,7 @@ def _state(files: RunFiles, view: View, step: int, is_over: bool, silent_s: floa
     state = state_of(files, step, silent_s, is_over)
     ended = f"in {_position(files, step)}" if step else "before its first step was complete"
     sentences = {
-        "trained": f"trained for {counted(len(view.epochs), 'epoch')}",
+        "trained": f"trained for {format_count(len(view.epochs), 'epoch')}",
         "stopped": f"the run ended {ended}, without a model",
         "starting": "loading TensorFlow, the model and the first batches",
         "silent": f"no sample for {duration(silent_s)}: a retry may be on its way",
@@ -127,7 +127,7 @@ def _tiles(files: RunFiles, view: View, step: int) -> Iterator[tuple[str, str]]:
         yield "best validation accuracy", f"{view.epochs['val_accuracy'].max():.1%}"
     if len(view.samples.means):
         yield "duration" if files.is_complete else "elapsed", duration(last_sample(view.samples) - view.start)
-    left = _left_s(files, view, step)
+    left = _remaining_s(files, view, step)
     if left is not None:
         yield "remaining, about", duration(left)
 
@@ -188,7 +188,7 @@ def lately(rows: Intervals) -> pandas.DataFrame:
     return rows.means[times > times.iloc[-1] - LATELY_S] if len(times) else rows.means
 
 
-def _left_s(files: RunFiles, view: View, step: int) -> float | None:
+def _remaining_s(files: RunFiles, view: View, step: int) -> float | None:
     """Return the seconds until the last step, validations included; None if there is none, or its time is unknown."""
     rows = lately(view.batches)
     missing = files.epochs * files.steps_per_epoch - step

@@ -16,7 +16,7 @@ import pandas
 from pipeline.monitor.aggregation import HIGHEST, aggregate_table, split_maxima, widen
 from pipeline.monitor.gpu_columns import is_combined
 from pipeline.monitor.overview import OVERVIEW
-from pipeline.monitor.record import first_time, read_segment, segments, surviving
+from pipeline.monitor.record import first_time, read_segment, segments, surviving_rows
 from pipeline.report.series import Array
 from pipeline.report.utilization import PANELS
 
@@ -98,7 +98,7 @@ def _overview(folder: Path, kind: str) -> pandas.DataFrame:
     if not tables:
         return pandas.DataFrame({"time": np.empty(0), "step": np.empty(0, dtype=np.int64)})
     table = pandas.concat(tables, ignore_index=True)
-    return table if kind == "samples" else surviving(table)
+    return table if kind == "samples" else surviving_rows(table)
 
 
 def _parsed(path: Path) -> pandas.DataFrame:
@@ -149,7 +149,7 @@ def even_width(seconds: float) -> float:
 
 def _closely(folder: Path, kind: str, span: Span) -> Intervals:
     """Return the rows of a span, or narrow intervals if it has many. Only segments that have some of them are read."""
-    paths = of_span(segments(folder, kind), span, first_time)
+    paths = segments_of_span(segments(folder, kind), span, first_time)
     rows = _joined([_parsed(path) for path in paths], kind, span)
     if len(rows) <= MAX_ROWS:
         return Intervals(rows, rows)
@@ -178,7 +178,7 @@ def _latest(folder: Path, kind: str, since: float) -> pandas.DataFrame:
     return _joined(tables, kind, Span(np.nextafter(since, np.inf), np.inf))
 
 
-def of_span(paths: Sequence[P], span: Span, first_time: Callable[[P], float | None]) -> Sequence[P]:
+def segments_of_span(paths: Sequence[P], span: Span, first_time: Callable[[P], float | None]) -> Sequence[P]:
     """Return the segments of a record, oldest first, that have rows of a span. Few of them are opened."""
 
     def begin(path: P) -> float:
@@ -193,7 +193,7 @@ def _joined(tables: list[pandas.DataFrame], kind: str, span: Span) -> pandas.Dat
     if not tables:
         return pandas.DataFrame({"time": np.empty(0), "step": np.empty(0, dtype=np.int64)})
     table = pandas.concat(tables, ignore_index=True)
-    table = table if kind == "samples" else surviving(table)
+    table = table if kind == "samples" else surviving_rows(table)
     return table[(table["time"] >= span.start) & (table["time"] <= span.end)]
 
 

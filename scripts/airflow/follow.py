@@ -124,9 +124,9 @@ def _watch(airflow: Running, client: Client, run_id: str, places: Conf, display:
 
 def training_note(places: Conf, run_id: str) -> str:
     """Return how far the training is, from its record; empty before it has written any."""
-    from pipeline.runs.run import describe_training  # pydantic and psutil: not before they are needed
+    from pipeline.runs.run import describe_progress  # pydantic and psutil: not before they are needed
 
-    return describe_training(places, run_id)
+    return describe_progress(places, run_id)
 
 
 def give_up(client: Client, run_id: str) -> None:

@@ -239,7 +239,7 @@ def test_a_run_without_anything_new_to_train_on_serves_its_events_too(monkeypatc
 
     settings = settings_from({"dataset_name": "flowers", "workspace": str(tmp_path)})
     monkeypatch.setattr("pipeline.sharding.window.newest_dataset", lambda *_: tmp_path / "dataset")
-    monkeypatch.setattr("pipeline.runs.launch.trained", lambda *_: {"run": "an earlier run"})
+    monkeypatch.setattr("pipeline.runs.launch.load_trained_result", lambda *_: {"run": "an earlier run"})
     events = [SimpleNamespace(extra={"dataset_name": "flowers"}, timestamp=NOON)]
     use_context(monkeypatch, events, "first")
     with pytest.raises(AirflowSkipException, match="an earlier run"):

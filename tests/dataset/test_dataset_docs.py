@@ -26,7 +26,7 @@ READ = [
     ("from tfrecord import", "label_offset", r"\(\d+, \d+, 3\) LABEL"),
     ("import tensorflow_datasets", "label_offset", r"\(\d+, \d+, 3\) LABEL"),
 ]
-"""For each reader, in the order of the page: words that only it has, the dataset that it reads, and a line of its output."""
+"""For each reader, in the order of the page: words that only it has, its dataset, a line of its output."""
 
 
 @pytest.mark.parametrize(("words", "name", "line"), READ, ids=[words for words, _, _ in READ])

@@ -14,7 +14,7 @@ from pipeline.evaluation.multilabel import (
     per_class,
     ranking,
 )
-from pipeline.runs.promotion import compared
+from pipeline.runs.promotion import compare_answers
 
 
 def predictions(labels: list[list[int]], probabilities: list[list[float]]) -> MultiLabelPredictions:
@@ -181,8 +181,8 @@ def test_the_difference_is_that_of_the_mean_average_precisions_in_pairs():
 )
 def test_the_gate_compares_by_mean_average_precision(ours: float, theirs: float, promoted: bool):
     one, other = drawn(300, ours, seed=1), drawn(300, theirs, seed=2)
-    verdict = compared(one, other, "run/key", 0.0, seed=0)
-    assert verdict.promoted == promoted, verdict.sentence
+    verdict = compare_answers(one, other, "run/key", 0.0, seed=0)
+    assert verdict.is_promoted == promoted, verdict.sentence
     assert (
         f"mean average precision {one.score:.1%} against {other.score:.1%} of run/key on the same 300"
         in verdict.sentence

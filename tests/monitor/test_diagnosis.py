@@ -5,7 +5,7 @@ from typing import Any
 import pandas
 import pytest
 
-from pipeline.monitor.diagnosis import Spread, spent, summarize
+from pipeline.monitor.diagnosis import Spread, seconds_by_part, summarize
 
 
 def batches(steps: int, wait: float, compute: float, epochs: int = 1) -> dict[str, list[float]]:
@@ -63,7 +63,7 @@ def test_what_is_neither_waiting_nor_computing_is_the_hosts() -> None:
 def test_all_seconds_are_spent_on_something() -> None:
     columns = {"input/wait_ms": [1, 2], "step/compute_ms": [10, 20], "step/host_ms": [100, 200]}
     epochs = pandas.DataFrame({"epoch/validation_s": [3.0, 4.0]})
-    assert spent(pandas.DataFrame(columns), epochs) == {
+    assert seconds_by_part(pandas.DataFrame(columns), epochs) == {
         "waiting for data": 0.003,
         "computing": 0.03,
         "host": 0.3,

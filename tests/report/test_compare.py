@@ -70,7 +70,7 @@ def test_other_programs_are_named_where_they_may_be_the_difference(runs: tuple[P
     )
     assert compare.contention_sentence(replace(a, samples=busy), replace(b, samples=alone)) == words
     assert compare.contention_sentence(replace(b, samples=alone), replace(b, samples=alone)) == ""
-    assert compare.compared(replace(a, samples=busy), b, (None, None)).verdict.endswith("all the difference.")
+    assert compare.compare(replace(a, samples=busy), b, (None, None)).verdict.endswith("all the difference.")
 
 
 def test_one_run_cannot_be_compared_with_itself(runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]):

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from PIL import Image, ImageOps
 
-from pipeline.report.components import Shrink, fact_tables, size, thumbnail, visible, whole
+from pipeline.report.components import Shrink, fact_tables, format_size, make_visible, thumbnail, whole
 from tests.conftest import jpeg
 
 
@@ -23,7 +23,7 @@ from tests.conftest import jpeg
     ],
 )
 def test_what_no_screen_shows_is_written_out(name: Any, shown: Any):
-    assert visible(name) == shown
+    assert make_visible(name) == shown
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def test_what_no_screen_shows_is_written_out(name: Any, shown: Any):
     [(0, "0 bytes"), (999, "999 bytes"), (1000, "1 kB"), (999_600, "1 MB"), (2.5e9, "2.5 GB"), (3e15, "3 PB")],
 )
 def test_bytes_in_words(count: float, words: str):
-    assert size(count) == words
+    assert format_size(count) == words
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from pipeline.__main__ import main
 from pipeline.config import settings_from
 from pipeline.errors import ConflictError, DatasetError, PromotionError, SourceError
 from pipeline.evaluation.metrics import Predictions, save_predictions
-from pipeline.runs.champion import Entry, pointer_of, promoted_model, roll_back, standing
-from pipeline.runs.promotion import compared, gate, promote_by_hand
+from pipeline.runs.champion import Entry, effective_promotions, find_promoted_model, pointer_of, roll_back
+from pipeline.runs.promotion import compare_answers, gate, promote_by_hand
 from pipeline.runs.recorded_run import load_recorded_run
 from pipeline.storage import Place
 from tests.fake_gcs import FakeGcs
@@ -90,19 +90,19 @@ def judged(run: Place, **values: Any) -> dict[str, Any]:
 def test_refused_only_when_the_whole_interval_is_below(
     ours: Predictions, theirs: Predictions, max_worse: float, promoted: bool
 ):
-    verdict = compared(ours, theirs, "run/key", max_worse, seed=0)
-    assert verdict.promoted == promoted, verdict.sentence
+    verdict = compare_answers(ours, theirs, "run/key", max_worse, seed=0)
+    assert verdict.is_promoted == promoted, verdict.sentence
 
 
 def test_the_sentence_says_all_that_it_rests_on():
-    refused = compared(answers(150), answers(180), "run/key", 0.01, seed=0)
+    refused = compare_answers(answers(150), answers(180), "run/key", 0.01, seed=0)
     assert refused.sentence == (
         "not promoted: accuracy 75.0% against 90.0% of run/key on the same 200 validation images, difference -15.0 "
         "points (-20.0 to -10.0): worse by more than the interval and max_worse=0.01"
     )
-    chance = compared(answers(150), answers(152), "run/key", 0.0, seed=0)
+    chance = compare_answers(answers(150), answers(152), "run/key", 0.0, seed=0)
     assert chance.sentence.endswith("difference -1.0 points (-2.5 to +0.0): worse, but it may be chance")
-    equal = compared(answers(180), answers(180), "run/key", 0.0, seed=0)
+    equal = compare_answers(answers(180), answers(180), "run/key", 0.0, seed=0)
     assert equal.sentence.endswith("difference +0.0 points (+0.0 to +0.0)")
 
 
@@ -210,7 +210,7 @@ def entry(action: str, run: str) -> Entry:
 )
 def test_what_stands(history: str, stand: str):
     entries = [entry({"+": "promote", "-": "rollback"}[word[0]], word[1]) for word in history.split()]
-    assert [each.run for each in standing(entries)] == list(stand)
+    assert [each.run for each in effective_promotions(entries)] == list(stand)
 
 
 def test_each_rollback_goes_one_further_back_and_is_remembered(workspace: Place, make_training: MakeTraining):
@@ -274,8 +274,8 @@ def test_the_commands(workspace: Place, make_training: MakeTraining, capsys: pyt
     assert json.loads(said("rollback", *places, "--json"))["model"] == str(one / "export")
     told = json.loads(said("champion", *places, "--json"))
     assert (told["champion"]["run"], len(told["history"])) == (str(one), 3)
-    assert promoted_model(workspace / "models" / NAME) == one / "export"
-    assert promoted_model(two) == two / "export"
+    assert find_promoted_model(workspace / "models" / NAME) == one / "export"
+    assert find_promoted_model(two) == two / "export"
 
 
 def test_what_is_no_complete_training_is_not_promoted(make_training: MakeTraining, tmp_path: Path):

@@ -11,7 +11,7 @@ from pipeline import storage
 from pipeline.errors import AccessError, StorageError, TrainingError
 from pipeline.monitor import Row, read
 from pipeline.monitor.record import RecordSink
-from pipeline.report import RECORDED
+from pipeline.report import REPORT_FILES
 from pipeline.runs import mirror
 from pipeline.runs.mirror import Mirror, claim, fetch, mirrored
 from pipeline.runs.recorded_run import load_recorded_run
@@ -361,14 +361,14 @@ def test_the_records_of_all_servers_are_fetched_where_they_are_asked_for(gcs: Fa
         record_of(own, range(index, 8)).close()
         Mirror(own, PLACE / name).sync()
     Mirror(folder, PLACE).sync()
-    fetch(tmp_path / "there", PLACE, RECORDED)
+    fetch(tmp_path / "there", PLACE, REPORT_FILES)
     told = load_recorded_run(tmp_path / "there")
     assert {index: table["step"].tolist() for index, table in told.servers.items()} == {
         index: [*range(index, 8)] for index in range(3)
     }
     assert told.samples is told.servers[0]
     before = gcs.requests.total()
-    fetch(tmp_path / "there", PLACE, RECORDED)  # the same is there
+    fetch(tmp_path / "there", PLACE, REPORT_FILES)  # the same is there
     assert gcs.requests.total() == before + 1
 
 

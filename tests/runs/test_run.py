@@ -5,18 +5,18 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import DatasetError
-from pipeline.runs.run import training_in
+from pipeline.runs.run import find_training
 
 
 def test_a_run_of_one_training_stands_for_it(tmp_path: Path):
     one = tmp_path / "a run" / "0a1b"
     one.mkdir(parents=True)
     (one / "run.json").write_text("{}")
-    assert training_in(one) == training_in(tmp_path / "a run") == one
+    assert find_training(one) == find_training(tmp_path / "a run") == one
     other = tmp_path / "a run" / "2c3d"
     other.mkdir()
     (other / "run.json").write_text("{}")
     with pytest.raises(DatasetError, match=r"holds 2 trainings: name one of them \(0a1b, 2c3d\)"):
-        training_in(tmp_path / "a run")
+        find_training(tmp_path / "a run")
     with pytest.raises(DatasetError, match="holds no run"):
-        training_in(tmp_path)
+        find_training(tmp_path)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from pipeline.config import settings_from
-from pipeline.runs.run import Best, Run, best_model, forget_bests, load_best, save_best
+from pipeline.runs.run import Best, Run, find_best_model, load_best, rewind_best_epochs, save_best
 from pipeline.storage import crc32c_of
 
 
@@ -51,7 +51,7 @@ def test_what_was_best_of_the_steps_that_are_done_again_is_forgotten(
     run: Run, epochs_done: int, best: int | None, left: list[int]
 ):
     better(run, 1, 2, 4, 5)
-    forget_bests(run, epochs_done)
+    rewind_best_epochs(run, epochs_done)
     found = load_best(run)
     assert (found.epoch if found else None) == best
     assert models(run) == [f"model-{epoch}.keras" for epoch in left]
@@ -65,7 +65,7 @@ def test_the_next_best_takes_the_place_of_a_damaged_model(
     better(run, 1, 2, 4, 5)
     for epoch in damaged:
         (run.folder / f"model-{epoch}.keras").write_bytes(damage)
-    forget_bests(run, 7)
+    rewind_best_epochs(run, 7)
     found = load_best(run)
     assert (found.epoch if found else None) == best
     assert ("model-5.keras, the best model at epoch 5, is damaged" in caplog.text) == (5 in damaged)
@@ -75,8 +75,8 @@ def test_a_model_that_has_its_last_name_already_is_the_best(run: Run, caplog: py
     better(run, 2, 5)
     (run.folder / "model-5.keras").replace(run.model_path)
     (run.folder / "model-2.keras").unlink()
-    forget_bests(run, 7)
-    assert best_model(run) == run.model_path
+    rewind_best_epochs(run, 7)
+    assert find_best_model(run) == run.model_path
     assert not caplog.text
 
 
@@ -88,5 +88,5 @@ def test_a_damaged_list_of_the_best_is_as_none(run: Run, caplog: pytest.LogCaptu
 
 
 def test_a_run_without_any_is_left_as_it_is(run: Run):
-    forget_bests(run, 0)
+    rewind_best_epochs(run, 0)
     assert not [*run.folder.iterdir()]

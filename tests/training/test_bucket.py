@@ -17,7 +17,7 @@ from pipeline.errors import DatasetError, Preempted, SettingsError, StorageError
 from pipeline.monitor import read
 from pipeline.report import report_run
 from pipeline.runs.launch import TrainingProcess, prepare_run
-from pipeline.runs.launch import trained as trained_before
+from pipeline.runs.launch import load_trained_result as trained_before
 from pipeline.runs.mirror import mirrored
 from pipeline.runs.run import Run, load_result
 from pipeline.storage import BucketPath, place_of

@@ -11,8 +11,8 @@ from pipeline.input.exhaustion import is_out_of_memory
 from pipeline.monitor import read
 from pipeline.runs import launch as training
 from pipeline.runs.launch import prepare_run
-from pipeline.runs.run import Run, load_at_once, load_result, save_at_once
-from pipeline.training.device_memory import micro_batches_of, min_micro_batches, out_of_memory
+from pipeline.runs.run import Run, load_micro_batch_limit, load_result, save_micro_batch_limit
+from pipeline.training.device_memory import micro_batches_of, min_micro_batches, out_of_memory_error
 from pipeline.training.job import run_job
 from tests.training.hungry import SMALL_MEMORY
 
@@ -48,7 +48,7 @@ def test_the_smaller_of_what_is_set_and_what_was_tried(
     run: Run, micro_batches: int, tried: int | None, share: int, parts: int
 ):
     if tried:
-        save_at_once(run.folder, tried)
+        save_micro_batch_limit(run.folder, tried)
     assert micro_batches_of(with_settings(run, micro_batches=micro_batches), share) == parts
 
 
@@ -78,11 +78,11 @@ def test_a_full_memory_is_told_from_other_failures(error: tf.errors.OpError, is_
 def test_each_try_takes_half_until_one_example_is_too_much(run: Run):
     said = []
     for _ in range(3):
-        error = out_of_memory(run, 8, micro_batches_of(run, 8))
+        error = out_of_memory_error(run, 8, micro_batches_of(run, 8))
         assert isinstance(error, OutOfMemory)
-        said.append(load_at_once(run.folder))
+        said.append(load_micro_batch_limit(run.folder))
     assert said == [4, 2, 1]
-    error = out_of_memory(run, 8, micro_batches_of(run, 8))
+    error = out_of_memory_error(run, 8, micro_batches_of(run, 8))
     assert isinstance(error, BadInput)
     assert "out of memory with 1 of 8 examples at once on each device (batch_size=8, micro_batches=8): set a" in str(
         error
@@ -90,10 +90,10 @@ def test_each_try_takes_half_until_one_example_is_too_much(run: Run):
 
 
 def test_who_does_not_want_smaller_parts_is_told_of_them(run: Run):
-    error = out_of_memory(with_settings(run, on_out_of_memory="fail"), 8, 1)
+    error = out_of_memory_error(with_settings(run, on_out_of_memory="fail"), 8, 1)
     assert isinstance(error, BadInput)
     assert "on_out_of_memory=halve" in str(error)
-    assert load_at_once(run.folder) is None
+    assert load_micro_batch_limit(run.folder) is None
 
 
 @pytest.fixture
@@ -107,17 +107,17 @@ def hungry(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 def test_what_was_too_much_is_said(hungry: Run):
     with pytest.raises(OutOfMemory, match="out of memory with 8 of 8 examples at once on each device"):
         run_job(hungry, lambda: False)
-    assert load_at_once(hungry.folder) == 4
+    assert load_micro_batch_limit(hungry.folder) == 4
 
 
 @pytest.mark.long
 def test_a_training_takes_half_of_what_was_too_much(hungry: Run):
-    save_at_once(hungry.folder, 4)
+    save_micro_batch_limit(hungry.folder, 4)
     with pytest.raises(OutOfMemory, match="out of memory with 4 of 8 examples at once on each device"):
         run_job(hungry, lambda: False)
     run_job(hungry, lambda: False)  # its validation and its evaluation, too
     assert load_result(hungry.folder)
-    assert load_at_once(hungry.folder) == 2
+    assert load_micro_batch_limit(hungry.folder) == 2
     batches = read(hungry.folder / "record", "batches")
     assert batches["input/examples"].max() == 8  # the batch stays
 
@@ -136,9 +136,9 @@ def processes_that_end(monkeypatch: pytest.MonkeyPatch, *outcomes: object) -> li
                 raise end
             return end
 
-        def ask_to_stop(self) -> None: ...
+        def request_stop(self) -> None: ...
 
-        stop = ask_to_stop
+        stop = request_stop
 
     monkeypatch.setattr(training, "TrainingProcess", Process)
     monkeypatch.setattr(training, "prepare_run", lambda *told: told[-1])

@@ -24,9 +24,9 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def batches_of(
-    settings: Settings, published: Path, start: int, kept_before: bool | None
+    settings: Settings, published: Path, start: int, cache_decision: bool | None
 ) -> tuple[bool, list[tuple[tf.Tensor, ...]]]:
-    with open_inputs(settings, published, load(published), Server(), start, never, kept_before) as inputs:
+    with open_inputs(settings, published, load(published), Server(), start, never, cache_decision) as inputs:
         return inputs.keeps, [*inputs.training]
 
 
@@ -58,6 +58,6 @@ def test_more_memory_changes_no_order_either(settings: Settings, published: Path
 
 def test_what_was_asked_for_wins(settings: Settings, published: Path):
     told = settings.model_copy(update={"cache": "off"})
-    with open_inputs(told, published, load(published), Server(), 0, never, kept_before=True) as inputs:
+    with open_inputs(told, published, load(published), Server(), 0, never, cache_decision=True) as inputs:
         assert not inputs.keeps
         assert len([*islice(inputs.training, 1)]) == 1

@@ -19,7 +19,7 @@ from pipeline.monitor import read
 from pipeline.records.format import read_image
 from pipeline.records.tfrecord import read_records
 from pipeline.runs.launch import prepare_run
-from pipeline.runs.run import Run, best_model, load_best, load_result
+from pipeline.runs.run import Run, find_best_model, load_best, load_result
 from pipeline.training.job import run_job
 from pipeline.training.models import base_of, build_model
 from tests.system.test_malloc import fetch_large_blocks, is_fetched, needs_counts
@@ -141,9 +141,9 @@ def test_a_rerun_after_the_last_epoch_only_evaluates_and_writes_the_result(run: 
     with pytest.raises(Preempted, match="in the evaluation"):
         run_job(run, after(12))  # ten steps, two validations
     assert not (run.folder / "evaluation.json").exists()
-    best = keras.models.load_model(best_model(run))
+    best = keras.models.load_model(find_best_model(run))
     best.get_layer("logits").bias.assign([0.0, 100.0])  # to be told from the model of the last epoch
-    best_model(run).unlink()
+    find_best_model(run).unlink()
     best.save(run.model_path)  # where a kill leaves it that comes just before the result is written
     changed = json.loads((run.folder / "best.json").read_bytes())
     (run.folder / "best.json").write_text(json.dumps([{**one, "crc32c": ""} for one in changed]))

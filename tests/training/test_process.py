@@ -26,12 +26,12 @@ from pipeline.errors import (
 )
 from pipeline.monitor import last_row, read
 from pipeline.runs import run as runs
-from pipeline.runs.launch import TrainingProcess, prepare_run, train, trained
+from pipeline.runs.launch import TrainingProcess, load_trained_result, prepare_run, train
 from pipeline.runs.run import (
     EXIT_PREEMPTED,
-    describe_training,
-    exclusive,
+    describe_progress,
     load_result,
+    run_lock,
     save_failure,
     take_failure,
     training_folder,
@@ -58,8 +58,8 @@ def test_sigterm_means_checkpoint_and_leave_and_the_rerun_finishes(settings: Set
     run = prepare_run(settings, dataset, "run")
     process = TrainingProcess(run, output=1)
     until(lambda: last_row(run.folder / "record", "epochs"))
-    assert "epoch " in describe_training({"workspace": settings.workspace}, "run")
-    process.ask_to_stop()
+    assert "epoch " in describe_progress({"workspace": settings.workspace}, "run")
+    process.request_stop()
     with pytest.raises(Preempted):
         process.wait()
     done = int(last_row(run.folder / "record", "epochs")["step"])
@@ -111,11 +111,11 @@ def test_a_trainer_does_not_outlive_its_killed_parent(settings: Settings, datase
 
 def test_a_complete_training_is_not_done_again(settings: Settings, dataset: Path):
     run = prepare_run(settings, dataset, "run")
-    assert trained(settings, dataset, "run") is None
+    assert load_trained_result(settings, dataset, "run") is None
     (run.folder / "result.json").write_text('{"run": "done before"}')
-    assert train(settings, dataset, "run") == trained(settings, dataset, "run") == {"run": "done before"}
-    assert trained(settings, dataset, "another run") is None
-    assert trained(settings_from({**settings.model_dump(), "epochs": 1}), dataset, "run") is None
+    assert train(settings, dataset, "run") == load_trained_result(settings, dataset, "run") == {"run": "done before"}
+    assert load_trained_result(settings, dataset, "another run") is None
+    assert load_trained_result(settings_from({**settings.model_dump(), "epochs": 1}), dataset, "run") is None
 
 
 def test_bad_input_in_the_process_is_told_by_its_parent(settings: Settings, dataset: Path, tmp_path: Path):
@@ -150,11 +150,11 @@ def test_what_is_missing_is_said_before_a_process_starts(
 
 def test_two_trainers_never_share_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(runs, "LOCK_WAIT_S", 0.3)
-    with exclusive(tmp_path, never), pytest.raises(TrainingError, match="another process"), exclusive(tmp_path, never):
+    with run_lock(tmp_path, never), pytest.raises(TrainingError, match="another process"), run_lock(tmp_path, never):
         pass
-    with exclusive(tmp_path, never), pytest.raises(Preempted), exclusive(tmp_path, lambda: True):
+    with run_lock(tmp_path, never), pytest.raises(Preempted), run_lock(tmp_path, lambda: True):
         pass
-    with exclusive(tmp_path, never):
+    with run_lock(tmp_path, never):
         pass
 
 

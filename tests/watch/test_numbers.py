@@ -13,7 +13,7 @@ from pipeline.monitor.diagnosis import percent, three_digits
 from pipeline.monitor.row import Row
 from pipeline.monitor.verdict import diagnose_run, numbers
 from pipeline.report import page
-from pipeline.report.compare import cells, compared
+from pipeline.report.compare import cells, compare
 from pipeline.runs.recorded_run import load_recorded_run
 from pipeline.watch.page_data import page_data
 from pipeline.watch.view import load_view
@@ -88,7 +88,7 @@ def test_wait_step_and_speed_are_the_same_everywhere(tmp_path: Path) -> None:
     assert (tiles["data wait"], tiles["step time"], tiles["examples per second"]) == (
         share, f"{step} ms", three_digits(speed),
     )  # fmt: skip
-    beside = {row.name: cells(row)[1] for row in compared(run, run, (None, None)).rows}
+    beside = {row.name: cells(row)[1] for row in compare(run, run, (None, None)).rows}
     assert (beside["wait for data in it"], beside["time of a step"]) == (f"{wait} ms", f"{step} ms")
     assert beside["examples a second"] == three_digits(speed)
     in_report = dict(page.tiles(run, page.judged(run)))
@@ -124,7 +124,7 @@ def test_all_numbers_are_those_of_the_server_that_waits_most(tmp_path: Path) -> 
     tab, run = shown(folder), load_recorded_run(folder)
     assert f"({wait} of " in tab["sentences"]["waiting"]
     assert page.timing(run, page.judged(run)).rows[1][1] == f"{wait} ms"
-    beside = {row.name: cells(row)[1] for row in compared(run, run, (None, None)).rows}
+    beside = {row.name: cells(row)[1] for row in compare(run, run, (None, None)).rows}
     assert beside["wait for data in it"] == f"{wait} ms"
 
 

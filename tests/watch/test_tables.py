@@ -12,7 +12,16 @@ from pipeline.monitor.overview import OverviewSink
 from pipeline.monitor.record import RecordSink, segments
 from pipeline.monitor.row import Row
 from pipeline.watch import tables
-from pipeline.watch.tables import MAX_INTERVALS, MAX_ROWS, MIN_WIDTH_S, Span, even_width, gaps, intervals, of_span
+from pipeline.watch.tables import (
+    MAX_INTERVALS,
+    MAX_ROWS,
+    MIN_WIDTH_S,
+    Span,
+    even_width,
+    gaps,
+    intervals,
+    segments_of_span,
+)
 
 BEGIN = 1e9
 
@@ -140,7 +149,7 @@ def test_what_is_settled_stays_while_a_training_goes_on(tmp_path: Path) -> None:
 )
 def test_segments_of_a_span(span: tuple[float, float], expected: list[str]) -> None:
     begins = {"a": 10.0, "b": 20.0, "c": 30.0, "d": None}  # of d no row was written yet
-    assert of_span(list("abcd"), Span(*span), begins.__getitem__) == expected
+    assert segments_of_span(list("abcd"), Span(*span), begins.__getitem__) == expected
 
 
 def test_steps_that_were_done_again_count_once(tmp_path: Path) -> None:
