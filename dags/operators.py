@@ -102,9 +102,8 @@ class ApproveOperator(HITLOperator):
 class TrainOperator(BaseOperator):
     """Runs one server of a training in a process of its own.
 
-    The end of the process frees the GPU. If the task is killed, the process writes a checkpoint first. Returns {"run",
-    "metrics", "model", "export", "comet", "verdict", "limit", "wait_fraction", "step_ms", "epochs"}, the same on all
-    servers.
+    The end of the process frees the GPU. If the task is killed, the process writes a checkpoint first. Returns the
+    content of `result.json`, the same on all servers.
 
     Args:
         settings: The settings, as `extract` or `choose` returned them.

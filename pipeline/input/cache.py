@@ -6,7 +6,7 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -35,11 +35,14 @@ _MEAN_SHAPE = 4 / 3
 _log = logging.getLogger(__name__)
 
 
-def cached_bytes(dataset: Dataset, options: BatchOptions, servers: int = 1) -> int:
+def cached_bytes(
+    dataset: Dataset, options: BatchOptions, servers: int = 1, splits: Collection[str] = CACHED_SPLITS
+) -> int:
     """Return about how many bytes the decoded images of one server take."""
     seen = options.image_size**2 * 3
     larger = seen if options.crop == "whole" else round(seen / CENTER**2 * _MEAN_SHAPE)
-    return (dataset.splits["train"].examples * larger + dataset.splits["validation"].examples * seen) // servers
+    of_image = {"train": larger, "validation": seen}
+    return sum(dataset.splits[split].examples * of_image[split] for split in splits) // servers
 
 
 @contextmanager
@@ -99,7 +102,8 @@ def _on_disk(folder: Path, dataset: Dataset, options: BatchOptions, server: Serv
         for split in CACHED_SPLITS:
             if not is_cached(_prefix(own, split)):  # A killed training has left it half written.
                 remove_cache(_prefix(own, split))
-        needed = 0 if is_cached(_prefix(own, "train")) else cached_bytes(dataset, options, server.count)
+        missing = [split for split in CACHED_SPLITS if not is_cached(_prefix(own, split))]
+        needed = cached_bytes(dataset, options, server.count, missing)
         usable = int(shutil.disk_usage(own).free * _USABLE)
         if needed > usable:
             raise BadInput(_too_much(f"disk below {folder}", needed, usable) + "set local_folder or cache=off")

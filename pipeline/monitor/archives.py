@@ -118,7 +118,7 @@ def _lock(opened: Path) -> Iterator[bool]:
         yield False
         return
     try:
-        with (opened / _LOCK).open("rb") as lock:
+        with (opened / _LOCK).open("r+b") as lock:  # NFS grants exclusive locks only on writable files.
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield (opened / DESCRIPTION).exists()
     except (BlockingIOError, FileNotFoundError):  # It is under way, or another process packs it now.

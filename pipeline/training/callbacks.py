@@ -33,7 +33,7 @@ from pipeline.training.user_functions import explain_errors, import_function, ty
 
 _TIME, _STOP = "callbacks/time_s", "callbacks/stop"
 """Values of the record about the callbacks: their seconds in an epoch, and 1 if they ended the training."""
-_NOT_REPLAYED = ("global_step", _TIME)
+_NOT_REPLAYED = ("global_step", _TIME, "epoch/callbacks_s")
 _BATCH_METHODS = tuple(f"on{split}_batch_{end}" for split in ("", "_train", "_test") for end in ("begin", "end"))
 _RATE_SETTERS = (keras.callbacks.LearningRateScheduler, keras.callbacks.ReduceLROnPlateau)
 _log = logging.getLogger(__name__)

@@ -88,7 +88,9 @@ def _compute(verdict: Verdict, settings: Settings) -> str:
 def _callbacks(verdict: Verdict, settings: Settings) -> str:
     if settings.callbacks:
         return "let your callbacks do less after each epoch"
-    return "put local_folder, where the best model is saved, on a faster disk"
+    return (
+        "look at the log: without callbacks of yours, hardly any time should pass here (a slow local_folder, perhaps)"
+    )
 
 
 def _memory(verdict: Verdict, settings: Settings) -> str:
