@@ -66,6 +66,7 @@ class RawReader:
         if self._cache is None or why_unread(row, self.origin) or not isinstance(place, BucketPath):
             return False
         with suppress(FileNotFoundError):
+            # The size is enough here: `read` verifies the checksum of a copy and replaces a damaged one.
             if _cache_path(self._cache, place, row).stat().st_size == row.size:
                 return False
         self._from_cache(place, row, self._cache)
@@ -91,6 +92,7 @@ class RawReader:
                 return content
             _log.warning("%s is damaged and is fetched again", copy)
         fetched = _fetch(place, row)
+        # Not synced: a copy that a power loss tears has another checksum, and is fetched again.
         with storage.write_whole(copy) as file:
             file.write(fetched)
         return fetched

@@ -19,6 +19,7 @@ MAX_NAMES = 100_000
 MAX_SUFFIXES = 1000
 """Maximum number of suffixes that are counted separately. Files whose suffix is a number can have millions of them."""
 _OTHERS = "others"
+"""The entry for all further suffixes."""
 
 
 class SkippedFiles:
