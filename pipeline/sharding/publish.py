@@ -66,6 +66,7 @@ def copy_range(plan_path: Place, advance: Advance) -> None:
             torn.add(result.name)
     if torn:
         _write_again(plan_path, torn, advance)
+    # The commit relies on these names: after a power loss, it must not exist without its shards.
     storage.sync_folder(place_of(range_plan.published))
 
 
@@ -93,6 +94,7 @@ def _publish_shard(range_plan: RangePlan, result: ShardResult) -> bool:
         return True
     if crc32c is None:  # Another attempt found it torn, and writes it again.
         return False
+    # Only a file that this workspace wrote may be removed. A published file that differs belongs to somebody else.
     if written == target and remove_torn(target, result):
         return False
     raise ConflictError(
@@ -126,6 +128,7 @@ def commit(plan_path: Place, settings: Settings, write_card: WriteCard, ask: Ask
     """
     plan = load_plan(plan_path)
     folder = place_of(plan.dataset)
+    # The gate also decides about a committed version, because the settings of this run may allow less.
     if is_committed(folder):
         decide(findings(load(folder).quality, settings), ask)
     else:
@@ -134,6 +137,7 @@ def commit(plan_path: Place, settings: Settings, write_card: WriteCard, ask: Ask
     # For a plan of an earlier release, only its snapshot has the time when the source was listed.
     listed_ns = last_listed(settings, plan.version) or started_ns(place_of(plan.snapshot))
     save_partition(folder.parent, Partition(name, plan.version, listed_ns), partial(last_listed, settings))
+    # Last, because until the commit a retry copies these files again.
     _remove_copied(plan)
     return load(folder)
 
@@ -159,6 +163,7 @@ def _commit(plan: Plan, plan_path: Place, settings: Settings, write_card: WriteC
         _log.warning("rejected images: %d, %s says why", rejected, rejected_path)
     _require_examples(dataset, (row["reason"] for result in results for row in result.rejected))
     _pass_gate(plan, quality, settings, ask)
+    # A reservation may be released. From here on, the ids belong to this version, before `dataset.json` shows them.
     _claim_labels(plan)
     skipped = _copy_skipped(plan, folder / SKIPPED)
     write_card(folder, dataset, from_lines(lists[REJECTED]), from_lines(lists[DUPLICATES]), skipped)

@@ -71,6 +71,8 @@ def load_result(plan_path: Place, shard: str) -> ShardResult | None:
 
 def save_result(plan_path: Place, written: WrittenShard) -> None:
     """Store the hashes, then the result of a shard. The result is last, because it marks the shard as finished."""
+    # Neither file is synced. `load_result` and `load_hashes` detect a file that a power loss tore, and the shard is
+    # written again.
     hashes = hashes_path(plan_path, written.result.name)
     with storage.write_whole(hashes) as file:
         file.write(written.hashes)

@@ -49,6 +49,7 @@ def _is_finished(plan_path: Place, range_plan: RangePlan, spec: ShardSpec) -> bo
     if result is None:
         return False
     places = (place_of(folder) / spec.name for folder in (range_plan.written, range_plan.published))
+    # The size is enough here: before a shard is published, its whole content is verified.
     return any(place.exists() and place.stat().st_size == result.bytes for place in places)
 
 
@@ -81,6 +82,7 @@ class _ShardWriter:
     def write(self, spec: ShardSpec, images: Iterable[ReadImage], advance: Advance) -> WrittenShard:
         """Write some images as one shard. The file is complete or absent."""
         path, sums = self._folder / spec.name, _Sums()
+        # Synced, because the commit relies on the shard after a power loss.
         with storage.write_new(path, synced=True) as file:
             records = writer_of(path, file)
             for row, raw in images:
@@ -103,6 +105,7 @@ class _ShardWriter:
         else:
             labels, encoded = tuple(row.labels), image.encoded
             before = self._encode(image, labels, key_bytes(row.key))
+            # The checksum of an unchanged image is known already, so its bytes are not read again.
             records.write(before, encoded, row.crc32c if encoded is raw else google_crc32c.value(encoded))
             sums.add(row.key, labels, image)
 
