@@ -41,6 +41,7 @@ def retried(work: Callable[[], Result], what: object) -> Result:
     `what` is the file or folder to show if the error does not name one. Raises FileSystemError if all tries fail. Any
     OSError that is not transient is raised unchanged.
     """
+    # None marks the last try, after which there is no pause.
     for pause_s in (*PAUSES_S, None):
         try:
             return work()

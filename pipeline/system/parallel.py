@@ -48,8 +48,8 @@ def ordered_map(
         while waiting:
             yield waiting.popleft().future.result()
     except GeneratorExit:
-        # Nobody wants the rest. The garbage collector may say so from within a thread that is just starting; to wait
-        # for other threads there would be for ever.
+        # The caller does not need the rest. The garbage collector may close this generator within a thread that is just
+        # starting. To wait for other threads there would never end.
         pool.shutdown(wait=False, cancel_futures=True)
         raise
     except BaseException:
@@ -59,9 +59,9 @@ def ordered_map(
 
 
 def within(seconds: float, work: Callable[[], Result]) -> Result:
-    """Return the result of `work`, for what has no limit of its own. Raises TimeoutError if it takes longer.
+    """Return the result of `work`, which has no time limit of its own. Raises TimeoutError after `seconds`.
 
-    A thread goes on with it then, and nobody waits for that: it ends with the process at the latest.
+    After the limit, `work` continues in its thread, and nobody waits for it. It ends with the process at the latest.
     """
     done = start_in_thread(work, "within")
     wait([done], seconds)
@@ -77,7 +77,7 @@ def start_in_thread(work: Callable[[], Result], name: str) -> Future[Result]:
     def run() -> None:
         try:
             done.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - it is raised where the result is waited for
+        except BaseException as error:  # noqa: BLE001 - the caller that waits for the result gets it
             done.set_exception(error)
 
     Thread(target=run, name=name, daemon=True).start()
