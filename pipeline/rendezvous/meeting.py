@@ -16,6 +16,7 @@ from pipeline.storage import Place
 LEAVE_S = 20.0
 """Seconds that a training has to end by itself, once one of its servers is gone."""
 _LOG_EVERY_S = 30.0
+"""Seconds between two lines of the log that name the missing servers."""
 _Value = TypeVar("_Value")
 _log = logging.getLogger(__name__)
 
@@ -46,6 +47,7 @@ def join_cluster(
     with present(folder, server) as presence, _end_reported(presence):
         members = _Meeting(lookout, presence, server, should_stop).wait(wait_s)
         cluster, has_ended = Cluster(server, presence, lookout, members), threading.Event()
+        # A thread, because the main thread may wait within TensorFlow for a server that is gone.
         guard = threading.Thread(
             target=_guard, args=(cluster, has_ended, heartbeat_s(folder), leave), name="guard", daemon=True
         )
@@ -90,6 +92,8 @@ class _Meeting:
         _log.info("%s waits for the others, %.0f minutes at most", self._server, wait_s / 60)
         chief = self._until(self._name_cluster if self._server.is_chief else self._find_chief, wait_s)
         self._presence.follow(chief)
+        # A process may have ended between the two steps. Without this wait, the others would start a training that
+        # hangs.
         members = self._until(lambda: self._followers(chief), SILENT_S)
         _log.info("all %d servers are there: %s", len(members), ", ".join(member.name for member in members))
         return members
@@ -118,7 +122,9 @@ class _Meeting:
     def _free(self) -> dict[int, str]:
         """Return the living process of each server that is in no cluster; of two processes, the last one that came."""
         self._lookout.look()
+        # Processes come in the order in which they were first seen, so a later one replaces an earlier one.
         free = {member.server: nonce for nonce, member in self._lookout.alive().items() if not member.follows}
+        # This process does not count as alive to its own lookout before its second count.
         return {**free, self._server.index: self._presence.nonce}
 
     def _until(self, look: Callable[[], _Value | None], wait_s: float) -> _Value:
