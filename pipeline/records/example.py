@@ -26,6 +26,7 @@ def encode(features: Mapping[str, Feature]) -> bytes:
 
 def encode_entries(features: Mapping[str, Feature]) -> bytes:
     """Return the entries of a map of features. Several of these joined are one map."""
+    # Protobuf allows any order of the entries of a map, and equal images must give equal bytes.
     return b"".join(_delimited(1, _entry(key, features[key])) for key in sorted(features))
 
 
@@ -136,6 +137,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
 def _read_varint(message: bytes, offset: int) -> tuple[int, int]:
     value = shift = 0
     while True:
+        # A number of 64 bits has at most ten bytes. More are damage.
         if offset >= len(message) or shift > 63:
             raise ValueError("not a tf.train.Example: a number runs over the end")
         byte = message[offset]

@@ -218,6 +218,7 @@ def read_image(record: bytes, form: RecordFormat) -> RecordedImage:
     missing = [
         name
         for name, kind in form.features().items()
+        # Lists, such as those of boxes, may be empty.
         if not kind.endswith(" list") and len(features.get(name, [])) != 1
     ]
     keys = form.keys

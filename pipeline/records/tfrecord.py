@@ -87,7 +87,7 @@ class RecordWriter:
     def write(self, before: bytes, body: bytes, body_crc: int) -> None:
         """Write one record of `before` and `body`. `body_crc` is the CRC32C of `body`."""
         if len(body) >= SHORT:
-            self._flush()
+            self._flush()  # The gathered records come first in the file.
             self._write_large(before, body, body_crc)
             return
         crc = google_crc32c.extend(google_crc32c.value(before), body)
@@ -215,6 +215,7 @@ def _read_record(file: IO[bytes], path: Place) -> bytes | None:
 
 
 def _checked(file: IO[bytes], path: Place, offset: int, header: bytes) -> bytes:
+    # Before the length is used: with a flipped bit, it could ask for any number of bytes.
     if len(header) < HEADER_BYTES or _CRC.unpack(header[8:])[0] != masked_crc32c(header[:8]):
         raise DatasetError(f"{path}: the record at byte {offset} has a damaged header")
     (length,) = _LENGTH.unpack(header[:8])

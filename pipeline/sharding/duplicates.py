@@ -153,6 +153,7 @@ def _connect(hashes: NDArray[np.uint64], roots: Group, members: Group, distance:
 
 def _masks(hashes: NDArray[np.uint64], distance: int) -> list[np.uint64]:
     """Return a mask for every pair of `distance + 2` bands of the bits in which the hashes differ."""
+    # Bits that are equal in all hashes would divide nothing.
     differing = int(np.bitwise_or.reduce(hashes ^ hashes[:1], initial=np.uint64(0)))
     bits = [1 << bit for bit in range(64) if differing >> bit & 1]
     bands = [sum(bits[start :: distance + 2]) for start in range(distance + 2)]

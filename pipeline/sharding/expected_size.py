@@ -54,6 +54,6 @@ def _prepared_bytes(reader: RawReader, row: RawImage, rules: Rules) -> int:
         return 0
     try:
         image = examine(reader.read(row), rules)
-    except SourceError:
+    except SourceError:  # This is only an estimate. Writing the shard reports the error.
         return 0
     return len(image.encoded) if isinstance(image, UsableImage) else 0

@@ -119,10 +119,12 @@ def _needed_labels(snapshot: Snapshot) -> list[str]:
 
 def _is_complete(settings: Settings, version: str) -> bool:
     folder = dataset_folder(settings, version)
+    # A run that was killed may have left temporary files in any of these folders.
     for used in (work_folder(settings, version), folder, folder.parent / "labels", folder.parent / "partitions"):
         storage.sweep(used)
     if not is_committed(folder):
         return False
+    # A complete version is not built again, so a lost shard must be reported here.
     require_shards(folder, load(folder))
     _log.info("dataset %s is complete already", folder)
     return True
@@ -291,6 +293,7 @@ def record_format(settings: Settings, snapshot: Snapshot) -> RecordFormat:
     offset = settings.label_offset
     return RecordFormat(
         feature_keys=settings.feature_keys,
+        # In the records of ImageNet, 0 is by convention the background, and classes begin at 1.
         label_offset=int(snapshot.kind == "imagenet") if offset is None else offset,
         pixels="raw" if settings.prepare == "raw" else "encoded",
         compression=settings.compression,

@@ -258,6 +258,7 @@ def _describe(
     snapshot = load_snapshot(place_of(plan.snapshot))
     count = sum(len(result.rejected) for result in results)
     written = sum(result.examples for result in results)
+    # The invariant of a dataset: every listed image is in one record or is rejected with a reason.
     if written + count != snapshot.listed:
         raise DatasetError(f"{snapshot.listed} images were listed, {written} written and {count} rejected")
     codecs = codec_versions(
@@ -318,6 +319,7 @@ def _require_examples(dataset: Dataset, reasons: Iterable[str]) -> None:
 def _remove_copied(plan: Plan) -> None:
     """Remove the written shards that were copied elsewhere. Another attempt that is still writing is not disturbed."""
     written = place_of(plan.written)
+    # The shards were written in their final folder. Nothing was copied.
     if written == place_of(plan.dataset):
         return
     shards = (shard for split in load(place_of(plan.dataset)).splits.values() for shard in split.shards)

@@ -177,6 +177,7 @@ def _write(
     all_findings = findings(quality, settings)
     decide(all_findings, ask)
     quality["findings"] = [finding.sentence for finding in all_findings]
+    # The order of the versions is fixed, so that the same window has the same bytes wherever it is written.
     lists = {name: b"".join((folder / each.version / name).read_bytes() for each in versions) for name in LISTS}
     dataset = replace(_joined(versions, lists, str(folder), partitions), quality=quality)
     if isinstance(window, Path):

@@ -32,6 +32,7 @@ def write_range(plan_path: Place, advance: Advance) -> None:
     """
     with plan_path.open("rb") as file:
         range_plan = read_range(file)
+        # An attempt that was killed may have left temporary files.
         storage.sweep(results_folder(plan_path))
         finished = {spec for spec in range_plan.shards if _is_finished(plan_path, range_plan, spec)}
         advance(sum(spec.images for spec in finished))
@@ -103,6 +104,7 @@ class _ShardWriter:
         if isinstance(image, Rejection):
             sums.reject(row, image)
         else:
+            # `ImageEncoder` remembers parts of records by their labels, so these must be hashable.
             labels, encoded = tuple(row.labels), image.encoded
             before = self._encode(image, labels, key_bytes(row.key))
             # The checksum of an unchanged image is known already, so its bytes are not read again.
