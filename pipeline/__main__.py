@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from pipeline.runs.champion import Pointer
 
 RUN_ID = "manual"
-"""The id of all runs of the command line. The same settings then continue the same training."""
+"""All runs of the command line have this id, so that the same settings continue the same training."""
 EXIT_BAD = 1
 MAX_SHOWN = 256
-"""Maximum number of images that `show` draws."""
+"""`show` draws at most this many images."""
 
 EXTRAS = {
     **dict.fromkeys(("run", "train", "predict", "show", "shuffle-quality"), "training"),

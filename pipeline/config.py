@@ -28,7 +28,7 @@ from pipeline.errors import SettingsError
 from pipeline.storage import BucketPath, Place, is_bucket, place_of
 
 SHARDS_PER_SERVER = 10
-"""Training shards for each training server, unless `num_shards` sets their number."""
+"""Each training server gets this many training shards, unless `num_shards` sets their number."""
 SMALLEST_INPUT = {"InceptionResNetV2": 75}
 """Smallest input of a model, in pixels, if Keras requires more than our own minimum of 32."""
 
@@ -46,19 +46,19 @@ MODELS = ("small_cnn", *APPLICATIONS)
 """The values of `model`, apart from a user's own function."""
 
 MAX_PLACE = 4096
-"""Maximum number of characters of a path or an address. No file system or bucket accepts more."""
+"""A path or an address has at most this many characters. No file system or bucket accepts more."""
 
 MAX_TEXT = 1000
-"""Maximum number of characters of any other text."""
+"""Any other text has at most this many characters."""
 
 MAX_SHOWN = 200
-"""Maximum number of characters of a value that an error message repeats."""
+"""An error message repeats at most this many characters of a value."""
 
 WEIGHTS_SUFFIXES = (".weights.h5", ".h5", ".keras")
-"""The suffixes of files that `weights` may name."""
+"""A file that `weights` names has one of these suffixes."""
 
 Action = Literal["continue", "ask", "fail"]
-"""What the data gate does if the images exceed a threshold."""
+"""The data gate does this if the images exceed a threshold."""
 
 
 OTHER_FILES_OF_SOURCES = frozenset({"csv_quotes", "detection", "samples", "suffixes"})
@@ -74,7 +74,7 @@ def source_kinds() -> list[str]:
 
 
 _FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*", re.ASCII)
-"""A function of the user: package.module:function."""
+"""A function of the user is written as package.module:function."""
 
 
 class Decides(Flag):
@@ -888,7 +888,7 @@ class Settings(BaseModel):
     comet_project: Annotated[str, Decides.NOTHING, UsedBy.TRAIN] = Field(
         "tenfold",
         title="Comet project",
-        # The length is a separate limit: \w{1,100} takes pydantic a third of the time that the import of a DAG may take.
+        # The length is a separate limit: \w{1,100} takes pydantic a third of the time that importing a DAG may take.
         pattern=r"^[\w .-]+$",
         max_length=100,
         json_schema_extra=MONITORING,

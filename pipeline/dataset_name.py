@@ -8,9 +8,9 @@ from pipeline.data_date import without_placeholders
 LIST_SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 """Suffixes of lists of images, in lower case."""
 PATTERN = "[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
-"""Regular expression of a dataset name. It becomes the name of a folder and of objects."""
+"""A dataset name matches this expression, because it becomes the name of a folder and of objects."""
 _LENGTH = 100
-"""Maximum length of a dataset name, as in PATTERN."""
+"""A dataset name has at most this many characters, as in PATTERN."""
 _FOREIGN = re.compile("[^A-Za-z0-9._-]+")
 _NAMELESS = "images"
 

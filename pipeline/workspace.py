@@ -11,7 +11,7 @@ from pipeline.errors import SettingsError, SourceError
 from pipeline.storage import Place, is_inside, place_of
 
 MAX_LISTED = 10
-"""Maximum number of dataset names in an error message."""
+"""An error message shows at most this many dataset names."""
 
 
 def snapshots_folder(settings: Settings) -> Place:

@@ -25,7 +25,7 @@ __all__ = ["HASHES", "HASH_BYTES", "content_hash", "load_hashes"]
 HASHES = "content_hashes.bin"
 HASH_BYTES = 16
 READERS = 4
-"""Number of shards of an earlier release that are read at once. Shards in a bucket are copied first."""
+"""This many shards of an earlier release are read at once. Shards in a bucket are copied first."""
 _log = logging.getLogger(__name__)
 
 

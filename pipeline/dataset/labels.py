@@ -35,7 +35,7 @@ COMMIT_NS = 3_600_000_000_000
 """An hour. A commit writes `dataset.json` seconds after its claim. An older claim without a dataset has failed."""
 _MEND = "bring back a copy of it, or the `labels` that dataset.json of the newest version lists"
 _STATE = re.compile(r"([0-9]{5,})\.json")
-"""The file name of a state, with its number."""
+"""The file of a state has its number as its name."""
 _log = logging.getLogger(__name__)
 
 

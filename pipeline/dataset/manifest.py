@@ -22,11 +22,11 @@ COMMIT = "dataset.json"
 CARD = "card.html"
 REJECTED = "rejected.jsonl"
 SCHEMA_VERSION = 2
-"""Version of the layout of `dataset.json`. A reader refuses any other one."""
+"""`dataset.json` states this version of its layout. A reader refuses any other one."""
 SAMPLED_RECORDS = 2000
-"""Maximum number of records that are read for sample images."""
+"""At most this many records are read for sample images."""
 PARALLEL_REQUESTS = 32
-"""Number of requests at once, if each of many files takes a request."""
+"""This many requests are sent at once, if each of many files takes a request."""
 _LIST = ("file", "bytes", "crc32c")
 _REQUIRED_FIELDS = {"rejected": ("count", *_LIST), "duplicates": _LIST, "source": ("uri", "listed")}
 """Fields within fields that readers rely on."""

@@ -28,7 +28,7 @@ from pipeline.workspace import name_folder, work_folder
 
 LATEST = "latest"
 _SHOWN = 10
-"""Maximum number of partitions in an error message."""
+"""An error message shows at most this many partitions."""
 _VERSION = re.compile("[0-9a-f]{16}")
 _log = logging.getLogger(__name__)
 _DATED = re.compile(r"(\d{4}-\d\d-\d\d(T\d\d:\d\d)?)\.json")

@@ -25,9 +25,9 @@ from pipeline.storage import BucketPath, ObjectStat, temporary_beside
 from pipeline.storage.bucket_client import bucket_client
 
 POLL_S = 0.05
-"""Seconds between two looks at a copy that another process fetches."""
+"""A process looks at a copy that another process fetches at this interval in seconds."""
 READ_AT_ONCE = {"train": 8, "validation": 1}
-"""Number of shards of each split that are read at once. 8 are enough to mix them, and to hide the latency of one."""
+"""This many shards of each split are read at once. 8 are enough to mix them, and to hide the latency of one."""
 GIGABYTE = 1_000_000_000
 _log = logging.getLogger(__name__)
 

@@ -18,13 +18,13 @@ from pipeline.errors import Preempted, TenfoldError
 from pipeline.storage import crc32c_of
 
 FETCH_THREADS = 4
-"""Number of shards that are fetched at once."""
+"""This many threads fetch shards."""
 MAX_COPIES = 64
-"""Maximum number of copies in use at once. Each has an open lock, and a process may open 1,024 files."""
+"""At most this many copies are in use at once. Each has an open lock, and a process may open 1,024 files."""
 POLL_S = 0.2
-"""Seconds between two checks for a requested stop while the training waits for a shard."""
+"""While the training waits for a shard, it checks for a requested stop at this interval in seconds."""
 CLOSING_S = 5.0
-"""Seconds that the end waits for all threads together."""
+"""The end of the reader waits at most this many seconds for all threads together."""
 _log = logging.getLogger(__name__)
 
 

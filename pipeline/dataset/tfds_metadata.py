@@ -13,9 +13,9 @@ from pipeline.dataset.manifest import Dataset
 _FEATURES = "tensorflow_datasets.core.features"
 _TEMPLATE = "{SPLIT}-{SHARD_X_OF_Y}.{FILEFORMAT}"
 _NO_CLASS = "background"
-"""The name of id 0 in the label files of ImageNet if the ids of the classes begin at 1."""
+"""The label files of ImageNet give this name to id 0 if the ids of the classes begin at 1."""
 _ESCAPED = re.compile(r"\A\s+|\s+\Z|[\r\n\ud800-\udfff]")
-"""Characters that a line of a names file would lose: TFDS strips it, ends it at any line end, and reads only UTF-8."""
+"""A line of a names file would lose these characters: TFDS strips it, ends it at any line end, and reads UTF-8."""
 
 Json = dict[str, Any]
 

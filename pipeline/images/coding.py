@@ -14,9 +14,9 @@ from pipeline.images.pillow_internals import component_sampling
 JPEG_MAGIC, _TIFF_MAGICS = b"\xff\xd8\xff", (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _LOSSLESS, _JPEG_LS, _SCAN = (0xC3, 0xC7, 0xCB, 0xCF), 0xF7, 0xDA
 _NOT_FRAMES = (0xC4, 0xC8, 0xCC)
-"""Markers between the codes of frames: Huffman tables, a reserved code, and arithmetic conditioning."""
+"""These markers lie between the codes of frames: Huffman tables, a reserved code, and arithmetic conditioning."""
 _ALONE = (0x01, *range(0xD0, 0xD8))
-"""Markers without a length."""
+"""These markers have no length."""
 _GZIP = b"\x1f\x8b\x08"
 _CONVERT = "convert it to JPEG or PNG"
 _OTHER_FORMATS = {

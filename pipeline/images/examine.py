@@ -31,7 +31,7 @@ from pipeline.sources.suffixes import READ_SUFFIXES
 
 READABLE = ("JPEG", "PNG", "BMP", "GIF", "WEBP", "TIFF", "AVIF")
 MAX_REMEMBERED = 4096
-"""Maximum number of remembered headers, of at most 2 kB each."""
+"""At most this many headers are remembered, of at most 2 kB each."""
 _UPRIGHT = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -43,9 +43,9 @@ _UPRIGHT = {
 }
 """The operation that turns an image upright, by its EXIF orientation."""
 _ON_ITS_SIDE = (5, 6, 7, 8)
-"""The EXIF orientations that swap width and height."""
+"""These EXIF orientations swap width and height."""
 _SAMPLE_FORMAT, _SIGNED = 339, 2
-"""A tag of a TIFF, and the value of the tag for signed samples."""
+"""This tag of a TIFF has this value for signed samples."""
 
 
 @dataclass(frozen=True, slots=True)

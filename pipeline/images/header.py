@@ -19,7 +19,7 @@ KNOWN = frozenset({0xC0, 0xC1, 0xC2, 0xC4, SCAN, 0xDB, 0xDD, 0xFE, *range(0xE0, 
 # number of the first component, because a search for the two bytes of the marker alone takes twice as long.
 _SCAN_START, _SCAN_BYTES = bytes((FILL, SCAN, 0, 12, 3, 1)), 14
 _SHORT = 2048
-"""Maximum size of a header that is remembered. A longer header contains data of this image alone."""
+"""Headers of up to this many bytes are remembered. A longer header contains data of this image alone."""
 # A profile after the JFIF segment that is longer than _SHORT: code of the segment, and first byte of its length.
 # Many photographs have one. The search for their scan would take a quarter of the time of the whole header check.
 _AFTER_JFIF, _LONG_PROFILE, _AFTER_PROFILE = slice(21, 23), b"\xe2\x08", b"\xe3"
@@ -29,7 +29,7 @@ PNG_CRITICAL = frozenset({b"IHDR", b"PLTE", b"IDAT", b"IEND"})
 # Bits, color type (gray or RGB), compression and filter. The standard has one compression and one filter.
 _PLAIN_PNG = ([8, 0, 0, 0], [8, 2, 0, 0])
 _NOT_PLAIN = frozenset({b"tRNS", b"acTL"})
-"""Chunks of a PNG for transparency and animation."""
+"""These chunks of a PNG mean transparency and animation."""
 _MAY_TURN = frozenset({b"eXIf", b"tEXt", b"zTXt", b"iTXt"})
 _PROFILES = (b"Raw profile type", b"XML:com.adobe.xmp")
 # The entry of the first EXIF directory for an upright image (tag, type, count, value), by the order of its bytes.

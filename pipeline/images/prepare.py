@@ -14,7 +14,7 @@ from pipeline.sources import Box
 
 JPEG_QUALITY = 95
 _RESAMPLING = Image.Resampling.BICUBIC
-"""The filter for resizing, which Pillow antialiases when it shrinks.
+"""Images are resized with this filter, which Pillow antialiases when it shrinks.
 
 On photographs, the result differs from that of LANCZOS by 43 to 49 dB (PSNR), and decoding, resizing and encoding
 together are a fifth faster.

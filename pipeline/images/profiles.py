@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 UNREADABLE = b"?"
 """Stands for a profile with a missing part. No reader can open it."""
 _TOLERANCE = {"RGB": 2, "L": 9}
-"""Maximum change of a level (of 255) for a profile that counts as sRGB.
+"""A profile counts as sRGB if it changes a level (of 255) by at most this much.
 
 None of ten sRGB profiles of cameras and programs changes a level by more than 1. The primaries of sRGB with a gamma of
 2.2 change it by 9. The limit for gray is higher, so that the usual Gray Gamma 2.2 counts as sRGB (9 at the dark end, 2
@@ -28,18 +28,18 @@ on average). Encoding a JPEG again changes as much. Gamma 2.0 and 2.3 change a l
 gain of 20% by 23.
 """
 _MAX_PARTS = 255
-"""Maximum number of segments of a profile in a JPEG, because their number is one byte."""
+"""A profile in a JPEG has at most this many segments, because their number is one byte."""
 _MAX_BYTES = 4 << 20
-"""Maximum size of a profile. No profile in use is this long."""
+"""A profile has at most this many bytes. No profile in use is this long."""
 _REMEMBERED = 4096
-"""Maximum number of remembered verdicts. The images of a collection share a few profiles."""
+"""At most this many verdicts are remembered. The images of a collection share a few profiles."""
 _TRANSFORMS = 16
-"""Maximum number of remembered transforms.
+"""At most this many transforms are remembered.
 
 Building one takes as long as applying it to a photograph. 600 photographs had twelve profiles that need one.
 """
 _LEVELS = range(0, 256, 51)
-"""Levels of each channel in the grid of colors."""
+"""The grid of colors has these levels of each channel."""
 _Judge = Callable[[bytes, bool], bool]
 
 

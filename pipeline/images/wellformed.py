@@ -21,9 +21,9 @@ _PASSES = (
     ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2)),
 )
 _CHUNK = 1 << 20
-"""Bytes that are inflated at once."""
+"""At most this many bytes are inflated at once."""
 _OF_PIXELS = PNG_CRITICAL | {b"tRNS"}
-"""The chunks of a PNG that decide its pixels."""
+"""These chunks of a PNG decide its pixels."""
 
 
 def is_whole_jpeg(encoded: bytes) -> bool:

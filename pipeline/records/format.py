@@ -17,7 +17,7 @@ from pipeline.records import example
 from pipeline.records.tfrecord import GZIP_SUFFIX
 
 CACHE_ENTRIES = 4096
-"""Maximum number of encoded parts of records that are cached, of each kind."""
+"""At most this many encoded parts of records of each kind are cached."""
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,11 @@ FOOTER_BYTES = 4
 GZIP_SUFFIX = ".gz"
 GZIP_TRAILER_BYTES = 8
 GZIP_LEVEL = 3
-"""Compression level. Photographs do not shrink at any level, and pixels shrink little more at higher levels."""
+"""Photographs do not shrink at any compression level, and pixels shrink little more at higher levels than this."""
 SHORT = 65_536
-"""Size of a body in bytes below which reading it again costs no more than combining checksums."""
+"""Below this size in bytes, reading a body again costs no more than combining checksums."""
 _GATHERED_PARTS = 512
-"""Parts of small records that are written at once. Each record has four."""
+"""This many parts of small records are written at once. Each record has four."""
 _LENGTH = struct.Struct("<Q")
 _CRC = struct.Struct("<I")
 

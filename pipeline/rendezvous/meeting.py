@@ -14,9 +14,9 @@ from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place
 
 LEAVE_S = 20.0
-"""Seconds that a training has to end by itself, once one of its servers is gone."""
+"""A training has this many seconds to end by itself, once one of its servers is gone."""
 _LOG_EVERY_S = 30.0
-"""Seconds between two lines of the log that name the missing servers."""
+"""The log names the missing servers at this interval in seconds."""
 _Value = TypeVar("_Value")
 _log = logging.getLogger(__name__)
 
@@ -92,8 +92,8 @@ class _Meeting:
         _log.info("%s waits for the others, %.0f minutes at most", self._server, wait_s / 60)
         chief = self._until(self._name_cluster if self._server.is_chief else self._find_chief, wait_s)
         self._presence.follow(chief)
-        # A process may have ended between the two steps. Without this wait, the others would start a training that
-        # hangs.
+        # A process may have ended since it was named. Without this wait for all to join, the others would start a
+        # training that hangs.
         members = self._until(lambda: self._followers(chief), SILENT_S)
         _log.info("all %d servers are there: %s", len(members), ", ".join(member.name for member in members))
         return members

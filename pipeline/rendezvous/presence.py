@@ -21,15 +21,15 @@ from pipeline.storage import Place
 from pipeline.system.os_errors import retried
 
 HEARTBEAT_S, HEARTBEAT_IN_BUCKET_S = 0.5, 5.0
-"""Seconds between two counts. A bucket takes one write of an object per second, and each costs money."""
+"""A process counts at this interval in seconds. A bucket takes one write of an object per second, and bills each."""
 SILENT_S = 60.0
-"""Seconds without a new count after which a server counts as dead. Network file systems show changes late."""
+"""A server without a new count for this many seconds counts as dead. Network file systems show changes late."""
 DONE = "done"
-"""The kind of end of a process without an error."""
+"""A process that ended without an error states this kind of end."""
 CLUSTER_FILE = ".gang.json"
-"""Suffix of the file that names the processes of a cluster."""
+"""The file that names the processes of a cluster has this suffix."""
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
-"""Distinguishes machines with the same name."""
+"""This file distinguishes machines with the same name."""
 _log = logging.getLogger(__name__)
 
 

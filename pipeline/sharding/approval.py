@@ -12,7 +12,7 @@ from pipeline.sharding.publish import quality_of
 from pipeline.storage import Place
 
 _APPROVED = "approved.json"
-"""The file beside the plan with the sentences that a person approved."""
+"""This file beside the plan holds the sentences that a person approved."""
 
 
 def questions(plan_path: Place, settings: Settings) -> list[str]:

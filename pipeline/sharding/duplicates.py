@@ -17,14 +17,14 @@ from pipeline.system.parallel import ordered_map
 Group = NDArray[np.intp]
 
 NEAR_DISTANCE = 4
-"""Maximum number of different bits in the perceptual hashes of images that look alike. See `near_groups`."""
+"""Images look alike if at most this many bits of their perceptual hashes differ: see `near_groups`."""
 MAX_DISTANCE = 10
 """From this distance on, different pictures look alike."""
 MAX_NAMES = 20
-"""Maximum number of examples in the facts."""
+"""The facts name at most this many examples."""
 _READERS = 8
 _TRAIN = 0
-"""Index of the training split in SPLITS."""
+"""The training split has this index in SPLITS."""
 _LARGE_RUN = 2048
 """Images that agree in two bands are compared pairwise. If there are more than this, they are first divided again.
 

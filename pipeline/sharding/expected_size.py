@@ -15,7 +15,7 @@ from pipeline.snapshot.snapshot import Snapshot, SnapshotRows, load_columns
 from pipeline.storage import Place, nearest
 
 SAMPLES = 24
-"""Images that are prepared to estimate the size of all."""
+"""This many images are prepared to estimate the size of all."""
 _log = logging.getLogger(__name__)
 
 

@@ -17,12 +17,12 @@ from pipeline.sharding.ranges import ShardSpec
 from pipeline.snapshot.snapshot import SPLITS, TEST, TRAIN, VALIDATION
 
 LARGEST_SHARD_BYTES = 1_000_000_000
-"""Larger shards are too large to cache."""
+"""Shards above this size are too large to cache."""
 SMALLEST_SHARD_BYTES = 10_000_000
-"""Smaller shards are too small to read fast."""
+"""Shards below this size are too small to read fast."""
 BEST_SHARD_BYTES = 150_000_000
 MAX_TASKS = 1000
-"""Maximum number of tasks that write shards. Airflow maps a task at most 1,024 times."""
+"""At most this many tasks write shards. Airflow maps a task at most 1,024 times."""
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,7 @@ from pipeline.storage import Place
 from pipeline.workspace import dataset_folder, name_folder, shards_folder, work_folder
 
 MAX_NUMBER = 100
-"""Maximum digits of a label that is ordered as a number. Python refuses to convert thousands of digits."""
+"""A label of more digits is not ordered as a number. Python refuses to convert thousands of digits."""
 _log = logging.getLogger(__name__)
 
 

@@ -45,7 +45,7 @@ from pipeline.system.parallel import ordered_map
 from pipeline.system.progress import Advance
 
 COPIERS = 8
-"""Shards that are copied at once. Threads suffice: they wait for disk and bucket, and checksums are computed in C."""
+"""This many threads copy shards. Threads suffice: they wait for disk and bucket, and C computes the checksums."""
 _log = logging.getLogger(__name__)
 
 

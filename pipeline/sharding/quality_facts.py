@@ -31,7 +31,7 @@ from pipeline.snapshot.snapshot import SPLITS, TRAIN, VALIDATION, Snapshot, Snap
 from pipeline.system.progress import progress
 
 DUPLICATES = "duplicates.jsonl"
-"""The file beside `dataset.json` that lists groups of equal and similar images."""
+"""This file beside `dataset.json` lists groups of equal and similar images."""
 Quality = dict[str, Any]
 
 

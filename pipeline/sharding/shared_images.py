@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 NAMED_LEAKS = 5
-"""Maximum pairs of names. To find a name, a shard is read, which is first copied if it is in a bucket."""
+"""At most this many pairs are named. For a name, a shard is read, which is first copied if it is in a bucket."""
 _PARTS = 16
-"""Parts of the examples that are sorted one after another, to bound the memory."""
+"""The examples are sorted in this many parts, one after another, to bound the memory."""
 
 
 @dataclass(frozen=True)

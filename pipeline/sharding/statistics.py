@@ -23,9 +23,9 @@ between the usual values (256, 4:3), so that rounding by a pixel moves no image 
 """
 
 SIGMAS = 3.0
-"""Standard deviations above the mean that count as chance in a drift."""
+"""A drift of up to this many standard deviations above its mean counts as chance."""
 CHUNK = 4096
-"""Images that are counted at once."""
+"""This many images are counted at once."""
 _SIDES = ("height", "width")
 
 

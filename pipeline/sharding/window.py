@@ -51,9 +51,9 @@ from pipeline.workspace import hashes_folder, name_folder
 
 LISTS = (REJECTED, DUPLICATES)
 ID_LENGTH = 16
-"""Hexadecimal digits of the id of a window."""
+"""The id of a window has this many hexadecimal digits, as many as a version."""
 _CHECKED = 2
-"""Part of the id, so that windows of earlier releases, which were not checked for leaks, are not used again."""
+"""This number is part of the id, so that windows of earlier releases, which have no leak check, are not used."""
 _log = logging.getLogger(__name__)
 
 

@@ -31,9 +31,9 @@ from pipeline.system.progress import progress
 from pipeline.workspace import place_hash, snapshots_folder
 
 READERS = 8
-"""Threads that read files for their checksums."""
+"""This many threads read files for their checksums."""
 CHUNK = 256
-"""Images that a thread reads one after another before it takes the next ones."""
+"""A thread reads this many images one after another before it takes the next ones."""
 CLOCK_SLACK_NS = 2_000_000_000
 """A file may change twice within one tick of the clock of its file system, and then looks unchanged."""
 _log = logging.getLogger(__name__)

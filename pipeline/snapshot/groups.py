@@ -19,9 +19,9 @@ from pipeline.snapshot import match_groups
 from pipeline.sources import Listed
 
 NAMES_AT_ONCE = 1000
-"""File names that are matched with one time limit."""
+"""This many file names are matched with one time limit."""
 MATCH_S = 10.0
-"""Time limit for NAMES_AT_ONCE names in seconds of processor time. Usually they take 10 ms.
+"""NAMES_AT_ONCE names may take this many seconds of processor time. Usually they take 10 ms.
 
 A limit by the clock would refuse a harmless pattern if the cores are busy or the process was stopped for a while.
 """

@@ -20,7 +20,7 @@ from pipeline.storage import Place, is_bucket, place_of
 from pipeline.system.os_errors import retried
 
 ROWS_AT_ONCE = 64
-"""Rows that are parsed together."""
+"""This many rows are parsed together."""
 _dump = json.JSONEncoder(separators=(",", ":")).encode
 
 

@@ -19,9 +19,9 @@ from pipeline.storage import BucketPath
 from pipeline.system.parallel import ordered_map
 
 READERS = 32
-"""Images of a bucket that are requested at the same time, because one request takes 30 ms or more."""
+"""This many images of a bucket are requested at the same time, because one request takes 30 ms or more."""
 BATCH_BYTES = 65_536
-"""Bytes of files that are read at once. More would be returned to the system when freed, and be faulted in again."""
+"""This many bytes of files are read at once. More would return to the system when freed, and be faulted in again."""
 _log = logging.getLogger(__name__)
 
 ReadImage = tuple[RawImage, bytes | None]

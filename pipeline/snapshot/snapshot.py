@@ -33,9 +33,9 @@ COLUMNS = np.dtype(
     ]
 )
 CHUNK = 65_536
-"""Rows whose offsets are Python objects at the same time."""
+"""The offsets of this many rows are Python objects at the same time."""
 _COLUMN_FORMAT = struct.Struct("<QQQqIbi")
-"""One element of COLUMNS, without padding."""
+"""This is the layout of one element of COLUMNS, without padding."""
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 _MAX_ROW = 4 << 20
-"""Maximum characters of a row. After a stray quote, a row could be the rest of a file of gigabytes."""
+"""A row has at most this many characters. After a stray quote, it could be the rest of a file of gigabytes."""
 _SHOWN = 80
-"""Maximum characters of a line in an error message."""
+"""An error message shows at most this many characters of a line."""
 
 
 def require_quotes(file: Path, delimiter: str, encoding: str) -> None:

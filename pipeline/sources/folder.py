@@ -26,7 +26,7 @@ _SYSTEM_FILES = frozenset({"thumbs.db", "desktop.ini", "lost+found"})
 _MAGIC = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"II*\0", b"MM\0*")
 """First bytes of images, to detect files without suffix. WebP, AVIF and HEIC have such bytes after their length."""
 _MAGIC_BYTES = 12
-"""Bytes that are read of a file without suffix: enough for all of the signatures."""
+"""This many bytes of a file without suffix are read, which is enough for all of the signatures."""
 SPLITS = {
     "train": "train",
     "training": "train",

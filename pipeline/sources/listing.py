@@ -42,14 +42,14 @@ Choose = Callable[[Sequence[str]], dict[str, str]]
 _DELIMITERS = {".csv": ",", ".tsv": "\t"}
 _PARQUET = ".parquet"
 _BLOCK = 4 << 20
-"""Bytes that Arrow parses at once. A row must fit into a block."""
+"""Arrow parses this many bytes at once. A row must fit into a block."""
 _BATCH = 16_384
-"""Rows that are Python objects at the same time."""
+"""At most this many rows are Python objects at the same time."""
 _ASKERS = 32
-"""Requests to a bucket at the same time."""
+"""This many requests are sent to a bucket at the same time."""
 _GS = SCHEME.encode()
 _MAX_SHOWN = 200
-"""Maximum characters of a value in an error message."""
+"""An error message shows at most this many characters of a value."""
 _SCHEME = re.compile(rb"([A-Za-z][A-Za-z0-9+.-]*)://")
 _ADVICE = {
     "labels": "put several labels of an image into one cell, separated by |",

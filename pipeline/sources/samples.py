@@ -13,9 +13,9 @@ Point = tuple[float, float]
 Color = tuple[int, int, int]
 
 _SIDES = (80, 240)
-"""Minimum and maximum side of an image in pixels."""
+"""The sides of an image are from the first to the second number of pixels long."""
 _MAX_TURN = math.radians(15)
-"""Maximum tilt of a shape in radians."""
+"""A shape is tilted by at most this many radians."""
 _SMOOTHING = 3
 """Images are drawn this much larger and reduced: Pillow draws hard edges, which no photograph has."""
 

@@ -19,9 +19,9 @@ from urllib3.connection import HTTPConnection
 from pipeline.storage.urllib3_internals import ReportingAdapter, shut_down
 
 TICK_S = 1.0
-"""Seconds between two checks of the current requests."""
+"""The thread checks the current requests at this interval in seconds."""
 IDLE_S = 5.0
-"""Seconds that the thread waits for a request before it ends. The next request starts another thread."""
+"""The thread ends after this many seconds without a request. The next request starts another thread."""
 _log = logging.getLogger(__name__)
 
 

@@ -20,7 +20,7 @@ _LOCAL_LOCKS = {
     "smb3": {"nobrl"},
     "lustre": {"localflock", "noflock"},
 }
-"""Mount options with which a lock holds only on its own host, by the type of the file system."""
+"""With these mount options, a lock holds only on its own host. They depend on the type of the file system."""
 # The kernel writes spaces, tabs, newlines and backslashes of a path as octal numbers, such as \040.
 _OCTAL = re.compile(r"\\([0-7]{3})")
 

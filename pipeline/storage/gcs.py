@@ -35,48 +35,48 @@ from pipeline.system.parallel import ordered_map, within
 from pipeline.system.proxies import require_proxies
 
 DEADLINE_S = 120.0
-"""Seconds during which a request is retried before the task fails."""
+"""A request is retried for this many seconds before the task fails."""
 FIRST_WAIT_S = 0.5
-"""Maximum seconds before the first retry. The maximum doubles with each retry."""
+"""The first retry comes after at most this many seconds. The maximum doubles with each retry."""
 MAX_REQUEST_S = 600.0
-"""Maximum seconds of a request with all of its retries, plus the time that its bytes take at the slowest rate."""
+"""A request and all of its retries may take this many seconds, plus the time of its bytes at the slowest rate."""
 SLOWEST_BYTES_PER_S = 100_000
-"""The slowest rate at which a large object may move before its request is given up."""
+"""A large object may move this slowly before its request is given up."""
 FIRST_ANSWER_S = 6.0
-"""Seconds in which a bucket must answer the first request. The search for credentials may take 3 s more.
+"""A bucket must answer the first request within this many seconds. The search for credentials may take 3 s more.
 
 The preflight must report a bucket that cannot be used within 10 s.
 """
 FIRST_TRIES_S = 4.0
-"""Seconds during which the first request is retried. A transient error must not end a command that has just begun."""
+"""The first request is retried for this many seconds. A transient error must not end a command that just began."""
 TIMEOUT_S = (5.0, 60.0)
-"""Seconds to connect, and to wait for the next bytes."""
+"""The client waits this many seconds for a connection, and this many for the next bytes."""
 CONNECTIONS = 32
-"""Connections that a process keeps open. This is also the number of threads that can use one client without a wait."""
+"""A process keeps this many connections open. As many threads can use one client without new connections."""
 PART_BYTES = 16 << 20
-"""Bytes of a part. Larger objects are fetched in parts and uploaded in chunks of this size.
+"""Objects with more bytes are fetched in parts and uploaded in chunks of this size.
 
 Each thread holds one part in memory.
 """
 PART_READERS = 4
-"""Parts of one object that are fetched at the same time."""
+"""This many parts of one object are fetched at the same time."""
 REPLACE_TRIES = 10
-"""Tries to read or replace an object that others replace at the same time."""
+"""An object that others replace at the same time is read or replaced in at most this many tries."""
 SESSION_TRIES = 3
-"""Tries of an upload whose session the server forgets."""
+"""An upload whose session the server forgets is tried this many times."""
 _FIELDS = "items(name,size,crc32c,md5Hash,generation,updated),prefixes,nextPageToken"
 _DENIED = (401, 403)
 _UNAUTHORIZED, _NOT_FOUND = 401, 404
 _MAX_MESSAGE_LETTERS = 300
-"""Maximum length of a server's message in an error."""
+"""The message of a server is cut to this length in an error."""
 _ADDRESS = re.compile(r"https?://\S+")
 _OF_CLIENT = (
     *(GoogleAPICallError, InvalidResponse, GoogleAuthError, DataCorruption),
     *(requests.RequestException, ConnectionError, TimeoutError),
 )
-"""The errors that the client raises, except RetryError."""
+"""The client raises these errors and RetryError."""
 _PROBE = ".writable"
-"""Name of the empty object that tests whether a place is writable."""
+"""An empty object with this name tests whether a place is writable."""
 _MD5_OF_NOTHING = "1B2M2Y8AsgTpgAmY7PhCfg=="
 _log = logging.getLogger(__name__)
 

@@ -30,12 +30,12 @@ NO_HARD_LINKS = "its file system has no hard links, as SMB, exFAT or gcsfuse: us
 WITHOUT_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
 _BOOT_ID, _PROCESS_IDS = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
 FULL = (errno.ENOSPC, errno.EDQUOT)
-"""Errors of a full disk and of a full quota."""
+"""The system raises these errors for a full disk and for a full quota."""
 CHUNK_BYTES = 1 << 20
 BLOCK_BYTES = 512
-"""Unit of `st_blocks`, whatever the block size of the file system."""
+"""`st_blocks` is in this unit, whatever the block size of the file system."""
 ORPHAN_AGE_S = 86_400
-"""Age in seconds after which a temporary file counts as left behind, whichever host wrote it."""
+"""A temporary file to which nothing was written for this many seconds counts as left behind, on any host."""
 CLOCK_SLACK_S = 2.0
 """The start of a process is counted in ticks since boot, the time of a file by the wall clock, so both may differ."""
 _TEMPORARY = re.compile(r"^\..+\.(?P<host>[^.]+)\.(?P<pid>\d+)\.[0-9a-f]{8}\.tmp(\.keras)?$")

@@ -12,7 +12,7 @@ from pipeline.system.kernel import File, number
 
 BASE = "sys/fs/cgroup"
 UNLIMITED_BYTES = 1 << 60
-"""A limit of at least this size means "no limit" in version 1, which has no word for it."""
+"""In version 1, a limit of at least this size means that there is no limit."""
 
 
 class Group(Protocol):

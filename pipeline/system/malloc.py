@@ -4,7 +4,7 @@ import ctypes
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _BLOCK_BYTES = 32 << 20
-"""The largest threshold that glibc accepts, and the one that it would reach by itself."""
+"""glibc accepts no larger threshold, and would reach this one by itself."""
 
 
 def keep_large_blocks() -> None:

@@ -18,7 +18,7 @@ Cause = Literal["absent", "forbidden", "content", "transient"]
 _log = logging.getLogger(__name__)
 
 PAUSES_S = (0.1, 0.5, 2.0)
-"""Seconds between the tries of one call. If all tries fail, Airflow retries the task minutes later."""
+"""The tries of one call are these seconds apart. If all tries fail, Airflow retries the task minutes later."""
 # A name that is too long, or a loop of links, cannot lead to a file either.
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
 _FORBIDDEN = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})

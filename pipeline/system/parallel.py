@@ -10,7 +10,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 MAX_WAITING_BYTES = 512_000_000
-"""Maximum bytes of images that the threads of one reader hold together, including results that wait to be used."""
+"""The threads of one reader hold at most this many bytes of images, including results that wait to be used."""
 
 
 class _UnderWay(NamedTuple):

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
-"""From linux/prctl.h."""
+"""This is the number of the option in linux/prctl.h."""
 
 
 def end_with_parent(parent: int, with_signal: signal.Signals) -> None:

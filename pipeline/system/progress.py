@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 LOG_EVERY_S = 10.0
-"""Seconds between two lines of a log."""
+"""The log gets a line at this interval in seconds."""
 _log = logging.getLogger(__name__)
 
 
