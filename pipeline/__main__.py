@@ -111,6 +111,7 @@ def main(arguments: Sequence[str]) -> int:
         return EXIT_BAD
     except KeyboardInterrupt as stop:
         print("stopped: the same command goes on from here", file=sys.stderr)  # noqa: T201
+        # 130 is 128 + SIGINT, as shells report it.
         return EXIT_PREEMPTED if isinstance(stop, _Terminated) else 130
     print(json.dumps(result) if options.json else options.format(result))  # noqa: T201
     return 0 if result.get("ok", True) else EXIT_BAD
@@ -132,6 +133,7 @@ def _overview(parser: argparse.ArgumentParser) -> str:
 def _require_packages(command: str) -> None:
     """Raise SettingsError if a command needs an extra that is not installed."""
     extra = EXTRAS.get(command)
+    # `find_spec` does not import the package, which takes seconds.
     if extra and find_spec(PACKAGES[extra]) is None:
         raise SettingsError(
             f"`{command}` needs {PACKAGES[extra]}, which is not installed: install tenfold[{extra}], or run `make env`"

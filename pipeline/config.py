@@ -159,6 +159,7 @@ class Settings(BaseModel):
         "If it is empty in the Airflow of `make up`, drawn sample images are used.",
     )
 
+    # After source_uri, from which its default follows: Pydantic validates the fields in their order.
     dataset_name: Annotated[str, Decides.DATASET, UsedBy.BUILD | UsedBy.TRAIN] = Field(
         "",
         title="Dataset name",

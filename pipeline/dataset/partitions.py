@@ -4,8 +4,8 @@
     partitions/2026-01-31T07:00.json    an hour or minute of one
     partitions/latest.json              a source without dates
 
-A partition that is built again points to its new version; the old one stays where it is. The newer of two versions is
-the one whose source was listed later. A commit of an older listing never moves a partition back. A person can move it.
+A partition that is built again points to its new version, and the old version stays. The newer of two versions is the
+one whose source was listed later. A commit of an older listing never moves a partition back. A person can move it.
 """
 
 import json
@@ -35,7 +35,7 @@ _DATED = re.compile(r"(\d{4}-\d\d-\d\d(T\d\d:\d\d)?)\.json")
 
 
 def partition_of(settings: Settings) -> str:
-    """Return the name of the partition that these settings build: their data date, where the source has one."""
+    """Return the name of the partition that these settings build: their data date, if the source has one."""
     return settings.data_date or LATEST
 
 

@@ -287,6 +287,7 @@ def _remove(path: Path) -> bool:
     if lock is None:
         return False
     path.unlink(missing_ok=True)
+    # Under its own lock. A process that waits for this file notices in `_lock` that it was removed.
     path.with_name(f".{path.name}.lock").unlink(missing_ok=True)
     os.close(lock)
     return True

@@ -88,7 +88,7 @@ def has_sound_pixels(encoded: bytes) -> bool:
 
 
 def _inflated_size(parts: list[bytes], max_size: int) -> int:
-    """Return the size of the inflated parts of one zlib stream, a piece at a time; -1 if the stream is not sound.
+    """Return the size of the inflated parts of one zlib stream, or -1 if the stream is damaged.
 
     Stops after `max_size` bytes, because half a megabyte may inflate to hundreds of megabytes.
     """

@@ -1,4 +1,4 @@
-"""How all servers of a training come together, or an error that names the missing ones."""
+"""How all servers of a training meet, or fail with an error that names the missing servers."""
 
 import logging
 import threading
@@ -82,7 +82,7 @@ def _guard(cluster: Cluster, has_ended: threading.Event, every_s: float, leave: 
 
 
 class _Meeting:
-    """The way of one process into a cluster."""
+    """The steps by which one process joins a cluster."""
 
     def __init__(self, lookout: Lookout, presence: Presence, server: Server, should_stop: Callable[[], bool]) -> None:
         self._lookout, self._presence, self._server, self._should_stop = lookout, presence, server, should_stop
@@ -120,7 +120,7 @@ class _Meeting:
         return members if is_ready else None
 
     def _free(self) -> dict[int, str]:
-        """Return the living process of each server that is in no cluster; of two processes, the last one that came."""
+        """Return the nonces of live processes that are in no cluster, by server. Of two processes, the later one counts."""
         self._lookout.look()
         # Processes come in the order in which they were first seen, so a later one replaces an earlier one.
         free = {member.server: nonce for nonce, member in self._lookout.alive().items() if not member.follows}

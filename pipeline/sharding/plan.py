@@ -108,6 +108,7 @@ def shard_specs(images: Mapping[str, int], counts: Mapping[str, int], ending: st
         ShardSpec(
             name=f"{split}-{index:05d}-of-{shards:05d}{ending}",
             split=split,
+            # The differences of rounded multiples distribute the remainder evenly.
             images=images[split] * (index + 1) // shards - images[split] * index // shards,
         )
         for split, shards in counts.items()

@@ -86,6 +86,7 @@ def _publish_shard(range_plan: RangePlan, result: ShardResult) -> bool:
     """Copy a shard unless it is there. Returns whether its file is complete. A torn file is removed."""
     written, target = place_of(range_plan.written) / result.name, place_of(range_plan.published) / result.name
     if not target.exists():
+        # The written file may be missing: another attempt may have published and removed it. `_copy` notices that.
         if _crc32c(written) not in (None, result.crc32c) and remove_torn(written, result):
             return False  # A torn shard is never published.
         _copy(written, target)

@@ -57,6 +57,7 @@ def _is_finished(plan_path: Place, range_plan: RangePlan, spec: ShardSpec) -> bo
 def _remove_torn(plan_path: Place, range_plan: RangePlan, spec: ShardSpec) -> None:
     """Remove a shard that was written completely, and whose file has other content since then."""
     result, path = load_result(plan_path, spec.name), place_of(range_plan.written) / spec.name
+    # Without a result, `write_new` compares the file with the new one instead.
     if result is not None and path.exists():
         remove_torn(path, result)
 

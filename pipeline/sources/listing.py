@@ -106,13 +106,15 @@ def _read_csv(place: Path, choose: Choose, encoding: str) -> "pa.Table":
     from pyarrow import csv
 
     delimiter = _DELIMITERS[place.suffix.lower()]
+    # Fields may contain line breaks. After a stray quote, Arrow would read the following rows as one field.
     require_quotes(place, delimiter, encoding)
     # Only with "utf8" does Arrow keep the bytes unchanged. Paths may contain any bytes.
     block = csv.ReadOptions(block_size=_BLOCK, encoding="utf8" if encoding == "utf-8" else encoding)
     parse = csv.ParseOptions(delimiter=delimiter, newlines_in_values=True)
     with csv.open_csv(place, block, parse) as reader:
         columns = choose(reader.schema.names)
-    # As bytes: a path may not be UTF-8, and Arrow must not guess types ("007" and "NA" are labels, too).
+    # As bytes: a path may not be UTF-8, and Arrow must not guess types ("007" and "NA" are labels, too). A dictionary
+    # stores each label only once. The offsets of `binary` hold 2 GiB of paths, those of `large_binary` hold more.
     types = dict.fromkeys(columns.values(), pa.dictionary(pa.int32(), pa.binary()))
     types[columns["path"]] = pa.large_binary()
     convert = csv.ConvertOptions(include_columns=list(types), column_types=types)

@@ -32,13 +32,13 @@ class BucketClient(Protocol):
     """The requests that a `BucketPath` sends. `pipeline.storage.gcs.Gcs` documents them."""
 
     def stat(self, path: "BucketPath", generation: int | None = None) -> ObjectStat:
-        """Return what the bucket says about an object."""
+        """Return the metadata of an object."""
 
     def objects(self, path: "BucketPath", limit: int | None = None) -> Iterator[tuple["BucketPath", ObjectStat]]:
         """List the objects below a place, or the first `limit` of them."""
 
     def children(self, path: "BucketPath") -> Iterator["BucketPath"]:
-        """List what a folder of this name would hold."""
+        """Yield the objects and folders that a folder with this name contains."""
 
     def read(self, path: "BucketPath", generation: int | None = None) -> bytes:
         """Return the content of an object."""
@@ -164,7 +164,7 @@ class BucketPath:
         return next(_get_client().objects(self, limit=1), None) is not None
 
     def iterdir(self) -> Iterator["BucketPath"]:
-        """Yield the objects and folders in this place, each once."""
+        """Yield the objects and folders in this place. A name that is both is yielded twice."""
         return _get_client().children(self)
 
     def glob(self, pattern: str) -> Iterator["BucketPath"]:

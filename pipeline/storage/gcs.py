@@ -133,7 +133,10 @@ class Gcs:
                 yield BucketPath(path.bucket, blob.name, path.user_project), _stat(blob)
 
     def children(self, path: BucketPath) -> Iterator[BucketPath]:
-        """Yield the objects and folders that a folder with this name contains, each once."""
+        """Yield the objects and folders that a folder with this name contains.
+
+        An object and a folder may have the same name. It is then yielded twice.
+        """
         with self._explained(path):
             listing = self._list(path, "/", None, self._retry(path))
             for blob in self._each(listing):

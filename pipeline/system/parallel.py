@@ -53,6 +53,7 @@ def ordered_map(
         pool.shutdown(wait=False, cancel_futures=True)
         raise
     except BaseException:
+        # Without the cancellation, all submitted items would be processed before the error is raised.
         pool.shutdown(cancel_futures=True)
         raise
     pool.shutdown()
@@ -80,5 +81,6 @@ def start_in_thread(work: Callable[[], Result], name: str) -> Future[Result]:
         except BaseException as error:  # noqa: BLE001 - the caller that waits for the result gets it
             done.set_exception(error)
 
+    # Not an executor: the interpreter waits for its threads before it ends.
     Thread(target=run, name=name, daemon=True).start()
     return done
