@@ -423,7 +423,7 @@ def _trained(settings: Settings, dataset: Place) -> dict[str, Any]:
 
     result = train(settings, dataset, RUN_ID)
     run = place_of(result["run"])
-    gated = gate(run, settings, sys.stderr.fileno())  # Before the report, which shows the result.
+    gated = gate(run, settings, sys.stderr.fileno())  # This comes before the report, which shows the result.
     return {**result, "promotion": gated["verdict"], "champion": gated["champion"], "report": _report_of(run)}
 
 

@@ -159,7 +159,7 @@ class Settings(BaseModel):
         "If it is empty in the Airflow of `make up`, drawn sample images are used.",
     )
 
-    # After source_uri, from which its default follows: Pydantic validates the fields in their order.
+    # This field comes after source_uri, from which its default follows: Pydantic validates fields in their order.
     dataset_name: Annotated[str, Decides.DATASET, UsedBy.BUILD | UsedBy.TRAIN] = Field(
         "",
         title="Dataset name",
@@ -908,7 +908,7 @@ class Settings(BaseModel):
     @classmethod
     def _check_encoding(cls, value: str) -> str:
         try:
-            # The canonical name: `UTF8` and `utf-8` are the same encoding, and the list reader compares with "utf-8".
+            # Names have one form: `UTF8` and `utf-8` are the same encoding, and the list reader compares with "utf-8".
             return codecs.lookup(value).name
         except LookupError:
             raise ValueError("must be the name of an encoding, such as utf-8, latin-1 or cp1252") from None

@@ -21,7 +21,7 @@ def preflight(settings: Settings) -> None:
         SettingsError: It names the field. Also for places that the administrator does not allow.
         SourceError: The bucket has no object with this prefix.
     """
-    # First, because no check may show whether a file exists outside of the allowed places.
+    # This comes first, because no check may show whether a file exists outside of the allowed places.
     require_allowed(settings)
     if not settings.source_uri:
         raise SettingsError("source_uri is empty: name the folder of raw images, or a list of them")

@@ -68,7 +68,7 @@ def _from_shards(folder: Place, dataset: Dataset, cache: Place) -> bytes:
 
 def _of_shard(folder: Place, dataset: Dataset, cache: Place, shard: Shard) -> bytes:
     path = cache / f"{shard.name}.{HASHES}"
-    # A killed task goes on after the shards that it has read.
+    # After a kill, the task continues with the shards that it has not read.
     if path.exists() and path.stat().st_size == shard.examples * HASH_BYTES:
         return path.read_bytes()
     records = tfrecord.read_records(folder / shard.name)

@@ -88,7 +88,7 @@ def require_room(dataset: Dataset, limit_bytes: int) -> None:
     """Raise SettingsError if a cache of `limit_bytes` cannot hold the shards that are read at once."""
     needed = sum(needed_room(dataset).values())
     if needed > limit_bytes:
-        # Rounded up to whole megabytes, so that the value that the error names is large enough.
+        # This is rounded up to whole megabytes, so that the value in the error is large enough.
         min_gigabytes = math.ceil(needed / GIGABYTE * 1000) / 1000
         raise SettingsError(
             f"cache_gigabytes must be at least {min_gigabytes:g} for this dataset, got {limit_bytes / GIGABYTE:g}: "
@@ -137,8 +137,8 @@ class ShardCache:
         path = self.folder / shard.copy
         with _explained(path):
             while (pinned := self._pin_valid(path, shard.stat)) is None:
-                # Not a lock that waits: another process may fetch the copy and then read it for a long time under its
-                # lock. The copy is usable as soon as it is there.
+                # A lock that waits would not do: another process may fetch the copy and then read it for a long time
+                # under its lock. The copy is usable as soon as it is there.
                 if not self._fetch_unless_locked(path, shard, waiting):
                     waiting()
                     time.sleep(POLL_S)
@@ -287,7 +287,7 @@ def _remove(path: Path) -> bool:
     if lock is None:
         return False
     path.unlink(missing_ok=True)
-    # Under its own lock. A process that waits for this file notices in `_lock` that it was removed.
+    # This happens under its own lock. A process that opened the file before notices in `_lock` that it was removed.
     path.with_name(f".{path.name}.lock").unlink(missing_ok=True)
     os.close(lock)
     return True

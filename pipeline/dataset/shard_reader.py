@@ -109,7 +109,7 @@ class ShardReader:
         """
         with self._changed:
             while (pinned := self._next_pinned()) is None:
-                # With a time limit, because no thread signals that a stop is requested.
+                # The wait has a time limit, because no thread signals that a stop is requested.
                 self._changed.wait(POLL_S)
                 if self._stopping():
                     self._fail(Preempted(f"asked to stop while waiting for {name}"))

@@ -63,7 +63,7 @@ def _problems_of_shard(path: Place, shard: Shard, dataset: Dataset, counted: Cou
         yield f"{path} holds {path.stat().st_size} bytes, {shard.bytes} were committed"
     elif f"{storage.crc32c_of(path):08x}" != shard.crc32c:
         yield f"{path} has another CRC32C than was committed"
-    # Also if the CRC32C of the file is wrong, because the records show the offset of the damage.
+    # The records are read even if the CRC32C of the file is wrong, because they show the offset of the damage.
     yield from _problems_of_records(path, shard, dataset, counted)
 
 

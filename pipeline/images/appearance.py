@@ -20,7 +20,7 @@ def decode(image: Image.Image, for_hash: bool) -> Image.Image:
     Raises an error if the image is damaged: libjpeg reads the entropy code of the whole file at any size.
     """
     side = THUMBNAIL if for_hash else 1
-    # Of a JPEG, libjpeg then decodes only the luminance, at a fraction of the size.
+    # With this, libjpeg decodes only the luminance of a JPEG, at a fraction of the size.
     image.draft("L", (side, side))
     return luminance(image)
 

@@ -198,7 +198,7 @@ def _keeps_bytes(header: Header, encoded: bytes, rules: Rules, view: _View) -> b
 def _examine_pixels(
     image: Image.Image, header: Header | None, encoded: bytes, rules: Rules, boxes: Sequence[Box]
 ) -> UsableImage:
-    # Before anything is decoded: `Image.open` has read only the header.
+    # Nothing is decoded yet: `Image.open` has read only the header.
     if image.width * image.height > rules.max_pixels:
         size, limit = f"{image.width} x {image.height} pixels", f"{rules.max_pixels / 1e6:g} megapixels"
         raise _Unusable(f"{size} are more than {limit}", "shrink it, or raise max_megapixels")
@@ -208,7 +208,7 @@ def _examine_pixels(
         raise _Unusable(f"32 bits a pixel (mode {image.mode}) have no known range", "save it with 8 or 16 bits")
     checked = _strictly_decoded(image, encoded, rules)
     orientation = _orientation(image, header)
-    # After `_orientation`, because the size of a TIFF is certain only when its pixels are loaded.
+    # This comes after `_orientation`, because the size of a TIFF is certain only when its pixels are loaded.
     width, height = image.size if orientation not in _ON_ITS_SIDE else image.size[::-1]
     view = _view(width, height, rules, boxes)
     turn = _UPRIGHT.get(orientation)
@@ -283,7 +283,7 @@ def _encode_again(
     image: Image.Image, source: Coding, turn: Image.Transpose | None, view: _View, rules: Rules
 ) -> UsableImage:
     """Encode the pixels of the view."""
-    # Before any pixel is decoded, since `draft` has no effect afterwards.
+    # This comes before any pixel is decoded, because `draft` has no effect afterwards.
     scale = prepare.draft(image, min(view.size) / min(view.crop.size))
     in_srgb = prepare.to_srgb(image, source.profile)
     upright = in_srgb.pixels if turn is None else in_srgb.pixels.transpose(turn)

@@ -155,7 +155,7 @@ def _highest_8_bits(image: Image.Image) -> Image.Image:
     # Pillow does not scale the 12 bits of a TIFF. It does not invert a TIFF with more than 8 bits in which 0 is white.
     tags = tiff_tags(image)
     max_level = 2 ** tags.get(_BITS_PER_SAMPLE, (16,))[0] - 1
-    # One table for all levels, rounded to the nearest of 255.
+    # The table has the nearest of 255 levels for each level of the image.
     levels = ((np.arange(max_level + 1) * 255 + max_level // 2) // max_level).astype(np.uint8)
     if tags.get(_PHOTOMETRIC) == _WHITE_IS_ZERO:
         levels = 255 - levels

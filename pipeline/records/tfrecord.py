@@ -215,7 +215,7 @@ def _read_record(file: IO[bytes], path: Place) -> bytes | None:
 
 
 def _checked(file: IO[bytes], path: Place, offset: int, header: bytes) -> bytes:
-    # Before the length is used: with a flipped bit, it could ask for any number of bytes.
+    # The checksum comes before the use of the length: with a flipped bit, it could ask for any number of bytes.
     if len(header) < HEADER_BYTES or _CRC.unpack(header[8:])[0] != masked_crc32c(header[:8]):
         raise DatasetError(f"{path}: the record at byte {offset} has a damaged header")
     (length,) = _LENGTH.unpack(header[:8])

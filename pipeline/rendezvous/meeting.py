@@ -47,7 +47,7 @@ def join_cluster(
     with present(folder, server) as presence, _end_reported(presence):
         members = _Meeting(lookout, presence, server, should_stop).wait(wait_s)
         cluster, has_ended = Cluster(server, presence, lookout, members), threading.Event()
-        # A thread, because the main thread may wait within TensorFlow for a server that is gone.
+        # The guard is a thread, because the main thread may wait within TensorFlow for a server that is gone.
         guard = threading.Thread(
             target=_guard, args=(cluster, has_ended, heartbeat_s(folder), leave), name="guard", daemon=True
         )
@@ -120,7 +120,7 @@ class _Meeting:
         return members if is_ready else None
 
     def _free(self) -> dict[int, str]:
-        """Return the nonces of live processes that are in no cluster, by server. Of two processes, the later one counts."""
+        """Return the nonces of live processes that are in no cluster, by server. The later of two processes counts."""
         self._lookout.look()
         # Processes come in the order in which they were first seen, so a later one replaces an earlier one.
         free = {member.server: nonce for nonce, member in self._lookout.alive().items() if not member.follows}

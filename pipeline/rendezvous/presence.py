@@ -226,7 +226,7 @@ class Lookout:
 
         A process that lives writes its own file again with its next count.
         """
-        # Created once: a second list under this name would split the servers into two clusters.
+        # The list is created once: a second list under this name would split the servers into two clusters.
         with storage.write_new(self._folder / f"{chief}{CLUSTER_FILE}") as file:
             file.write(json.dumps(nonces).encode())
         for path in self._folder.glob("*.json"):

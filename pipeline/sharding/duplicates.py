@@ -187,6 +187,6 @@ def _link(roots: Group, one: Group, other: Group) -> None:
         lower, higher = np.minimum(roots[one], roots[other]), np.maximum(roots[one], roots[other])
         # `minimum.at` and not an assignment: `higher` may contain one root several times, and the lowest must win.
         np.minimum.at(roots, higher, lower)
-        # Let every root point directly to the last one of its chain.
+        # Every root must point directly to the end of its chain, because `_connect` compares roots without following them.
         while (roots[roots] != roots).any():
             roots[:] = roots[roots]

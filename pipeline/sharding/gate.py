@@ -89,7 +89,7 @@ def decide(findings: Sequence[Finding], ask: Ask | None) -> None:
     for finding in findings:
         if finding.action == "continue":  # The others are in the error or in the question.
             _log.warning("%s", finding.sentence)
-    # Before any question, because the run stops whatever the answer is.
+    # This comes before any question, because the run stops whatever the answer is.
     if failing := [finding for finding in findings if finding.action == "fail"]:
         raise GateError(_stopped(failing))
     asking = [finding for finding in findings if finding.action == "ask"]

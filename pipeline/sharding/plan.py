@@ -72,7 +72,7 @@ def assign_splits(stated: NDArray[np.int8], split_hashes: NDArray[np.uint64], fr
     # At a fraction of 1, 2**64 would not fit into 64 bits.
     held = free & (split_hashes < np.uint64(min(fraction * 2**64, 2**64 - 1)))
     if not held.any():
-        # So few groups that the hash selects none: the lowest one is held back, since training needs validation images.
+        # The hash selects none of so few groups. The lowest one is held back, because training needs validation images.
         held = free & (split_hashes == split_hashes[free].min())
     splits[held] = SPLITS.index(VALIDATION)
     return splits
@@ -94,7 +94,7 @@ def shard_counts(images: Mapping[str, int], train_shards: int, servers: int) -> 
     for split in (VALIDATION, TEST):
         if images.get(split):
             alike = -(-train_shards * images[split] // max(images[TRAIN], 1))
-            # No more shards than images, except that each training server needs one.
+            # There are no more shards than images, except that each training server needs one.
             counts[split] = max(servers, min(alike, images[split]))
     return counts
 

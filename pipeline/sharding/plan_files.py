@@ -85,7 +85,7 @@ def make_plan(settings: Settings, snapshot_path: Place, ask: Ask | None = None) 
         labels = proposed_labels(name_folder(settings), needed)
     # The labels and their ids are part of the version, so they are proposed before and reserved later.
     version = version_of(snapshot, settings, labels, arranged.shards)
-    # Also for a version that exists: the date then has a newer listing of the same images.
+    # This is saved for a version that exists, too: the date then has a newer listing of the same images.
     save_listed(settings, version, snapshot.started_ns)
     whole_plan = _plan(settings, snapshot, snapshot_path, version, labels)
     if _is_complete(settings, version):

@@ -138,7 +138,7 @@ def commit(plan_path: Place, settings: Settings, write_card: WriteCard, ask: Ask
     # For a plan of an earlier release, only its snapshot has the time when the source was listed.
     listed_ns = last_listed(settings, plan.version) or started_ns(place_of(plan.snapshot))
     save_partition(folder.parent, Partition(name, plan.version, listed_ns), partial(last_listed, settings))
-    # Last, because until the commit a retry copies these files again.
+    # This comes last, because until the commit a retry copies these files again.
     _remove_copied(plan)
     return load(folder)
 

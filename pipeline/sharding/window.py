@@ -77,7 +77,7 @@ def dataset_of(
     folder = name_folder(settings)
     if not partitions:
         raise DatasetError(f"no partition of {settings.dataset_name!r} is published in {folder}: build one first")
-    # Each version once, ordered by version: windows with the same id must have the same bytes.
+    # Each version counts once, in the order of the versions: windows with the same id must have the same bytes.
     named = sorted({version: partition for partition, version in partitions.items()}.items())
     versions = list(ordered_map(partial(_load, folder), named, PARALLEL_REQUESTS))
     if len(versions) == 1:

@@ -84,7 +84,7 @@ class _ShardWriter:
     def write(self, spec: ShardSpec, images: Iterable[ReadImage], advance: Advance) -> WrittenShard:
         """Write some images as one shard. The file is complete or absent."""
         path, sums = self._folder / spec.name, _Sums()
-        # Synced, because the commit relies on the shard after a power loss.
+        # The shard is synced, because the commit relies on it after a power loss.
         with storage.write_new(path, synced=True) as file:
             records = writer_of(path, file)
             for row, raw in images:

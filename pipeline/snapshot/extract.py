@@ -70,7 +70,7 @@ def take_snapshot(settings: Settings) -> Place:
         storage.move_whole(columns, columns_path(storage.place_of(snapshot.rows)))
         storage.move_whole(rows, storage.place_of(snapshot.rows))
     sums.log(skipped_path(storage.place_of(snapshot.rows)))
-    # Before the description is saved: an image that cannot be fetched fails `extract`, and no later task.
+    # This comes before the description is saved: an image that cannot be fetched fails `extract`, and no later task.
     fetch_images(snapshot)
     return save_snapshot(snapshot)
 

@@ -118,7 +118,7 @@ def _read(path: str, size: int) -> bytes:
     # Path and a file object would take as long again as reading a small file.
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        # One byte more than listed, so that a file that has grown is noticed.
+        # The call asks for one byte more than was listed, so that a file that has grown is noticed.
         content = os.read(descriptor, size + 1)
         if len(content) >= size:
             return content

@@ -92,7 +92,7 @@ class RawReader:
                 return content
             _log.warning("%s is damaged and is fetched again", copy)
         fetched = _fetch(place, row)
-        # Not synced: a copy that a power loss tears has another checksum, and is fetched again.
+        # The copy is not synced: if a power loss tears it, it has another checksum and is fetched again.
         with storage.write_whole(copy) as file:
             file.write(fetched)
         return fetched

@@ -176,7 +176,7 @@ def _visit(entry: os.DirEntry[str], key: str, above: frozenset[tuple[int, int]])
     elif not is_regular:  # Opening a FIFO would wait forever for a writer.
         yield Skipped(key, "not a regular file")
     elif may_be_image:
-        # Not the time of modification: a copy that preserves it would hide that the content changed.
+        # The time of modification would not do: a copy that preserves it would hide that the content changed.
         yield Listed(key, (), "", status.st_size, status.st_ctime_ns)
     else:
         yield Skipped(key, NOT_BY_NAME)

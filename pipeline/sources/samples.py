@@ -27,7 +27,7 @@ def draw_samples(folder: Path, count: int = 900, seed: int = 0) -> None:
     Shapes are lighter than the background and roughly upright, because a small CNN would need thousands of images
     otherwise. `folder` is complete or absent, even after an interruption.
     """
-    # A folder of this process, so that two processes that draw at the same time do not mix their files.
+    # The folder belongs to this process, so that two processes that draw at the same time do not mix their files.
     part = folder.with_name(f".{folder.name}.{os.getpid()}.part")
     try:
         for index in range(count):
@@ -130,7 +130,7 @@ def _color(rng: random.Random) -> Color:
 
 
 def _luminance(color: Color) -> float:
-    # The luma weights of ITU-R BT.601, as in Pillow's conversion to gray.
+    # These are the luma weights of ITU-R BT.601, as in Pillow's conversion to gray.
     return 0.299 * color[0] + 0.587 * color[1] + 0.114 * color[2]
 
 

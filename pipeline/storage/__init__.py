@@ -106,7 +106,7 @@ def file_of(folder: Path, key: str) -> Path:
 def folders(place: Place) -> Iterator[Place]:
     """Yield the folders in a place. For a bucket, one listing returns them all."""
     if isinstance(place, BucketPath):
-        # Not `iterdir` and `is_dir`: in a bucket, each `is_dir` would be a request.
+        # `iterdir` and `is_dir` would not do: in a bucket, each `is_dir` is a request.
         yield from bucket_client().folders(place)
     else:
         yield from (path for path in place.iterdir() if path.is_dir())

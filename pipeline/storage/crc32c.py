@@ -64,7 +64,7 @@ def _sums(columns: list[int]) -> "array[int]":
     sums = [0]
     for column in columns:
         sums += [column ^ value for value in sums]
-    # A packed array: as Python objects, the tables would be too large for the caches of the processor.
+    # The array is packed. As Python objects, the tables would be too large for the caches of the processor.
     return array("I", sums)
 
 

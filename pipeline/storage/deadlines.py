@@ -29,7 +29,7 @@ class TooSlow(TimeoutError):
     """A request was not done by its deadline, although bytes moved."""
 
 
-# With `eq`, a mutable dataclass could not be in a set.
+# With `eq`, a mutable dataclass could not be an element of a set.
 @dataclass(eq=False)
 class _Work:
     """The work of one thread until a deadline, by the monotonic clock in seconds."""

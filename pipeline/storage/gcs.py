@@ -275,7 +275,7 @@ class Gcs:
             generation = self.stat(path).generation
             with suppress(PreconditionFailed), self._request(path):
                 self._blob(path).delete(if_generation_match=generation, timeout=TIMEOUT_S, retry=self._retry(path))
-        # Also from the request that deletes: the answer to its first try may be lost, and the retry finds nothing.
+        # The second request may raise this, too: if the answer to its first try is lost, the retry finds nothing.
         except FileNotFoundError:
             if not missing_ok:
                 raise
@@ -330,7 +330,7 @@ class Gcs:
             # The size and the CRC32C of a bucket are those of the stored bytes. Without this, the client would
             # decompress an object that is stored with gzip.
             raw_download=True,
-            # One read of the whole body, which is in memory anyway, instead of reads of 8 KiB.
+            # The body is read at once, since it is in memory anyway. Otherwise, the client would read 8 KiB at a time.
             single_shot_download=True,
             checksum="crc32c",
             timeout=TIMEOUT_S,

@@ -18,5 +18,5 @@ def keep_large_blocks() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt:
         mallopt(_M_MMAP_THRESHOLD, _BLOCK_BYTES)
-        # Twice the other threshold, as glibc itself sets it.
+        # This is twice the other threshold, as glibc itself sets it.
         mallopt(_M_TRIM_THRESHOLD, 2 * _BLOCK_BYTES)

@@ -81,6 +81,6 @@ def start_in_thread(work: Callable[[], Result], name: str) -> Future[Result]:
         except BaseException as error:  # noqa: BLE001 - the caller that waits for the result gets it
             done.set_exception(error)
 
-    # Not an executor: the interpreter waits for its threads before it ends.
+    # An executor would not do: the interpreter waits for its threads before it ends.
     Thread(target=run, name=name, daemon=True).start()
     return done
