@@ -185,8 +185,8 @@ def _link(roots: Group, one: Group, other: Group) -> None:
     while (apart := roots[one] != roots[other]).any():
         one, other = one[apart], other[apart]
         lower, higher = np.minimum(roots[one], roots[other]), np.maximum(roots[one], roots[other])
-        # `minimum.at` and not an assignment: `higher` may contain one root several times, and the lowest must win.
+        # An assignment would not do: `higher` may contain one root several times, and the lowest must win.
         np.minimum.at(roots, higher, lower)
-        # Every root must point directly to the end of its chain, because `_connect` compares roots without following them.
+        # Every root must point directly to the end of its chain: `_connect` compares roots without following them.
         while (roots[roots] != roots).any():
             roots[:] = roots[roots]
