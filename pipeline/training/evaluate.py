@@ -45,6 +45,7 @@ def evaluate(
     Raises:
         Preempted: If a stop is requested.
     """
+    # This shares all layers with `model`, so loading the weights changes the trained model, too.
     best = with_probabilities(model, task_of(dataset.records))
     best.load_weights(find_best_model(run))
     with progress("evaluation", dataset.splits["validation"].examples) as advance:

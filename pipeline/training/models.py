@@ -10,7 +10,8 @@ from pipeline.errors import OwnCodeError, SettingsError
 from pipeline.training.task import ONE_LABEL, Task
 from pipeline.training.user_functions import explain_errors, import_function, require_arguments
 
-# How the input of each model of keras.applications was scaled when its published weights were trained.
+# The next three lists say how the input of each model of keras.applications was scaled when its published weights were
+# trained.
 _SCALED_TO_ONE = ("MobileNetV2", "InceptionResNetV2")
 _SCALED_INSIDE = ("MobileNetV3Small", "MobileNetV3Large", "EfficientNetV2B0")
 _BGR_LESS_MEAN = ("ResNet50",)
