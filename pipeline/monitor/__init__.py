@@ -19,7 +19,7 @@ from pipeline.monitor.sampler import Sampler, Source
 from pipeline.monitor.step_clock import StepClock, StepTimes
 
 PATIENT_S, HURRIED_S = 60.0, 8.0
-"""How long Comet may take at the end of a training, and after an exception."""
+"""Time limits for Comet in seconds: at the end of a training, and after an exception."""
 
 __all__ = [
     "KINDS",

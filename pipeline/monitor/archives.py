@@ -30,7 +30,7 @@ _OPEN, _LOCK = ".open", "lock"
 _DEPTHS = (".", "*", "*/*", "runs/*/*")
 """Folders of trainings, relative to that of a training, of a run, of all runs, and of a workspace."""
 _COMPRESSION_LEVEL = 1
-"""The lowest: messages shrink to a tenth even so."""
+"""The fastest level, at which messages already shrink to a tenth."""
 
 
 class Attempt:
@@ -46,6 +46,7 @@ class Attempt:
         self.open.mkdir()
         self._lock = (self.open / _LOCK).open("wb")
         fcntl.flock(self._lock, fcntl.LOCK_EX)
+        # After the lock: `recover` takes a folder with a description and without a lock for that of a killed attempt.
         with write_whole(self.open / DESCRIPTION, synced=True) as file:
             file.write(json.dumps(description(key, project, workspace)).encode())
         sync_folder(self.open)
@@ -147,7 +148,7 @@ def _source(opened: Path) -> Path | zipfile.Path | None:
 def _is_sound(packed: zipfile.ZipFile) -> bool:
     try:
         return packed.testzip() is None
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError):  # as a power loss may leave it
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError):  # A power loss may leave such a file.
         return False
 
 

@@ -12,7 +12,8 @@ from pipeline.monitor.rates import Rates
 from pipeline.monitor.sampler import Source
 from pipeline.system.kernel import File, number
 
-SECTOR_BYTES = 512  # The unit of these counters, whatever sectors the disk has.
+SECTOR_BYTES = 512
+"""The unit of the counters of disks, whatever sectors a disk has."""
 PRESSURES = {"cpu": ("some",), "io": ("some", "full"), "memory": ("some", "full")}
 """Kinds by resource. "full" means that all tasks wait, which does not happen for cores on a whole host."""
 
@@ -59,6 +60,7 @@ class Processors:
         """Return the use since the last call."""
         before, self._before = self._before, core_times(self._stat.read())
         grown = [_grown(before[core], times) for core, times in self._before.items() if core in before]
+        # A core without a tick since the last call has no use to compute.
         grown = [each for each in grown if each.all > 0]
         if not grown:
             return {}

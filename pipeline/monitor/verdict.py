@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 MIN_STEPS, MIN_S = 10, 2.0
 """A verdict needs at least this number of steady steps, which take at least this time: ten samples of the machine."""
 FULL = 99.0
-"""Percent of the batches that the input may keep ready. From here on it stands still."""
+"""The input counts as standing still if at least this percentage of the batches that it may keep ready are ready."""
 WORTH_NAMING = 0.1
-"""Share of the cores. Every machine runs a few small programs."""
+"""Other programs are named if they use more than this share of the cores. Every machine runs a few small ones."""
 _NAMES = {
     Limit.ONE_CORE: "one core",
     Limit.BUFFER: "a too small buffer",
@@ -199,6 +199,7 @@ def _shares(summary: Summary, batches: "Table", epochs: "Table | None") -> Share
 
 def _supply(summary: Summary, batches: "Table", steady: NDArray[np.bool_]) -> Supply:
     waits = np.asarray(batches["input/wait_ms"], dtype=float)[steady]
+    # Relative to the mean: the question is whether few steps wait for all, not how long they wait.
     calm = float((waits <= waits.mean() / 4).mean())
     if "input/ready_pct" not in batches:
         return Supply(summary.wait_fraction or 0.0, calm)
