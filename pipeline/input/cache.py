@@ -102,9 +102,8 @@ def _on_disk(folder: Path, dataset: Dataset, options: BatchOptions, server: Serv
             # Before the free room is measured: files of earlier trainings would count as used.
             _sweep_others(folder, own)
         for split in CACHED_SPLITS:
-            if not is_cached(
-                _prefix(own, split)
-            ):  # A killed training left it half-written, and TensorFlow does not write over it.
+            # A killed training left it half-written, and TensorFlow does not write over it.
+            if not is_cached(_prefix(own, split)):
                 remove_cache(_prefix(own, split))
         # The training images take nearly all of the room. If they are complete, nothing large is written.
         needed = 0 if is_cached(_prefix(own, "train")) else cached_bytes(dataset, options, server.count)

@@ -102,6 +102,7 @@ def _training(
         )
     )
     return (
+        # The n-th example of the training always gets the n-th place, so crops and flips do not depend on a checkpoint.
         tf.data.Dataset.zip(examples, _places(split, start))
         # Twice as many calls as cores: the order is fixed, so one large image holds up all images behind it.
         .map(
@@ -111,6 +112,7 @@ def _training(
         )
         # An epoch is padded to full batches, so no example is dropped. All batches have one static shape.
         .batch(options.batch_size, drop_remainder=True)
+        # Before the prefetch buffer: batches that are counted, but not taken, are in the buffer.
         .apply(counter.counted if counter else lambda batches: batches)
         # `flat_map` hides the number of batches. `len` and Keras need it.
         .apply(tf.data.experimental.assert_cardinality(max(epochs * split.share.steps - start, 0)))
@@ -187,6 +189,7 @@ def _epochs(share: Share, seed: int, first: int, last: int) -> tf.data.Dataset:
         return np.array(epoch_order(share.pieces, seed, int(epoch)), np.int64)
 
     def row(epoch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        # In Python, because TensorFlow has no such hash. It is one call for each epoch.
         return epoch, tf.ensure_shape(tf.numpy_function(order, [epoch], tf.int64), [len(share.pieces)])
 
     # Not from_generator: with it, on Python 3.11, malloc maps and unmaps each image of more than 128 KB, and raw images
@@ -249,6 +252,7 @@ class _Encoded:
     def augmented(self, example: tuple[tf.Tensor, tf.Tensor], place: _Place) -> tuple[tf.Tensor, ...]:
         """Return image, label, weight, whether to mirror it, and the number of an example."""
         number, serialized = example
+        # One by one: parsing a whole batch and splitting it again took longer for pixels, and gained nothing for JPEG.
         stored = decode.parse(serialized, self._form)
         crop = decode.random_crop(stored, self._crop_mode, self._options, place.numbers)
         image = decode.decode_crop(stored, crop, self._form, tf.constant([self._options.image_size] * 2))
@@ -274,8 +278,8 @@ class _Cached:
 
     def epoch(self, epoch: tf.Tensor, _: tf.Tensor) -> tf.data.Dataset:
         """Return the decoded images of an epoch with their labels and numbers, then its padding."""
-        # The first as they come: a buffer of all of them would decode all of them before the first batch. Later ones
-        # take no more memory for it, since the buffer holds what the cache holds.
+        # The first epoch takes the images as they are decoded: a buffer of all of them would decode all of them before
+        # the first batch. In later epochs, the buffer takes no more memory, because it holds what the cache holds.
         all_of_them = max(self._split.share.examples, 1)
         elements = tf.cond(epoch == 1, lambda: tf.constant(1, tf.int64), lambda: tf.constant(all_of_them, tf.int64))
         return _shuffled(self._images, elements, self._options.seed, epoch).concatenate(self._padding)
