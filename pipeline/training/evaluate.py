@@ -81,6 +81,7 @@ def predicted(
 
     run = tf.function(lambda images: strategy.run(of_replica, args=(images,)), reduce_retracing=True)
     for images, labels, weights in one_ahead(batches):
+        # Nothing is reduced over replicas: server 0 evaluates alone, and a collective would wait for the other servers.
         replicas = map(strategy.experimental_local_results, (labels, run(images), weights))
         for part in zip(*replicas, strict=True):
             of_labels, probabilities, of_weights = (tensor.numpy() for tensor in part)

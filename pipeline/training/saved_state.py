@@ -92,6 +92,7 @@ class Keeper:
 
     def _save_model(self, epoch: int, values: Mapping[str, float]) -> None:
         path = self._run.folder / f"model-{epoch:05d}.keras"
+        # Keras saves a model only under a name that ends with .keras.
         with temporary_beside(path, ending=".tmp.keras") as temporary:
             with_probabilities(self._model, self._task).save(temporary)
             sync_path(temporary)

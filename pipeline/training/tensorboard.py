@@ -65,6 +65,7 @@ class _EventFile:
         path = folder / f"{_PREFIX}.{number:010d}.{platform.node()}.{os.getpid()}"
         # Unbuffered: a killed training loses no value, and TensorBoard can follow.
         self._file = path.open("xb", buffering=0)
+        # Each event file begins with the version of its format.
         self._append(tf.compat.v1.Event(file_version="brain.Event:2"))
 
     def write(self, row: Row) -> None:

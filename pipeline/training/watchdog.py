@@ -33,6 +33,7 @@ class Watchdog:
 
     def heartbeat(self) -> None:
         """Note that the training goes on. Only the thread of the training calls it."""
+        # A counter and no flag: the training only adds, and the watchdog only reads, so that neither needs a lock.
         self._heartbeats += 1
 
     def look(self) -> bool:
