@@ -88,6 +88,7 @@ def train(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
 def _tried(settings: Settings, dataset: Place, run_id: str) -> dict[str, Any]:
     runs = [prepare_run(settings, dataset, run_id, index) for index in range(settings.num_training_servers)]
     processes = [TrainingProcess(run, output=sys.stderr.fileno()) for run in runs]
+    # Not in a `with` block, whose end would wait for the processes before they are asked to stop.
     pool = ThreadPoolExecutor(len(processes))
     try:
         # All processes are awaited at once. If one is killed, the others are still waiting for it, and must be told.

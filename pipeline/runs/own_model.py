@@ -50,6 +50,7 @@ def require_own_model(settings: Settings, classes: int) -> None:
                 input=given.model_dump_json().encode(),
                 capture_output=True,
                 timeout=MAX_S,
+                # TensorFlow would take the memory of a GPU that is in use.
                 env={**environment_of_tensorflow(), "CUDA_VISIBLE_DEVICES": "-1"},
                 check=True,
             )
