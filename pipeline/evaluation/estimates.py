@@ -52,9 +52,8 @@ def interval(resampled: Array | Sequence[Array]) -> Array:
 
 def bins_of(probabilities: Array) -> Array:
     """Return the bin of each probability, from 0."""
-    bins: Array = np.minimum(
-        (probabilities * BINS).astype(int), BINS - 1
-    )  # A probability of 1 belongs to the last bin.
+    # A probability of 1 belongs to the last bin.
+    bins: Array = np.minimum((probabilities * BINS).astype(int), BINS - 1)
     return bins
 
 

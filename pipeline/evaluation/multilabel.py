@@ -108,7 +108,7 @@ class MultiLabelPredictions(NamedTuple):
 
 @dataclass(frozen=True)
 class Ranking:
-    """All examples by the probability of a class, falling. Those of equal probability share the rank of the last one."""
+    """All examples by the probability of a class, falling. Equal probabilities share the rank of the last one."""
 
     order: Array
     """All examples, by their positions."""
@@ -129,9 +129,8 @@ class Ranking:
         if not of_hits.sum():
             return float("nan")
         seen = np.cumsum(weights[self.order])[self.end]
-        precision = np.cumsum(of_hits)[self.last_hit] / np.maximum(
-            seen, 1
-        )  # Where nothing is drawn yet, the weight of the hit is 0, too.
+        # `seen` is 0 only if the hit itself was not drawn. Its weight is 0 then, so any precision will do.
+        precision = np.cumsum(of_hits)[self.last_hit] / np.maximum(seen, 1)
         return float(of_hits @ precision / of_hits.sum())
 
 
