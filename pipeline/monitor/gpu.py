@@ -62,9 +62,8 @@ def sources(nvml: Any = None, environment: Mapping[str, str] = os.environ) -> di
         f"gpu {number}": Gpu(nvml, number, readings(nvml, device)) for number, device in enumerate(shown)
     }
     whole = {number: device.handle for number, device in enumerate(shown) if not device.is_part}
-    return (
-        {**of_gpus, "PCIe": Pcie(nvml, whole)} if whole else of_gpus
-    )  # Last, because its reading blocks, and the sources after it would be late.
+    # PCIe comes last, because its reading blocks, and the sources after it would be late.
+    return {**of_gpus, "PCIe": Pcie(nvml, whole)} if whole else of_gpus
 
 
 # --- which GPUs -------------------------------------------------------------------------------------------------------
