@@ -138,6 +138,7 @@ def _is_whole(prefix: str) -> bool:
         read_cache(prefix)
     except tf.errors.OpError as error:
         return is_out_of_memory(error) or is_out_of_files(error)  # Neither says anything about the content.
+    # TensorFlow raises these for a damaged index.
     except (ValueError, IndexError, RuntimeError):
         return False
     return True

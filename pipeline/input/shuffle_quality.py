@@ -202,6 +202,7 @@ def _qualities(
     # The few batches of a small dataset exceed that ratio by chance, even if they are shuffled perfectly.
     farthest = max(MAX_DISTANCE_RATIO * ideal, ideal + _STRAYS * float(ideals.std()))
 
+    # The table and the search for the smallest buffer measure some sizes twice.
     @cache
     def quality(elements: int) -> Quality:
         measured = _measured(folder, dataset, options, labels, elements)
