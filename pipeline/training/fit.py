@@ -82,6 +82,7 @@ def _keeps_decoded_images(training: Training) -> bool | None:
     run, start = training.run, training.start
     if start.keeps is not None or run.server.count == 1:
         return start.keeps
+    # All servers or none, because a checkpoint stores one answer for all.
     return all_agree(would_keep(run.settings, training.dataset, run.server), training.strategy)
 
 
