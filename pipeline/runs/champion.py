@@ -90,6 +90,7 @@ def load_pointer(place: Place) -> Pointer:
     """
     try:
         content = place.read_bytes()
+    # A person may name a file, in which no pointer can be.
     except (FileNotFoundError, NotADirectoryError):
         return Pointer(place, None, ())
     try:

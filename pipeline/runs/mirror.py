@@ -146,6 +146,7 @@ def mirrored(folder: Path, place: Place, every_s: float = EVERY_S) -> Iterator[N
     thread.start()
     try:
         yield
+    # The error of the block is the one to report, so an outage of the bucket is only a warning here.
     except BaseException:
         _end(thread, ended)
         _tried(mirror)
