@@ -133,6 +133,7 @@ def open_monitor(
     with ExitStack() as closing:  # Closes from last to first: sampler, queue, record, Comet.
         tracker = CometSink(run_folder / "comet", comet) if comet else None
         if tracker:
+            # `push` and not `callback`, because `_close` must know whether the block failed.
             closing.push(partial(_close, tracker))
         record = closing.enter_context(closing_sink(RecordSink(run_folder / "record")))
         reporter = Reporter([record, *([tracker] if tracker else []), *sinks], sync=record.sync)

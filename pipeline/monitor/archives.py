@@ -121,6 +121,7 @@ def _lock(opened: Path) -> Iterator[bool]:
     try:
         with (opened / _LOCK).open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # Looked at again: another process may have packed it before this one got the lock.
             yield (opened / DESCRIPTION).exists()
     except (BlockingIOError, FileNotFoundError):  # It is under way, or another process packs it now.
         yield False

@@ -195,6 +195,7 @@ def _compress(path: Path) -> None:
                     file.write(gzip.compress(plain.read(), _COMPRESSION_LEVEL, mtime=0))
                 sync_folder(path.parent)  # A power loss must not keep the removal alone.
             path.unlink()
+    # Another process has compressed it, or a live process has it open.
     except (FileNotFoundError, BlockingIOError):
         pass
     except OSError as error:
@@ -402,6 +403,7 @@ def _header_and_tail(path: Path) -> Sequence[str]:
             file.seek(max(file.tell(), file.seek(0, os.SEEK_END) - _TAIL_BYTES))
             tail = file.read()
     except _TORN:
+        # A damaged compressed file has no end to seek to, so its readable part is read.
         header, _, tail = _content(path).partition(b"\n")
     commas = header.count(b",")
     rows = (line for line in tail.splitlines(keepends=True) if line.endswith(b"\n") and _is_row(commas, line))

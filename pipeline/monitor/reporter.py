@@ -80,6 +80,7 @@ class Reporter:
     def report(self, kind: str, step: int, values: Mapping[str, float]) -> None:
         """Queue a row with the current time. Never blocks and never raises: a full queue drops the row."""
         try:
+            # A copy of the values, which the caller may change before the row is written.
             self._rows.put_nowait(Row(kind, self._clock(), step, dict(values)))
         except queue.Full:
             with self._counting:  # The sampler and the training loop may both be here.
