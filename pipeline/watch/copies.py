@@ -91,6 +91,7 @@ class Copies:
     def _copy_of(self, name: str) -> _Copy:
         with self._lock:
             copy = self._copies.pop(name, None) or _Copy(self._folder / name.replace("/", "|"))
+            # A cleaner of temporary files may have removed the folder since.
             copy.folder.mkdir(parents=True, exist_ok=True)
             self._copies[name] = copy  # The last one was used most recently.
             for oldest in [*self._copies][:-MAX_COPIES]:
