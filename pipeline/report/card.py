@@ -170,6 +170,7 @@ def dates(dataset: Mapping[str, Any]) -> Table | None:
     examples: Counter[tuple[str, str]] = Counter()
     for name, split in dataset["splits"].items():
         for shard in split["shards"]:
+            # In a window, the name of a shard leads through the folder of its version.
             examples[shard["name"].split("/")[-2], name] += shard["examples"]
     rows = [
         (date, version, *(f"{examples[version, split]:,}" for split in dataset["splits"]))

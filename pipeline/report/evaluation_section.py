@@ -238,6 +238,7 @@ def _pictured(
 ) -> list[WrongExample]:
     return [
         shown(row, uri, key)
+        # A report that is drawn without the dataset has no images.
         for row, (key, encoded) in zip(evaluation["most_wrong"], images, strict=False)
         if (uri := thumbnail(encoded, THUMBNAIL, whole))
     ]
