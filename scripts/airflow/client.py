@@ -205,6 +205,7 @@ class Client:
         while True:
             page = self._get(path, {**params, "limit": _PAGE, "offset": len(entries)})
             entries += page[key]
+            # Entries that are removed meanwhile leave fewer than the total, and then an empty page.
             if not page[key] or len(entries) >= page["total_entries"]:
                 return entries
 

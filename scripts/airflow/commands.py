@@ -125,6 +125,7 @@ def _start_to_stay(layout: Layout, dag_id: str, signals: Signals) -> Embedded:
     try:
         with closing(_client(airflow, dag_id, signals)) as client:
             _start(airflow, client, signals)
+    # The processes have sessions of their own, so they would outlive this command.
     except BaseException:
         airflow.stop()
         raise
