@@ -216,6 +216,7 @@ def _begin(options: CometOptions, opened: Path, online: bool) -> Any:
     server.
     """
     comet_ml = _comet()
+    # Comet would log all of this by itself. It would patch Keras, and sample the machine every 30 s only.
     config = comet_ml.ExperimentConfig(
         name=options.name,
         offline_directory=str(opened),

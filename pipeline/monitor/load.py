@@ -120,6 +120,7 @@ def during(samples: "Table", batches: "Table", steady: NDArray[np.bool_]) -> NDA
     """
     if not len(samples):
         return np.zeros(0, bool)
+    # The time of a step is its end, so a sample belongs to the first step that ends after it.
     step = np.searchsorted(np.asarray(batches["time"]), np.asarray(samples["time"]))
     inside = step < len(steady)
     inside[inside] = steady[step[inside]]

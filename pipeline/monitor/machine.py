@@ -74,6 +74,7 @@ class Processors:
 
 def core_times(stat: bytes) -> dict[bytes, Times]:
     """Return times by the name of the core, from lines such as `cpu0 user nice system idle iowait irq softirq ...`."""
+    # Only the lines of cores come before `intr`.
     rows = (line.split() for line in stat[: stat.find(b"\nintr")].splitlines()[1:])  # The first line is for all cores.
     times = {row[0]: list(map(int, row[1:9])) for row in rows}  # The guests, at the end, are in user already.
     return {core: Times(sum(ticks), ticks[3], ticks[4]) for core, ticks in times.items()}

@@ -182,6 +182,7 @@ def _shares(summary: Summary, batches: "Table", epochs: "Table | None") -> Share
     steady, process_first, _ = step_masks(batches)
     total = np.asarray(batches["step/time_ms"], dtype=float)
     wait, host = summary.wait_fraction or 0.0, summary.host_fraction or 0.0
+    # The host's fraction includes the checkpoints, which are named on their own.
     checkpoints = min(host, (mean_of(batches, "step/checkpoint_ms", steady) or 0.0) / max(total[steady].mean(), 1e-9))
     seconds = seconds_by_part(batches, epochs)
     in_steps = total[~process_first].sum() / 1000
@@ -221,6 +222,7 @@ def _too_few(summary: Summary) -> str:
 
 def _first_fact(bottleneck: Bottleneck, summary: Summary, shares: Shares) -> str:
     """Return the bottleneck in two words, with its causes, and how much of the time it takes."""
+    # `diagnose` has returned already if there are too few steps.
     assert summary.time_ms is not None
     assert summary.wait_ms is not None
     part, wait = bottleneck.parts[0], summary.wait_fraction or 0.0
