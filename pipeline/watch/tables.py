@@ -154,6 +154,7 @@ def _closely(folder: Path, kind: str, span: Span) -> Intervals:
     paths = segments_of_span(segments(folder, kind), span, first_time)
     rows = _joined([_parsed(path) for path in paths], kind, span)
     if len(rows) <= MAX_ROWS:
+        # Each row is its own mean and maximum.
         return Intervals(rows, rows)
     return Intervals(*aggregate_table(rows, (span.end - span.start) / MAX_ROWS))
 

@@ -170,6 +170,7 @@ def _batches(view: View, batch_size: int) -> Columns:
     whole = view.batches.means["step/time_ms"]
     # Intervals of earlier versions lack the number of examples.
     examples = view.batches.means.get("input/examples", pandas.Series(np.nan, whole.index)).fillna(batch_size)
+    # The share of the mean times, and not the mean of the shares: a long step counts by its time.
     means = view.batches.means.assign(
         wait=100 * view.batches.means["input/wait_ms"] / whole, rate=1000 * examples / whole
     )
