@@ -97,6 +97,7 @@ class Trainings:
     def __init__(self, dag_ids: Collection[str], before: int | None = None) -> None:
         trained = select(XComModel.dag_run_id).where(XComModel.key == TRAINING_PLACE)
         of_run = and_(TaskInstance.dag_id == DagRun.dag_id, TaskInstance.run_id == DagRun.run_id)
+        # A run that failed before its training stored no place of it. Its training task is known by its pool.
         would_train = select(TaskInstance.id).where(of_run, TaskInstance.pool == GPU_POOL).exists()
         failed = and_(DagRun.state == DagRunState.FAILED, would_train)
         self._conditions = [DagRun.dag_id.in_(dag_ids), or_(DagRun.id.in_(trained), failed)]
