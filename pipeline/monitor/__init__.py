@@ -20,7 +20,7 @@ from pipeline.monitor.sampler import Sampler, Source
 from pipeline.monitor.step_clock import StepClock, StepTimes
 
 PATIENT_S, HURRIED_S = 60.0, 8.0
-"""How long Comet may take at the end of a training, and after an exception."""
+"""Time limits for Comet in seconds: at the end of a training, and after an exception."""
 FLUSH_S = 15.0
 """How long a checkpoint waits for the record, in seconds. It is less than a stopped training has until it is killed."""
 _log = logging.getLogger(__name__)
@@ -142,6 +142,7 @@ def open_monitor(
     with ExitStack() as closing:  # Closes from last to first: sampler, queue, record, Comet.
         tracker = CometSink(run_folder / "comet", comet) if comet else None
         if tracker:
+            # `push` and not `callback`, because `_close` must know whether the block failed.
             closing.push(partial(_close, tracker))
         record = closing.enter_context(closing_sink(RecordSink(run_folder / "record")))
         reporter = Reporter([record, *([tracker] if tracker else []), *sinks], sync=record.sync)
