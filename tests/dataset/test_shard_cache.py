@@ -162,7 +162,7 @@ def test_a_copy_that_another_process_fetched_and_still_reads_is_used_at_once(gcs
 
     def waiting() -> bool:
         path.write_bytes(content(0))
-        return next(asked) < 10 or pytest.fail("it waits for ever")
+        return next(asked) < 10 or pytest.fail("it waits forever")
 
     assert ShardCache(tmp_path, ROOM).pin(shard, waiting).path == path
     assert gcs.requests["download"] == 0

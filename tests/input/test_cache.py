@@ -66,7 +66,7 @@ def with_examples(dataset: Dataset, train: int) -> Dataset:
 @pytest.mark.parametrize(
     ("crop", "servers", "expected"),
     [
-        # `whole` stores the size of the model's input. `random` stores 4:3 photographs, a seventh larger per side.
+        # `whole` stores the size of the model's input. `random` assumes 4:3 photographs, a seventh larger per side.
         ("whole", 1, 100 * 300 + 20 * 300),
         ("random", 1, 100 * 522 + 20 * 300),
         ("random", 2, (100 * 522 + 20 * 300) // 2),

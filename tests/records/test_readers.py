@@ -152,7 +152,7 @@ def check(published: Published, found: Mapping[str, Sequence[tuple[bytes, Seen]]
     assert dict(pair for images in found.values() for pair in images) == truth
 
 
-# --- TensorFlow alone -------------------------------------------------------------------------------------------------
+# --- TensorFlow -------------------------------------------------------------------------------------------------------
 
 
 def parsed(files: Sequence[str], schema: Mapping[str, Any], compression: str = "") -> list[dict[str, Any]]:
@@ -275,7 +275,7 @@ def resized(content: Any) -> Any:
 
 
 def keras_imagenet(record: Any) -> tuple[Any, Any]:
-    """As utils/dataset.py of jkjung-avt/keras_imagenet: three keys with defaults, and ids that begin at 1."""
+    """Parse like utils/dataset.py of jkjung-avt/keras_imagenet: three keys with defaults, and ids that begin at 1."""
     import tensorflow as tf
 
     keys = {
@@ -288,7 +288,7 @@ def keras_imagenet(record: Any) -> tuple[Any, Any]:
 
 
 def article(record: Any) -> tuple[Any, Any]:
-    """As articles do: short keys without a default, and pixels reshaped to the sizes in the record."""
+    """Parse like articles: short keys without a default, and pixels reshaped to the sizes in the record."""
     import tensorflow as tf
 
     keys = dict.fromkeys(("image", "label"), tf.io.FixedLenFeature([], tf.string))
@@ -301,7 +301,7 @@ def article(record: Any) -> tuple[Any, Any]:
 
 
 def model_garden(record: Any) -> tuple[Any, Any]:
-    """As official/vision/dataloaders/classification_input.py: two keys with defaults, and ids that begin at 0."""
+    """Parse like official/vision/dataloaders/classification_input.py: two keys with defaults, and ids from 0."""
     import tensorflow as tf
 
     keys = {
@@ -347,7 +347,7 @@ def test_records_have_the_keys_that_keras_imagenet_documents(tmp_path: Path):
 
 
 def test_the_detection_decoder_of_the_model_garden_reads_every_box(all_published: dict[str, Published]):
-    """As official/vision/dataloaders/tf_example_decoder.py with regenerate_source_id, as ours have no source_id."""
+    """Like tf_example_decoder.py in official/vision/dataloaders, with regenerate_source_id: ours have no source_id."""
     import tensorflow as tf
 
     published = all_published["boxes"]
@@ -491,7 +491,7 @@ def by_articles(content: bytes) -> Any:
 
 
 def by_model_garden(content: bytes) -> Any:
-    """As `random_crop_image_v2` of official/vision/ops/preprocess_ops.py: a crop of the size in the header."""
+    """Decode like `random_crop_image_v2` of official/vision/ops/preprocess_ops.py, with the size in the header."""
     import tensorflow as tf
 
     if not tf.io.is_jpeg(content):

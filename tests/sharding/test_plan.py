@@ -117,7 +117,7 @@ def splits_of(stated: list[int], fractions: list[float], fraction: float) -> lis
         ([-1, -1, -1], [0.6, 0.3, 0.9], 0.2, [0, 1, 0]),  # at least one is held back
         ([0, 0, 1, 2], [0.1, 0.1, 0.9, 0.1], 0.2, [0, 0, 1, 2]),  # the source's own folders win
         ([-1, -1, -1], [0.6, 0.3, 0.3], 0.2, [0, 1, 1]),  # a group stays together
-        ([0, 0, 2], [0.1, 0.5, 0.1], 0.2, [1, 0, 2]),  # train/ and test/ alone: held back from train/
+        ([0, 0, 2], [0.1, 0.5, 0.1], 0.2, [1, 0, 2]),  # only train/ and test/: validation images come from train/
     ],
 )
 def test_assign_splits(stated: list[int], fractions: list[float], fraction: float, expected: list[int]):

@@ -61,7 +61,7 @@ def test_a_new_client_uses_the_emulator_of_the_environment(monkeypatch: pytest.M
 
 
 def requests_for_the_bucket(gcs: FakeGcs, client: Client) -> int:
-    """Read an object; return how often the client has requested its bucket after all of its threads have ended."""
+    """Read an object. Return how often the client requested its bucket, once all of its threads have ended."""
     gcs.put("bucket", "file", b"content")
     before = set(threading.enumerate())
     client.bucket("bucket").blob("file").download_as_bytes()
