@@ -12,7 +12,7 @@ class Hungry(keras.layers.Layer):
     @staticmethod
     def take(examples):
         if examples > 2:
-            raise MemoryError("there is room for two")
+            raise MemoryError("there is memory for two examples only")
         return tf.ones((), tf.float32).numpy()
 
 def model(size, classes):

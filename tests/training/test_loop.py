@@ -120,7 +120,7 @@ def test_a_nonfinite_loss_stops_the_training(clock: Clock, recorder: Recorder, l
         describe=lambda batch, spoiled: f"numbers {batch[4].numpy()}",
     )
     with pytest.raises(TrainingError, match=rf"{loss} at step 13 of epoch 2, in numbers \[0 1\]: lower learning_rate"):
-        loop.train(2, batches(clock), 20, lambda _: None, after_step=lambda _: pytest.fail("a checkpoint of it"))
+        loop.train(2, batches(clock), 20, lambda _: None, after_step=lambda _: pytest.fail("the step was saved"))
 
 
 def test_sums_are_up_to_date_after_each_step(clock: Clock, recorder: Recorder):

@@ -285,7 +285,7 @@ def test_a_failing_process_exits_within_a_time_limit(monkeypatch: pytest.MonkeyP
         raise OSError(errno.ESTALE, "Stale file handle")
     until(lambda: len(left) == 2)
     assert isinstance(left[1], FileSystemError)
-    with pytest.raises(Preempted), process._failing_in_time(lambda _: pytest.fail("a stop has time")):
+    with pytest.raises(Preempted), process._failing_in_time(lambda _: pytest.fail("the exit was forced")):
         raise Preempted("asked to stop")
 
 

@@ -176,5 +176,5 @@ def test_a_closed_segment_is_read_only_once(tmp_path: Path, monkeypatch: pytest.
     sink.write(Row("epochs", BEGIN, 1, {"loss": 1.0}))
     sink.close()
     first = tables.epochs(tmp_path)
-    monkeypatch.setattr(tables, "read_segment", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr(tables, "read_segment", lambda *_: pytest.fail("a closed segment was read again"))
     pandas.testing.assert_frame_equal(tables.epochs(tmp_path), first)
