@@ -107,8 +107,8 @@ class Monitor:
         """Wait until all reported rows are in the record on the disk, for at most FLUSH_S, because a sink may hang."""
         if not self._reporter.flush(FLUSH_S):
             _log.warning(
-                "monitor: the last rows are not on the disk after %g s: a power loss now would leave the record without "
-                "steps that the checkpoint has",
+                "monitor: the last rows are not on the disk after %g s: a power loss now would leave steps of the "
+                "checkpoint out of the record",
                 FLUSH_S,
             )
 
