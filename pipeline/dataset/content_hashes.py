@@ -78,6 +78,7 @@ def _of_shard(folder: Place, dataset: Dataset, cache: Place, shard: Shard) -> by
             f"{folder / shard.name} holds {len(hashes) // HASH_BYTES} records, but {shard.examples} were committed: "
             f"restore the file, or remove {folder} and build the dataset again"
         )
-    with storage.write_whole(path) as file:
+    # Synced, because the size alone decides later whether the file is used again.
+    with storage.write_whole(path, synced=True) as file:
         file.write(hashes)
     return hashes

@@ -106,9 +106,11 @@ class PinnedShard:
 
     def release(self) -> None:
         """Release the copy. It counts as used until now."""
-        with suppress(FileNotFoundError):  # A person may have emptied the cache.
-            os.utime(self.path)
-        os.close(self._lock)
+        try:
+            with suppress(FileNotFoundError):  # A person may have emptied the cache.
+                os.utime(self.path)
+        finally:  # A lock that stays held would keep the copy from being fetched again.
+            os.close(self._lock)
 
 
 class _Copy(NamedTuple):
@@ -154,11 +156,15 @@ class ShardCache:
 
     def _pin_valid(self, path: Path, stat: ObjectStat) -> PinnedShard | None:
         lock = _lock(path, fcntl.LOCK_SH)
-        if lock is not None and self._is_valid(path, stat):
-            return PinnedShard(path, lock)
-        if lock is not None:
-            os.close(lock)
-        return None
+        if lock is None:
+            return None
+        is_valid = False
+        try:
+            is_valid = self._is_valid(path, stat)
+        finally:
+            if not is_valid:
+                os.close(lock)
+        return PinnedShard(path, lock) if is_valid else None
 
     def _fetch_unless_locked(self, path: Path, shard: RemoteShard, waiting: Waiting) -> bool:
         """Fetch a copy, unless another process has its lock. Return whether this process had the lock."""

@@ -9,13 +9,13 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from pipeline import storage
-from pipeline.errors import TenfoldError
+from pipeline.errors import StorageError, TenfoldError
 from pipeline.rendezvous.servers import Server
 from pipeline.storage import Place
 from pipeline.system.os_errors import retried
@@ -229,9 +229,12 @@ class Lookout:
         # The list is created once: a second list under this name would split the servers into two clusters.
         with storage.write_new(self._folder / f"{chief}{CLUSTER_FILE}") as file:
             file.write(json.dumps(nonces).encode())
-        for path in self._folder.glob("*.json"):
-            if path.name.partition(".")[0] not in nonces:
-                path.unlink(missing_ok=True)
+        # The cluster exists now. An error from here on must not look as if it did not: its members are no longer free,
+        # so server 0 could never name them again.
+        with suppress(StorageError, OSError):
+            for path in self._folder.glob("*.json"):
+                if path.name.partition(".")[0] not in nonces:
+                    path.unlink(missing_ok=True)
 
 
 def _read(path: Place) -> Any:

@@ -33,8 +33,9 @@ def questions(plan_path: Place, settings: Settings) -> list[str]:
 
 def approve(plan_path: Place, sentences: Iterable[str]) -> None:
     """Save what a person approved, so that neither a cleared task nor a later run of the same images asks again."""
-    with storage.write_whole(plan_path.parent / _APPROVED) as file:
+    with storage.write_whole(plan_path.parent / _APPROVED, synced=True) as file:
         file.write(json.dumps(sorted(_approved(plan_path).union(sentences)), indent=1).encode())
+    storage.sync_folder(plan_path.parent)
 
 
 def answers(plan_path: Place) -> Ask:
@@ -63,5 +64,5 @@ def new_question_error(sentences: Iterable[str], approved: Iterable[str]) -> Gat
 def _approved(plan_path: Place) -> frozenset[str]:
     try:
         return frozenset(storage.read_json(plan_path.parent / _APPROVED))
-    except FileNotFoundError:
+    except (FileNotFoundError, ValueError):  # Of a file that a power loss tore, nothing counts as approved.
         return frozenset()

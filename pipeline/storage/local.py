@@ -226,8 +226,8 @@ def sync_path(path: Path) -> None:
 def sweep(folder: Path) -> int:
     """Remove the temporary files of dead processes below `folder`, and return their number.
 
-    A file of this host is removed if its process has ended. Any file is removed if nothing was written to it for a day.
-    Until then, a file of another host may belong to a live process.
+    A file of this host is removed if its process has ended. A file of another host is removed if nothing was written to
+    it for a day. Until then, it may belong to a live process.
     """
     orphans = [path for path in folder.rglob(".*.tmp*") if _is_orphan(path)]
     for path in orphans:
@@ -286,8 +286,9 @@ def _is_orphan(path: Path) -> bool:
         return False
     with suppress(FileNotFoundError):
         written = path.stat().st_mtime
-        if match["host"] == this_host() and not _is_alive(int(match["pid"]), written):
-            return True
+        if match["host"] == this_host():
+            # However old the file is: a listing may write for more than a day.
+            return not _is_alive(int(match["pid"]), written)
         return time.time() - written > ORPHAN_AGE_S
     return False
 

@@ -51,6 +51,17 @@ def test_an_approved_dataset_is_published(settings: Settings):
     assert commit(plan, settings, answers(plan)).version == load_plan(plan).version
 
 
+@pytest.mark.parametrize("torn", [b"", b'["the ima', b"\0\0\0\0"])
+def test_a_torn_approval_is_asked_for_again(settings: Settings, torn: bytes):
+    plan = write(settings)
+    asked = questions(plan, settings)
+    approve(plan, asked)
+    (plan.parent / "approved.json").write_bytes(torn)  # As a power loss may leave it.
+    assert questions(plan, settings) == asked
+    approve(plan, asked)
+    assert questions(plan, settings) == []
+
+
 def test_an_approval_voided_by_another_commit_is_explained(settings: Settings):
     plan = write(settings)
     [asked] = questions(plan, settings)

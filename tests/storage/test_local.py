@@ -88,6 +88,14 @@ def test_sweep_removes_only_orphaned_temporary_files(tmp_path: Path):
     assert left_over(tmp_path) == sorted(path.name for path in (ours, others_new, foreign))
 
 
+def test_sweep_keeps_the_files_of_a_live_process_however_old_they_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("pipeline.storage.local.ORPHAN_AGE_S", -1.0)  # Every file is old.
+    ours = tmp_path / f".a.{this_host()}.{os.getpid()}.00000000.tmp"
+    ours.touch()
+    assert storage.sweep(tmp_path) == 0
+    assert ours.exists()
+
+
 def test_sweep_recognizes_zombies_and_reused_process_ids(tmp_path: Path):
     host = this_host()
     zombie = subprocess.Popen(["true"])
