@@ -44,6 +44,6 @@ async def tell_late(hours: float, context: dict[str, Any] | None = None) -> None
         run.get("dag_run_id"),
         run.get("dag_id"),
     )  # The keys of the REST API, because there is no context of a task.
-    _log.warning("run %s of %s has not ended %g hours after it was queued", *names, hours)
+    _log.warning("the run %s of %s has not ended within %g hours after it was queued", *names, hours)
     for notifier in notifiers():
         await notifier.async_notify(context or {})

@@ -124,7 +124,7 @@ def _fields(message: bytes) -> Iterator[tuple[int, bytes]]:
             raise ValueError(f"not a tf.train.Example: wire type {tag & 7} at byte {offset}")
         length, offset = _read_varint(message, offset)
         if offset + length > len(message):
-            raise ValueError(f"not a tf.train.Example: a field of {length} bytes runs over the end")
+            raise ValueError(f"not a tf.train.Example: a field of {length} bytes extends beyond the end of the record")
         yield tag >> 3, message[offset : offset + length]
         offset += length
 
@@ -133,7 +133,7 @@ def _read_varint(message: bytes, offset: int) -> tuple[int, int]:
     value = shift = 0
     while True:
         if offset >= len(message) or shift > 63:
-            raise ValueError("not a tf.train.Example: a number runs over the end")
+            raise ValueError("not a tf.train.Example: a number extends beyond the end of the record")
         byte = message[offset]
         value |= (byte & 0x7F) << shift
         offset, shift = offset + 1, shift + 7

@@ -125,7 +125,7 @@ def _try_to_count(presence: Presence) -> None:
     try:
         presence.count()
     except (TenfoldError, OSError) as error:  # a refusal, too: without counts, the others take this one for dead
-        _log.warning("the other servers do not see this one for now: %s", error)
+        _log.warning("the other servers cannot see this server for now: %s", error)
 
 
 def _member(server: Server) -> Member:

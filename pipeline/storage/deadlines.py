@@ -58,7 +58,7 @@ class RequestWatch:
             yield
         except Exception as error:
             if work.is_over:
-                raise TooSlow(f"not done within {seconds:.1f} s") from error
+                raise TooSlow(f"no answer within {seconds:.1f} s") from error
             raise
         finally:
             with self._changed:

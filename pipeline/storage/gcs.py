@@ -141,7 +141,7 @@ class Gcs:
             try:
                 return self._download(path, blob)
             except DataCorruption:
-                _log.warning("%s arrived damaged: fetching it once more", path)
+                _log.warning("%s arrived damaged: fetching it again", path)
                 return self._download(path, blob)
 
     def read_range(self, path: BucketPath, start: int, length: int, generation: int | None = None) -> bytes:
@@ -183,7 +183,7 @@ class Gcs:
             # A bucket keeps no old generation: one that was replaced since that look is gone.
             with suppress(FileNotFoundError):
                 return self._fetch_generation(path, file, newest)
-        raise StorageError(f"{path} was replaced by others {REPLACE_TRIES} times while it was read: run again")
+        raise StorageError(f"other programs replaced {path} {REPLACE_TRIES} times while it was being read: run again")
 
     def _fetch_generation(self, path: BucketPath, file: IO[bytes], stat: ObjectStat) -> ObjectStat:
         for _ in range(2):
@@ -238,7 +238,7 @@ class Gcs:
             try:
                 existing = self.stat(target)
             except FileNotFoundError:
-                raise StorageError(f"{source} was replaced by somebody else while it was copied: run again") from error
+                raise StorageError(f"another program replaced {source} while it was being copied: run again") from error
             if (existing.st_size, existing.crc32c) != (stat.st_size, stat.crc32c):
                 raise _conflict(target) from error
 
@@ -335,7 +335,9 @@ class Gcs:
             except PreconditionFailed:
                 if self._holds(path, file):
                     return
-        raise StorageError(f"{path} was replaced by others {REPLACE_TRIES} times while it was written: run again")
+        raise StorageError(
+            f"other programs replaced {path} {REPLACE_TRIES} times while it was being written: run again"
+        )
 
     def _generation(self, path: BucketPath) -> int:
         try:
@@ -364,9 +366,9 @@ class Gcs:
             except FileNotFoundError as error:  # a resumable session that the server has forgotten
                 if not tries_left:
                     raise StorageError(
-                        f"{path}: the bucket forgot {SESSION_TRIES} upload sessions: run again"
+                        f"{path}: the bucket ended {SESSION_TRIES} upload sessions early: run again"
                     ) from error
-                _log.warning("the upload session of %s is gone: starting again", path)
+                _log.warning("the bucket ended the upload session of %s early: starting the upload again", path)
 
     def _holds(self, path: BucketPath, file: IO[bytes]) -> bool:
         """Whether the object is what is in the file: somebody else, or a try of our own, was first."""
@@ -397,7 +399,7 @@ class Gcs:
         try:
             return self._client.bucket(path.bucket, user_project=path.user_project or None)
         except ValueError as error:
-            raise AccessError(f"gs://{path.bucket} cannot be the name of a bucket ({error}): check it") from error
+            raise AccessError(f"gs://{path.bucket} is not a valid bucket name ({error}): check the name") from error
 
     def _retry(self, what: object) -> Retry:
         """Return how a request of a run under way is sent again. Its token was good before: a 401 may pass."""
@@ -442,8 +444,7 @@ class Gcs:
             return StorageError(_damaged(path))
         if isinstance(error, TooSlow):
             return StorageError(
-                f"{path}: Google Cloud Storage or the network is too slow for it ({error}): look at the network, then "
-                "run again"
+                f"{path}: Google Cloud Storage or the network is too slow ({error}): check the network, then run again"
             )
         return StorageError(
             f"{path}: Google Cloud Storage gave {self.principal} no answer ({_reason(error)}): "
@@ -475,8 +476,8 @@ class Gcs:
             return _has_own_key(str(path))
         if status == 400 and "requester pays" in str(error):
             return AccessError(
-                f"gs://{path.bucket} makes the requester pay: set user_project to the project that does, which holds "
-                "for reading images; a workspace or dataset must lie in a bucket that pays for itself"
+                f"gs://{path.bucket} makes the requester pay: set user_project to the project that pays. This works "
+                "only for reading images: a workspace or dataset must be in a bucket that pays for itself"
             )
         return StorageError(
             f"{path}: the bucket answered {status} ({_reason(error)}): run again{_server_message(error)}"
@@ -546,8 +547,8 @@ def _room_for(path: BucketPath) -> Iterator[None]:
         if error.errno not in FULL:
             raise
         raise StorageError(
-            f"{path} has no room in {tempfile.gettempdir()} ({error.strerror}): free some, or set TMPDIR to a folder "
-            "with more"
+            f"{path} does not fit into {tempfile.gettempdir()} ({error.strerror}): free some space, or set TMPDIR to a "
+            "folder with more space"
         ) from error
 
 
@@ -607,8 +608,8 @@ def _stat(blob: Blob) -> ObjectStat:
 
 def _has_own_key(uri: str) -> AccessError:
     return AccessError(
-        f"{uri}: the bucket states no CRC32C or no size of it, as of objects with a customer-supplied key: "
-        "copy it without such a key, or move it away"
+        f"{uri}: the bucket states no CRC32C or no size for this object, as for all objects with a customer-supplied "
+        "key: copy it without such a key, or move it away"
     )
 
 
@@ -638,7 +639,7 @@ def _conflict(path: BucketPath) -> ConflictError:
 
 
 def _damaged(path: BucketPath) -> str:
-    return f"{path} arrived damaged twice (CRC32C): run again, or look at the network between"
+    return f"{path} arrived damaged twice (wrong CRC32C): check the network, then run again"
 
 
 def _status_of(error: BaseException | None) -> int:

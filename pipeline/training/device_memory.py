@@ -45,4 +45,4 @@ def out_of_memory_error(run: Run, batch: int, micro_batches: int) -> TenfoldErro
         return BadInput(f"{tried}: set a larger micro_batches, a smaller batch_size, or on_out_of_memory=halve")
     fewer = batch // min_micro_batches(batch, at_once // 2)
     save_micro_batch_limit(run.folder, fewer)
-    return OutOfMemory(f"{tried}: the next try goes on from the last checkpoint with {fewer} at once")
+    return OutOfMemory(f"{tried}: the next attempt continues from the last checkpoint with {fewer} examples at once")

@@ -67,7 +67,10 @@ def evaluate_exported(export: Place, folder: Place) -> Answers:
             advance(len(images))
     answers = joined(answers_of_batches)
     if len(answers.label) != dataset.splits[SPLIT].examples:
-        raise DatasetError(f"{folder} holds {len(answers.label)} validation examples, not those that were committed")
+        raise DatasetError(
+            f"{folder} holds {len(answers.label)} validation examples, but {dataset.splits[SPLIT].examples} were "
+            "committed"
+        )
     return answers
 
 

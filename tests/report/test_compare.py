@@ -178,7 +178,7 @@ def test_models_on_other_images_have_no_interval(tmp_path: Path, why: str):
 def test_the_page_shows_both_on_the_same_axes(result: dict[str, Any]):
     page = Page(Path(result["comparison"]))
     words = " ".join(page.text.split())
-    for expected in (result["verdict"], "examples a second", "B less A", "host: cores 2 8", "epochs 3 4"):
+    for expected in (result["verdict"], "examples a second", "B minus A", "host: cores 2 8", "epochs 3 4"):
         assert expected in words, expected
     assert Path(result["comparison"]).stat().st_size < 5e6
     assert page.count("script") == 2
