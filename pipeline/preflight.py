@@ -23,7 +23,7 @@ def preflight(settings: Settings) -> None:
     """
     require_allowed(settings)
     if not settings.source_uri:
-        raise SettingsError("source_uri is empty: name the folder of raw images, or a list of them")
+        raise SettingsError("source_uri is empty: set it to the folder of raw images, or to a list of images")
     if settings.dataset:
         raise SettingsError(f"dataset must be empty if a dataset is built from source_uri, got {settings.dataset!r}")
     source = settings.source

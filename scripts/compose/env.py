@@ -65,7 +65,7 @@ def main() -> int:
         return 2
     if is_taken(port) and not _is_ours(port):
         print(
-            f"docker-up: TENFOLD_PORT={port} is taken by another program on {HOST}: end that program, or set another "
+            f"docker-up: another program on {HOST} uses TENFOLD_PORT={port}: end that program, or set another "
             f"TENFOLD_PORT in {file}",
             file=sys.stderr,
         )
