@@ -1009,8 +1009,8 @@ class Settings(BaseModel):
     def _check_time(self) -> "Settings":
         if self.data_date and dates.has_no_time(self.data_date) and dates.needs_time(self.source_uri):
             raise ValueError(
-                f"data_date must have a time, such as {self.data_date}T07:00, because source_uri has a placeholder for it, got "
-                f"{self.data_date!r}"
+                f"data_date must have a time, such as {self.data_date}T07:00, because source_uri has a placeholder for "
+                f"it, got {self.data_date!r}"
             )
         return self
 

@@ -107,9 +107,7 @@ def test_each_field_has_its_setting_and_a_star_allows_all(field: str, settings: 
     assert not refused(**value)
     for setting in settings:
         allow(setting, "/data", "gs://photos/a")
-    assert refused(**value).startswith(
-        f"{field} '/etc/a.keras' is outside of what {settings[0]} allows (/data, gs://ph"
-    )
+    assert refused(**value).startswith(f"{field} '/etc/a.keras' is outside what {settings[0]} allows (/data, gs://ph")
     assert all(f"{setting} allows (/data, gs://photos/a" in refused(**value) for setting in settings)
 
 
@@ -136,9 +134,7 @@ def test_a_setting_that_is_not_set_allows_nothing_and_is_named(
     monkeypatch.setenv("TENFOLD_WORKSPACE", "/srv/tenfold")
     assert not refused()
     words = refused(**values)
-    assert words.startswith(
-        f"{next(iter(values))} '{next(iter(values.values()))}' is outside of what {settings[0]} allow"
-    )
+    assert words.startswith(f"{next(iter(values))} '{next(iter(values.values()))}' is outside what {settings[0]} allow")
     assert f"set {' or '.join(settings)} in the environment of Airflow's workers" in words
     assert "or to * for everything" in words
 
@@ -201,13 +197,13 @@ def test_a_package_is_allowed_by_its_parts(packages: str, model: str, allowed: b
     allow(MODELS, packages)
     words = refused(model=model)
     assert (words == "") is allowed
-    assert allowed or f"model {model!r} is outside of what {MODELS} allows ({packages or 'nothing'})" in words
+    assert allowed or f"model {model!r} is outside what {MODELS} allows ({packages or 'nothing'})" in words
 
 
 def test_callbacks_are_of_an_allowed_package_too(allow: ALLOW):
     allow(MODELS, "mine")
     assert not refused(callbacks="mine.callbacks:make")
-    assert "callbacks 'os:kill' is outside of what TENFOLD_ALLOWED_MODELS allows (mine)" in refused(callbacks="os:kill")
+    assert "callbacks 'os:kill' is outside what TENFOLD_ALLOWED_MODELS allows (mine)" in refused(callbacks="os:kill")
 
 
 def test_a_package_that_is_not_allowed_is_not_imported(
@@ -264,7 +260,7 @@ def test_a_bucket_that_is_not_allowed_is_not_asked(settings: Settings, gcs: Fake
 )
 def test_whatever_reads_first_asks_before(first: Callable[[Settings], Any], settings: Settings, allow: ALLOW):
     allow(WORKSPACES, "/w")
-    with pytest.raises(SettingsError, match=r"workspace '.*' is outside of what TENFOLD_ALLOWED_WORKSPACES"):
+    with pytest.raises(SettingsError, match=r"workspace '.*' is outside what TENFOLD_ALLOWED_WORKSPACES"):
         first(settings)
     assert not Path(settings.workspace).exists()
 
@@ -273,7 +269,7 @@ def test_training_refuses_a_data_set_that_no_field_named(settings: Settings, all
     """That of an asset's event, for one."""
     allow(WORKSPACES, settings.workspace)
     allow(PUBLISH)
-    with pytest.raises(SettingsError, match=r"dataset '/etc' is outside of what TENFOLD_ALLOWED_WORKSPACES"):
+    with pytest.raises(SettingsError, match=r"dataset '/etc' is outside what TENFOLD_ALLOWED_WORKSPACES"):
         prepare_run(settings, place_of("/etc"), "run")
 
 
@@ -300,9 +296,7 @@ def test_a_row_that_leads_outside_stops_the_run(row: str, name: str, outside: Pa
     place.write_text(f"path,label\nb.jpg,cat\n{row.format(outside=outside, name=name)},dog\n")
     assert sum(isinstance(item, Listed) for item in found_in(place)) == 2
     allow(SOURCES, tmp_path / "source")
-    with pytest.raises(
-        SourceError, match=rf"names '.*{name}', which is outside of what TENFOLD_ALLOWED_SOURCES allows"
-    ):
+    with pytest.raises(SourceError, match=rf"names '.*{name}', which is outside what TENFOLD_ALLOWED_SOURCES allows"):
         found_in(place)
     allow(SOURCES, tmp_path / "source", outside)
     assert sum(isinstance(item, Listed) for item in found_in(place)) == 2
@@ -314,7 +308,7 @@ def test_an_object_outside_is_not_asked_for(row: str, tmp_path: Path, gcs: FakeG
     gcs.put("bucket", "raw/list.csv", f"path,label\n{row},dog\n".encode())
     allow(SOURCES, "gs://bucket/raw")
     asked = gcs.fail("stall", "get", "other", times=None, seconds=0)  # counts
-    with pytest.raises(SourceError, match="which is outside of what TENFOLD_ALLOWED_SOURCES allows"):
+    with pytest.raises(SourceError, match="which is outside what TENFOLD_ALLOWED_SOURCES allows"):
         list(images_of(Settings(source_uri="gs://bucket/raw/list.csv")))
     assert asked.fired == 0
 
@@ -372,7 +366,7 @@ def test_imagenets_lists_are_not_read_through_a_link_to_outside(name: str, outsi
     moved(place / name, outside)
     assert found_in(place)
     allow(SOURCES, place)
-    with pytest.raises(SourceError, match=rf"names '.*{name}', which is outside of what TENFOLD_ALLOWED_SOURCES"):
+    with pytest.raises(SourceError, match=rf"names '.*{name}', which is outside what TENFOLD_ALLOWED_SOURCES"):
         found_in(place)
 
 
@@ -396,9 +390,7 @@ def test_annotations_of_cars_name_no_image_outside(outside: Path, tmp_path: Path
     write_annotations(place / "devkit/cars_train_annos.mat", [(1, 1, 24, 16, 1, "../../outside/a.jpg")])
     assert any(isinstance(item, Listed) for item in found_in(place))
     allow(SOURCES, place)
-    with pytest.raises(
-        SourceError, match=r"names '.*outside/a\.jpg', which is outside of what TENFOLD_ALLOWED_SOURCES"
-    ):
+    with pytest.raises(SourceError, match=r"names '.*outside/a\.jpg', which is outside what TENFOLD_ALLOWED_SOURCES"):
         found_in(place)
 
 
@@ -406,9 +398,7 @@ def test_cars_annotations_are_not_read_through_a_link_to_outside(outside: Path, 
     place = stanford_cars(tmp_path / "source")
     moved(place / "devkit", outside)
     allow(SOURCES, place)
-    with pytest.raises(
-        SourceError, match=r"names '.*cars_meta\.mat', which is outside of what TENFOLD_ALLOWED_SOURCES"
-    ):
+    with pytest.raises(SourceError, match=r"names '.*cars_meta\.mat', which is outside what TENFOLD_ALLOWED_SOURCES"):
         found_in(place)
 
 

@@ -338,7 +338,7 @@ def test_a_shard_that_a_power_loss_tore_is_written_again(
     publish(plan_path, settings)
     assert [(Path(plan.dataset) / path.name).read_bytes() for path in damaged] == contents
     assert verify(Path(plan.dataset))["ok"]
-    assert caplog.text.count("the shard is written again") == 2
+    assert caplog.text.count("writing the shard again") == 2
 
 
 @pytest.mark.parametrize("publish_uri", ["", "published"])
@@ -431,7 +431,7 @@ def test_readers_refuse_a_shard_that_was_swapped_for_one_as_large(make_images: M
         shutil.copy(folder / other.name, folder / one.name)
         with pytest.raises(DatasetError, match=rf"{one.name} has the size, but not the first or the last record"):
             require_shards(folder, load(folder))
-        assert f"{one.name} has another CRC32C" in "\n".join(verify(folder)["problems"])
+        assert f"{one.name} does not have the CRC32C" in "\n".join(verify(folder)["problems"])
 
 
 def test_every_file_beside_the_shards_is_promised_a_checksum(settings: Settings):
@@ -444,7 +444,7 @@ def test_every_file_beside_the_shards_is_promised_a_checksum(settings: Settings)
     assert listed == others >= {"features.json", "dataset_info.json", "image-class-label.labels.txt"}
     names = folder / "image-class-label.labels.txt"
     names.write_text(names.read_text().replace("cats", "bats"))
-    assert verify(folder)["problems"] == [f"{names} has another CRC32C than was committed"]
+    assert verify(folder)["problems"] == [f"{names} does not have the CRC32C that was committed"]
     (folder / "features.json").unlink()
     assert f"{folder / 'features.json'} is missing" in verify(folder)["problems"]
     with pytest.raises(DatasetError, match=r"features\.json .* is missing"):
@@ -476,7 +476,7 @@ def test_the_list_of_the_rejected_belongs_to_the_data_set(settings: Settings):
     folder = Path(build(settings)["dataset"])
     rejected = folder / "rejected.jsonl"
     rejected.write_text(rejected.read_text().replace("broken.jpg", "brokes.jpg"))
-    assert "rejected.jsonl has another CRC32C" in "\n".join(verify(folder)["problems"])
+    assert "rejected.jsonl does not have the CRC32C" in "\n".join(verify(folder)["problems"])
     rejected.unlink()
     assert verify(folder)["ok"] is False
     with pytest.raises(DatasetError, match=r"rejected\.jsonl"):
@@ -585,10 +585,10 @@ def test_a_source_of_broken_images_makes_no_data_set(make_images: MakeImages, tm
     [
         ({"source_uri": ""}, "source_uri is empty"),
         ({"source_uri": "{source}/nothing"}, "source_uri must be a folder or list that exists"),
-        ({"workspace": "{source}"}, "workspace must lie outside source_uri"),
-        ({"workspace": "{source}/cats/work"}, "workspace must lie outside source_uri"),
-        ({"publish_uri": "{source}/published"}, "publish_uri must lie outside source_uri"),
-        ({"workspace": "{source}/cats/000.jpg/work"}, "workspace must lie outside"),
+        ({"workspace": "{source}"}, "workspace must be outside source_uri"),
+        ({"workspace": "{source}/cats/work"}, "workspace must be outside source_uri"),
+        ({"publish_uri": "{source}/published"}, "publish_uri must be outside source_uri"),
+        ({"workspace": "{source}/cats/000.jpg/work"}, "workspace must be outside"),
         ({"workspace": "/proc/nowhere"}, "workspace must be a folder that can be written to"),
         ({"dataset": "{source}"}, "dataset must be empty"),
         ({"weights": "/nowhere.keras"}, "weights must be a file that exists"),
@@ -614,7 +614,7 @@ def test_a_data_set_of_another_schema_is_refused(settings: Settings):
     with pytest.raises(DatasetError, match="schema version"):
         load(folder)
     (folder / "dataset.json").unlink()
-    with pytest.raises(DatasetError, match="holds no dataset"):
+    with pytest.raises(DatasetError, match="contains no dataset"):
         load(folder)
 
 

@@ -172,7 +172,7 @@ def test_what_a_console_leaves_for_a_folder_is_no_image(images: Path, tmp_path: 
     gcs.put("bucket", "raw/photos/dogs//001.jpg", jpeg(5))
     result = built(SOURCE, str(tmp_path / "w"))
     skipped = load(place_of(result["dataset"])).source["skipped"]
-    assert skipped["a name with an empty part, such as consoles give to folders"] == 2
+    assert skipped["a name with an empty part, as a web console gives to a folder"] == 2
 
 
 def test_an_empty_prefix_says_so(images: Path, tmp_path: Path):

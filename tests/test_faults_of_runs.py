@@ -384,7 +384,7 @@ def test_a_damaged_commit_in_a_bucket_is_refused(gcs: FakeGcs, published: Bucket
 def test_without_its_commit_there_is_no_data_set_and_the_next_run_brings_it(gcs: FakeGcs, published: BucketPath):
     whole = files_of(published)
     gcs.delete("bucket", (published / "dataset.json").key)
-    with pytest.raises(DatasetError, match=rf"{published} holds no dataset: there is no dataset\.json"):
+    with pytest.raises(DatasetError, match=rf"{published} contains no dataset, because it has no dataset\.json"):
         load(published)
     written = gcs.fail("stall", on="insert", matches=r"datasets/.*tfrecord$", times=None, seconds=0)
     assert files_of(build_in_stages(settings_of())) == whole

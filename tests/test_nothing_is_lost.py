@@ -305,7 +305,7 @@ def list_while(source: Path, key: str, change: Callable[[], object]) -> list[Fou
 @pytest.mark.parametrize(("key", "name"), [("cats/000.jpg", "dogs"), ("dogs/000.jpg", "dogs/003.jpg")])
 def test_what_vanishes_while_it_is_listed_is_an_error_that_airflow_retries(settings: Settings, key: str, name: str):
     source = Path(settings.source_uri)
-    with pytest.raises(FileSystemError, match=rf"/{name} vanished while it was listed .*: run again") as caught:
+    with pytest.raises(FileSystemError, match=rf"/{name} vanished while it was being listed .*: run again") as caught:
         list_while(source, key, lambda: (source / name).rename(source.parent / "elsewhere"))
     assert not isinstance(caught.value, BadInput)
 

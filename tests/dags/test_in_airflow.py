@@ -166,7 +166,7 @@ def test_a_run_waits_for_the_answer_and_goes_on_with_it(airflow: Embedded, clien
 
 @pytest.mark.parametrize(
     ("answer", "hours", "words"),
-    [("Reject", 24.0, "stopped by the answer 'Reject'"), (None, 0.001, "nobody answered within ask_hours=0.001")],
+    [("Reject", 24.0, "a person answered 'Reject'"), (None, 0.001, "nobody answered within ask_hours=0.001")],
 )
 def test_without_a_yes_nothing_is_published(
     airflow: Embedded, client: Client, leaking: Json, notes: Path, answer: str | None, hours: float, words: str

@@ -74,7 +74,7 @@ def test_an_airflow_whose_administrator_allowed_nothing_is_closed(
     source = make_images({"cats": 4, "dogs": 4})
     ran = run_dag("image_dataset", {"source_uri": str(source)})
     assert (ran.state, ran.tasks["extract"], ran.tries["extract"]) == ("failed", "failed", 1)
-    assert f"source_uri '{source}' is outside of what {SOURCES} allows (nothing)" in capsys.readouterr().out
+    assert f"source_uri '{source}' is outside what {SOURCES} allows (nothing)" in capsys.readouterr().out
     monkeypatch.setenv(SOURCES, str(source))
     assert run_dag("image_dataset", {"source_uri": str(source)}).state == "success"
 

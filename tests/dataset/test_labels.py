@@ -264,7 +264,7 @@ def test_a_commit_that_was_suspended_until_its_claim_expired_says_so(
         save(*arguments)
 
     monkeypatch.setattr(upload, "save", release_then_save)
-    with pytest.raises(DatasetError, match=r"remove the folder .*/images/[0-9a-f]{16}, which was committed"):
+    with pytest.raises(DatasetError, match=r"remove the folder .*/images/[0-9a-f]{16}, which another build committed"):
         publish(plan_path, failed)
 
 
@@ -343,9 +343,11 @@ def test_labels_of_the_map_without_an_image_are_named_once(
     failed: Settings, make_images: MakeImages, caplog: pytest.LogCaptureFixture
 ):
     flowers(failed, make_images, "daisy", "rose")
-    told = [each.getMessage() for each in caplog.records if "in the label map without an image" in each.getMessage()]
+    told = [
+        each.getMessage() for each in caplog.records if "in the label map, but without an image" in each.getMessage()
+    ]
     assert len(told) == 1
-    assert "2 classes in the label map without an image in this version: 'notes', 'src'; if" in told[0]
+    assert "2 classes in the label map, but without an image in this version: 'notes', 'src'; if" in told[0]
     assert "`python -m pipeline labels --release`" in told[0]
     shutil.rmtree(Path(failed.source_uri) / "rose")
     second = load(Path(flowers(failed, make_images, "ants")["dataset"])).quality

@@ -63,5 +63,5 @@ def test_a_foreign_one_whose_names_lead_elsewhere_is_refused(
     del content["checksum"]
     damage(content)
     (folder / "dataset.json").write_text(json.dumps({**content, "checksum": checksum(content)}))
-    with pytest.raises(DatasetError, match=re.escape(f"{named!r} is no name that Tenfold gives")):
+    with pytest.raises(DatasetError, match=re.escape(f"Tenfold never gives the name {named!r}")):
         load(folder)

@@ -243,7 +243,7 @@ def test_the_next_try_packs_what_a_killed_one_left(tmp_path: Path) -> None:
     first, second = sorted((tmp_path / "comet").glob("*/*.zip"))
     assert str(second) == location
     assert series(first)["loss"] == series(second)["loss"]
-    assert f"packed what a killed try left for Comet: {first}" in words
+    assert f"packed the values that a killed attempt could not send to Comet: {first}" in words
     assert f"comet upload {first} {second}\n" in words
 
 
@@ -281,5 +281,5 @@ def test_comet_is_waited_for_no_longer_than_said(caplog: pytest.LogCaptureFixtur
     assert finish_within(10, "it", lambda: 1 / 0)
     assert [record.getMessage() for record in caplog.records] == [
         "it did not end within 0.05 s; the local record is complete",
-        "it did not end well: ZeroDivisionError: division by zero",
+        "it could not be ended: ZeroDivisionError: division by zero",
     ]

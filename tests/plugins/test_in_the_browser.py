@@ -450,7 +450,7 @@ def test_who_is_not_logged_in_any_more_is_told(logged_in: LoggedIn, rich: str) -
         context.clear_cookies()
         drag(page, panel.bounding_box(), 0.3, 0.45)
         page.get_by_role("alert").wait_for()
-        assert page.get_by_role("alert").inner_text().startswith("You are not logged in any more")
+        assert page.get_by_role("alert").inner_text().startswith("You are no longer logged in")
 
 
 @pytest.mark.parametrize("run_id", NO_RUNS, ids=["above", "markup", "long", "nul", "none", "quote"])
@@ -464,7 +464,7 @@ def test_a_run_that_is_none_gets_a_friendly_empty_page(
     with logged_in("reader") as context:
         seen = Seen(context.new_page())
         seen.page.goto(address("/run", run_id, other_dag_id=run_id, other_run_id=run_id))
-        until(lambda: seen.page.locator(".empty").all_inner_texts() == 2 * ["There is no run of this id."])
+        until(lambda: seen.page.locator(".empty").all_inner_texts() == 2 * ["There is no run with this id."])
         assert seen.page.locator("img").count() == 0
         assert seen.complaints == []
 

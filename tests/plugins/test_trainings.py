@@ -340,7 +340,7 @@ def test_two_beside_each_other_are_asked_for_by_the_right_to_each(client: Client
     ("pool", "state", "expected", "words"),
     [
         ("default_pool", "running", "none", "No task of this DAG trains a model."),
-        ("gpu", "running", "waiting", "The training has not started: the tasks before it are still at work."),
+        ("gpu", "running", "waiting", "The training has not started: the tasks before it are still running."),
         ("gpu", "failed", "none", "This run has no training, or its files were removed."),
     ],
 )

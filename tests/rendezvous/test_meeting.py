@@ -87,7 +87,7 @@ def test_all_follow_one_cluster_and_reach_each_other_on_loopback(start: Start):
 
 def test_who_is_missing_is_named(start: Start):
     first, third = start(0, 3, wait_s=1.0), start(2, 3, wait_s=1.0)
-    with pytest.raises(TrainingError, match=r"of 3 training servers are there, without a sign of 1.* after 1 s: each"):
+    with pytest.raises(TrainingError, match=r"of 3 training servers are present, missing: 1.* after 1 s: each"):
         first.future.result(20)
     with pytest.raises(TrainingError, match="num_training_servers"):
         third.future.result(20)
@@ -105,7 +105,7 @@ def test_what_another_try_left_behind_is_nobody(start: Start, tmp_path: Path):
     for process in before:
         process.end()
     alone = start(0, 2, wait_s=1.0)
-    with pytest.raises(TrainingError, match="without a sign of 1"):
+    with pytest.raises(TrainingError, match="missing: 1"):
         alone.future.result(20)
     cluster_of(start, 2)
     until(lambda: len(list(tmp_path.glob("*.gang.json"))) == 1)  # what was left is swept
@@ -128,7 +128,7 @@ def test_one_that_falls_silent_is_taken_for_dead(start: Start, monkeypatch: pyte
     count = presence.Presence.count
     monkeypatch.setattr(presence.Presence, "count", lambda each: None if each.nonce == own else count(each))
     assert "server 1 of 2" in str(first.cluster.loss(within_s=20))
-    assert "has not been heard of" in str(first.cluster.loss())
+    assert "has given no sign of life" in str(first.cluster.loss())
 
 
 def test_one_that_was_started_anew_ends_the_cluster_it_left(start: Start):
@@ -208,4 +208,4 @@ def test_a_count_that_is_refused_once_is_not_the_last(
         until(lambda: bool(refused))
         before = lookout.look()[there.nonce].count
         until(lambda: lookout.look()[there.nonce].count > before)
-    assert "the other servers do not see this one for now" in caplog.text
+    assert "the other servers cannot see this server for now" in caplog.text

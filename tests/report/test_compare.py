@@ -47,11 +47,11 @@ def row(result: dict[str, Any], name: str) -> dict[str, Any]:
 def test_the_faster_one_is_named_with_its_interval(result: dict[str, Any]):
     assert result["verdict"].startswith("A is 1.2")
     assert "times as fast (95% interval 1.1" in result["verdict"]
-    compute = row(result, "compute in it")
+    compute = row(result, "compute of a step")
     assert compute["low"] < 20 < compute["high"]
     assert compute["high"] - compute["low"] < 1
     assert compute["difference"] == pytest.approx(compute["b"] - compute["a"])
-    wait = row(result, "wait for data in it")
+    wait = row(result, "data wait of a step")
     assert wait["low"] < 0 < wait["high"]
     assert row(result, "time of an epoch, without validation")["low"] > 1
     assert row(result, "best validation accuracy of an epoch") == {
@@ -65,12 +65,12 @@ def test_other_programs_are_named_where_they_may_be_the_difference(runs: tuple[P
     busy = a.samples[["time"]].assign(**{"sys/cpu_pct": 100.0, "proc/cpu_pct": 50.0})
     alone = b.samples[["time"]].assign(**{"sys/cpu_pct": 100.0, "proc/cpu_pct": 750.0, "proc/children_cpu_pct": 40.0})
     words = (
-        "But other programs kept 1.5 of 2 cores during A and 0.1 of 8 cores during B busy, which may be all the "
-        "difference."
+        "But other programs kept 1.5 of 2 cores during A and 0.1 of 8 cores during B busy, which may explain the "
+        "whole difference."
     )
     assert compare.contention_sentence(replace(a, samples=busy), replace(b, samples=alone)) == words
     assert compare.contention_sentence(replace(b, samples=alone), replace(b, samples=alone)) == ""
-    assert compare.compare(replace(a, samples=busy), b, (None, None)).verdict.endswith("all the difference.")
+    assert compare.compare(replace(a, samples=busy), b, (None, None)).verdict.endswith("explain the whole difference.")
 
 
 def test_one_run_cannot_be_compared_with_itself(runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]):
@@ -84,8 +84,8 @@ def test_what_differs_is_listed(result: dict[str, Any]):
 
 def test_a_run_beside_itself_shows_no_difference(runs: tuple[Path, Path], tmp_path: Path):
     same = compare_runs(runs[0], runs[0], tmp_path / "same.html")
-    assert same["verdict"].startswith("No difference in speed can be told: B is 1 times as fast (95% interval 0.9")
-    assert "No difference in accuracy can be told" in same["verdict"]
+    assert same["verdict"].startswith("The data shows no difference in speed: B is 1 times as fast (95% interval 0.9")
+    assert "The data shows no difference in accuracy" in same["verdict"]
     assert same["differing"] == {}
     assert "Settings, host and software are the same" in Page(tmp_path / "same.html").text
 
@@ -205,7 +205,7 @@ def test_killed_runs_can_be_compared(tmp_path: Path):
 
 def test_a_folder_without_a_run_is_said_and_nothing_is_written(runs: tuple[Path, Path], tmp_path: Path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DatasetError, match=r"empty holds no run: there is no run\.json"):
+    with pytest.raises(DatasetError, match=r"empty is not the folder of a run: it has no run\.json"):
         compare_runs(runs[0], tmp_path / "empty", tmp_path / "compare.html")
     assert not (tmp_path / "compare.html").exists()
 

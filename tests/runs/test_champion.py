@@ -126,7 +126,7 @@ def test_the_better_one_is_promoted_and_a_worse_one_leaves_it(workspace: Place, 
     ("values", "promoted", "words"),
     [
         ({"promote": "never"}, False, "not promoted: promote=never"),
-        ({"promote": "always"}, True, "promoted: promote=always, without a comparison"),
+        ({"promote": "always"}, True, "promoted without a comparison: promote=always"),
         ({"max_worse": 0.2}, True, "promoted: accuracy 70.0% against 85.0%"),
     ],
 )
@@ -144,7 +144,7 @@ def test_the_same_answer_again_and_no_second_entry(workspace: Place, make_traini
     assert judged(runs[2]) == told[2]
     since = judged(runs[0])  # promoted once, and beaten since
     assert since["verdict"].startswith(told[0]["verdict"] + " (on ")
-    assert since["verdict"].endswith("the champion is better/key now, and stays so)")
+    assert since["verdict"].endswith("the champion is now better/key, and remains it)")
     assert pointer_of(workspace, NAME).history == history
 
 
@@ -154,19 +154,19 @@ def test_where_the_champion_is_gone_the_next_one_takes_its_place(make_training: 
     (gone / "export" / "about.json").unlink()
     told = judged(make_training("next", 20))
     assert told["promoted"]
-    assert told["verdict"] == f"promoted: nothing to compare with, {gone / 'export'} is gone"
+    assert told["verdict"] == f"promoted without a comparison: the champion's model {gone / 'export'} is missing"
 
 
 def test_other_ids_are_left_to_a_person(make_training: MakeTraining):
     judged(make_training("one", 150))
     told = judged(make_training("other", 190, version="2", labels=("b", "a")))
     assert not told["promoted"]
-    assert told["verdict"].startswith("not promoted: ids stand for other labels than those of the champion one/key")
+    assert told["verdict"].startswith("not promoted: some ids have other labels than in the champion one/key")
 
 
 def test_a_champion_of_another_version_is_evaluated_in_a_process_whose_error_is_told(make_training: MakeTraining):
     judged(make_training("one", 150))
-    with pytest.raises(DatasetError, match="dataset is no folder: name the folder of a version"):
+    with pytest.raises(DatasetError, match="dataset is not a folder: name the folder of a version"):
         judged(make_training("other", 150, version="2"))
 
 
@@ -220,7 +220,7 @@ def test_each_rollback_goes_one_further_back_and_is_remembered(workspace: Place,
     assert roll_back(pointer_of(workspace, NAME)).run == str(two)
     assert judged(three)["champion"] == str(two)  # a task that is cleared does not undo it
     assert roll_back(pointer_of(workspace, NAME)).run == str(one)
-    with pytest.raises(PromotionError, match="there is no model to go back to"):
+    with pytest.raises(PromotionError, match="there is no model to roll back to"):
         roll_back(pointer_of(workspace, NAME))
     assert promote_by_hand(three)["champion"] == str(three)
     assert roll_back(pointer_of(workspace, NAME)).run == str(one)
@@ -229,7 +229,7 @@ def test_each_rollback_goes_one_further_back_and_is_remembered(workspace: Place,
         *(("p", "one"), ("p", "two"), ("p", "three")),
         *(("r", "two"), ("r", "one"), ("p", "three"), ("r", "one")),
     ]
-    assert history[3].why == f"took back the promotion of {three}"
+    assert history[3].why == f"rolled back the promotion of {three}"
 
 
 def test_back_to_a_model_that_is_gone_is_refused(workspace: Place, make_training: MakeTraining):
@@ -237,7 +237,7 @@ def test_back_to_a_model_that_is_gone_is_refused(workspace: Place, make_training
     for run in (one, two):
         judged(run)
     (one / "export" / "about.json").unlink()
-    with pytest.raises(PromotionError, match=r"the model to go back to is gone: .*/runs/one/key/export"):
+    with pytest.raises(PromotionError, match=r"the model to roll back to is missing: .*/runs/one/key/export"):
         roll_back(pointer_of(workspace, NAME))
     assert pointer_of(workspace, NAME).champion == pointer_of(workspace, NAME).history[1]
 
@@ -247,7 +247,7 @@ def test_a_rollback_of_what_was_moved_meanwhile_is_refused(workspace: Place, mak
         judged(make_training(name, 150))
     seen = pointer_of(workspace, NAME)
     judged(make_training("three", 150))
-    with pytest.raises(ConflictError, match="was changed by somebody else meanwhile"):
+    with pytest.raises(ConflictError, match="another program changed .* in the meantime"):
         roll_back(seen)
 
 
@@ -263,8 +263,8 @@ def test_the_commands(workspace: Place, make_training: MakeTraining, capsys: pyt
         captured = capsys.readouterr()
         return str(captured.out if code == 0 else captured.err)
 
-    assert "none: nothing is promoted yet" in said("champion", *places)
-    assert "there is no model to go back to" in said("rollback", *places, code=1)
+    assert "none: no model has been promoted yet" in said("champion", *places)
+    assert "there is no model to roll back to" in said("rollback", *places, code=1)
     judged(one)
     assert json.loads(said("promote", str(two), "--json"))["champion"] == str(two)
     assert json.loads(said("promote", str(two), "--json"))["verdict"] == "it is the champion already"
@@ -281,9 +281,9 @@ def test_the_commands(workspace: Place, make_training: MakeTraining, capsys: pyt
 def test_what_is_no_complete_training_is_not_promoted(make_training: MakeTraining, tmp_path: Path):
     run = make_training("one", 150)
     (run / "result.json").unlink()
-    with pytest.raises(SourceError, match=r"holds no complete training: there is no result\.json"):
+    with pytest.raises(SourceError, match=r"has no complete training: there is no result\.json"):
         promote_by_hand(run)
-    with pytest.raises(SourceError, match="holds no exported model"):
+    with pytest.raises(SourceError, match="has no exported model"):
         promote_by_hand(tmp_path)
 
 
@@ -294,9 +294,9 @@ def test_a_simulated_training_is_never_promoted(make_training: MakeTraining):
     with storage.write_whole(run / "run.json") as file:
         file.write(json.dumps(content).encode())
     assert judged(run)["verdict"] == (
-        "not promoted: it was trained with simulated_step_ms, and its model learned nothing"
+        "not promoted: the model was trained with simulated_step_ms, so it learned nothing"
     )
-    with pytest.raises(PromotionError, match="was trained with simulated_step_ms, and its model learned nothing"):
+    with pytest.raises(PromotionError, match="was trained with simulated_step_ms, so its model learned nothing"):
         promote_by_hand(run)
 
 
@@ -305,7 +305,7 @@ def test_a_damaged_pointer_is_left_to_a_person(workspace: Place, make_training: 
     place = workspace / "models" / NAME / "champion.json"
     with storage.write_whole(place) as file:
         file.write(content)
-    with pytest.raises(PromotionError, match=r"champion\.json cannot be read .*: bring back a copy of it"):
+    with pytest.raises(PromotionError, match=r"champion\.json cannot be read .*: restore a copy of it"):
         judged(make_training("one", 150))
     assert place.read_bytes() == content
 

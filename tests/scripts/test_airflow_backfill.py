@@ -273,7 +273,7 @@ def test_a_backfill_that_goes_on_is_named_when_the_patience_ends(server: Server)
     airflow = Remote(Layout(Path(), Path(), Path()), "http://api", "p", pages="http://ui")
     client = Client(f"http://127.0.0.1:{server.server_port}", "password", "dag", patience)
     words = (
-        "the backfill of dag from 2026-01-01 to 2026-01-02 goes on without this command.*http://ui/dags/dag/backfills"
+        "the backfill of dag from 2026-01-01 to 2026-01-02 continues without this command.*http://ui/dags/dag/backfills"
     )
     with closing(client), pytest.raises(Failed, match=words):
         run_backfill(airflow, client, WANTED, Lines(io.StringIO()), Signals())

@@ -42,7 +42,7 @@ def test_what_airflow_is_asked_for_holds_all_of_the_last_day(reprocess: str, beh
 @pytest.mark.parametrize(
     ("conf", "what"),
     [
-        ({"source_uri": "/data"}, "SOURCE=/data has the same images for every date: .* such as SOURCE=/data/{date}"),
+        ({"source_uri": "/data"}, "SOURCE=/data is the same folder for every date: .* such as SOURCE=/data/{date}"),
         ({}, "SOURCE is needed"),
         ({"source_uri": "/data/{date}", "data_date": "2026-01-01"}, "data_date='2026-01-01' in PARAMS: leave it out"),
     ],

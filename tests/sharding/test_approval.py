@@ -59,7 +59,7 @@ def test_an_approval_that_another_commit_voids_is_no_answer_of_a_person(settings
     with pytest.raises(GateError) as caught:
         commit(plan, settings, answers(plan))
     message = str(caught.value)
-    assert "stopped by the answer" not in message
+    assert "a person answered" not in message
     assert f"the images differ from those of version {other}" in message  # the new question
     assert asked in message  # what a person approved
     assert "trigger this DAG again with the same settings" in message

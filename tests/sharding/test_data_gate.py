@@ -363,8 +363,8 @@ def test_images_of_several_labels_are_counted_once(settings: Settings, tmp_path:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"balanced": True}, "balanced must be false with images of several labels, as in .*, got true"),
-        ({"class_weights": "balanced"}, "class_weights must be none with images of several labels, .* got balanced"),
+        ({"balanced": True}, "balanced must be false for images with several labels, as in .*, got true"),
+        ({"class_weights": "balanced"}, "class_weights must be none for images with several labels, .* got balanced"),
     ],
 )
 def test_classes_of_images_with_several_labels_cannot_be_made_to_count_equally(

@@ -127,22 +127,27 @@ def test_names_of_others_are_quoted():
         (
             {"near_duplicates": {"images": 2, "groups": 1, "leaks": {"images": 1, "of": 4, "names": [["a", "b"]]}}},
             [
-                "2 images are hardly to be told from another one (1 group)",
-                "1 of 4 (25%) validation and test images look like one in training, such as 'b' (as 'a')",
+                "2 images are almost the same as another one (1 group)",
+                "1 of 4 (25%) validation and test images look like a training image, such as 'b' (as 'a')",
             ],
         ),
-        ({"misnamed": 1}, ["1 image is of another format than the name says, and read all the same"]),
+        ({"misnamed": 1}, ["1 image is in another format than the file name says (read anyway)"]),
         ({"profiles": {"converted": 3, "ignored": 0}}, []),
         (
             {"profiles": {"converted": 0, "ignored": 2}},
-            ["2 images are stored without conversion to sRGB: the color profile is broken or does not fit"],
+            [
+                (
+                    "2 images are stored without conversion to sRGB, because the color profile is damaged or does "
+                    "not match the image"
+                )
+            ],
         ),
-        ({"classes_new": ["eel"]}, ["1 class new, and got the next ids: 'eel'"]),
+        ({"classes_new": ["eel"]}, ["1 class new and got the next ids: 'eel'"]),
         (
             {"classes_gone": ["a", "b", "c", "d", "e"]},
             [
-                "5 classes without images now, and kept their ids: 'a', 'b', 'c' and 2 more; "
-                "other images altogether belong under another dataset_name"
+                "5 classes without images in this version, with unchanged ids: 'a', 'b', 'c' and 2 more. If these "
+                "are completely different images, choose another dataset_name"
             ],
         ),
         (
@@ -154,7 +159,7 @@ def test_names_of_others_are_quoted():
         ),
         (
             {"classes_without_validation": ["a", "b"]},
-            ["2 classes without validation images: no score will tell of them: 'a', 'b'"],
+            ["2 classes without validation images, so the scores do not cover them: 'a', 'b'"],
         ),
     ],
 )
@@ -207,8 +212,8 @@ def test_a_yes_to_each_question_goes_on():
 @pytest.mark.parametrize(
     ("given", "put", "sentence"),
     [
-        ((False,), 1, "stopped by the answer no: one; set on_leak=continue to go on"),
-        ((True, False), 2, "stopped by the answer no: three; set on_rejected=continue to go on"),
+        ((False,), 1, "a person answered no: one. To continue, set on_leak=continue"),
+        ((True, False), 2, "a person answered no: three. To continue, set on_rejected=continue"),
     ],
 )
 def test_a_no_stops_and_nothing_more_is_asked(given: tuple[bool, ...], put: int, sentence: str):

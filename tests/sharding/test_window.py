@@ -338,7 +338,7 @@ def test_a_person_is_asked_about_the_leaks_of_a_window(tmp_path: Path):
     asked: list[str] = []
     with pytest.raises(GateError, match="nobody to ask"):
         newest_dataset(settings)
-    with pytest.raises(GateError, match="stopped by the answer no"):
+    with pytest.raises(GateError, match="a person answered no"):
         newest_dataset(settings, lambda _: False)
     assert not (name_folder(settings) / "windows").exists()
     window = newest_dataset(settings, lambda sentence: not asked.append(sentence))
@@ -355,7 +355,7 @@ def test_images_of_several_dates_are_counted_and_on_the_card(
     assert leaked(settings) == quality["leaks"]["images"] == 0
     assert quality["shared"] == {"images": 30, "examples": 60, "of": 64}
     assert quality["duplicates"] == {"images": 60, "groups": 30}
-    notice = "30 images are in several dates of the window and make up 60 of its 64 examples"
+    notice = "30 images are in several dates of the window. This accounts for 60 of its 64 examples"
     assert notice in caplog.text
     card = (window / "card.html").read_text()
     assert notice in card

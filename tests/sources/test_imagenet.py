@@ -74,7 +74,7 @@ def test_a_flat_validation_folder_without_a_list_says_what_is_missing(tmp_path: 
 
 def test_images_of_synsets_that_are_not_trained_are_left_out(tmp_path: Path):
     (imagenet(tmp_path) / LABEL_LIST).write_text(f"{FISH}\nn99999999\n")
-    assert skipped(tmp_path)["val/ILSVRC2012_val_00000002.JPEG"] == "of a synset that train/ has not"
+    assert skipped(tmp_path)["val/ILSVRC2012_val_00000002.JPEG"] == "of a synset that train/ does not have"
 
 
 def test_loose_training_images_are_skipped(tmp_path: Path):

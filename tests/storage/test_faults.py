@@ -325,7 +325,9 @@ def test_what_took_the_place_of_what_is_opened_is_read(gcs: FakeGcs, monkeypatch
 def test_what_is_replaced_again_and_again_while_it_is_read_is_named(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch):
     write_new()
     replace_after_a_look(gcs, monkeypatch, times=100)
-    with pytest.raises(StorageError, match="gs://bucket/folder/file was replaced by others 10 times while it was read"):
+    with pytest.raises(
+        StorageError, match="other programs replaced gs://bucket/folder/file 10 times while it was being read"
+    ):
         PLACE.open()
 
 
@@ -399,7 +401,9 @@ def test_an_upload_whose_session_is_gone_starts_again(
 
 def test_a_bucket_that_forgets_every_session_is_given_up(gcs: FakeGcs):
     gone = gcs.fail("status", on="resumable-chunk", code=404, times=None)
-    with pytest.raises(StorageError, match="gs://bucket/folder/file: the bucket forgot 3 upload sessions: run again"):
+    with pytest.raises(
+        StorageError, match="gs://bucket/folder/file: the bucket ended 3 upload sessions early: run again"
+    ):
         write_new(LARGE)
     assert gone.fired == 3
     assert gcs.names("bucket") == []
@@ -548,7 +552,7 @@ def test_a_source_that_is_replaced_while_it_is_copied_is_named(gcs: FakeGcs):
     gcs.put("bucket", PLACE.key, SMALL)
     gcs.fail("status", on="rewrite", code=412)
     with pytest.raises(
-        StorageError, match=r"gs://bucket/folder/file was replaced by somebody else while it was copied"
+        StorageError, match=r"another program replaced gs://bucket/folder/file while it was being copied"
     ):
         storage.copy_new(PLACE, PLACE.with_name("copy"))
 
@@ -563,7 +567,7 @@ def test_a_full_folder_for_temporary_files_is_named(gcs: FakeGcs, monkeypatch: p
     monkeypatch.setattr(requests_of.os, "pwrite", full)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     bytes_named = rf"No space left on device: {len(SMALL)} bytes are needed, [0-9,]+ are free"
-    with pytest.raises(StorageError, match=rf"file has no room in {tmp_path} \({bytes_named}\): free some"):
+    with pytest.raises(StorageError, match=rf"file does not fit into {tmp_path} \({bytes_named}\): free some"):
         PLACE.open()
     with (
         pytest.raises(StorageError, match=r"device: more than 0 bytes are needed, [0-9,]+ are free"),

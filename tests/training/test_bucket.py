@@ -68,7 +68,7 @@ def test_asked_to_stop_it_goes_on_at_another_worker_and_all_of_it_is_in_the_buck
     assert run.folder != first.folder
     assert trained_before(settings, DATASET, "run") is None
     trained(run, never)
-    assert "going on after epoch 1" in caplog.text
+    assert "continuing after epoch 1" in caplog.text
 
     result = load_result(run.folder)
     place = f"gs://bucket/w/runs/run/{run.folder.name}"
@@ -142,7 +142,7 @@ def test_a_cache_for_the_shards_that_are_read_at_once_is_never_exceeded(
     run_job(run, counted)
     assert 0 < max(sizes) <= limit
     assert sum(split.bytes for split in load(published).splits.values()) > limit
-    assert f"the shards read at once take {limit / 1e9:.3g} GB" in caplog.text
+    assert f"the shards that are read at once need {limit / 1e9:.3g} GB" in caplog.text
 
 
 def test_a_cache_that_is_too_small_is_refused(settings: Settings, gcs: FakeGcs):

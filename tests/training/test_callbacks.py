@@ -321,9 +321,21 @@ def test_batches_cost_nothing_where_no_callback_listens(name: str, tmp_path: Pat
         ("nothing", {}, "must return a list of keras.callbacks.Callback, got None"),
         ("gone", {}, "does not exist: .* has no 'gone'"),
         ("backs_up", {}, "cannot have BackupAndRestore: checkpoints are written anyway"),
-        ("writes_for_tensorboard", {}, "cannot have TensorBoard without the package tensorboard: install it, or set"),
-        ("reduces_the_rate", {"learning_rate_schedule": "cosine"}, "cannot have ReduceLROnPlateau, which sets the"),
-        ("multiplies_the_rate", {"warmup_epochs": 0.5}, "cannot have LearningRateScheduler, which sets the learning"),
+        (
+            "writes_for_tensorboard",
+            {},
+            "cannot have TensorBoard without the package tensorboard: install the package, or set",
+        ),
+        (
+            "reduces_the_rate",
+            {"learning_rate_schedule": "cosine"},
+            "cannot have ReduceLROnPlateau, because it and the learning rate schedule",
+        ),
+        (
+            "multiplies_the_rate",
+            {"warmup_epochs": 0.5},
+            "cannot have LearningRateScheduler, because it and the learning rate schedule",
+        ),
     ],
 )
 def test_what_cannot_work_is_refused_before_the_first_step(name: str, values: dict, words: str, tmp_path: Path):

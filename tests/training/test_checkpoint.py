@@ -129,7 +129,7 @@ def test_where_all_are_damaged_it_begins_anew(tmp_path: Path, caplog: pytest.Log
     again = Trained(tmp_path).hold(1)
     assert again.checkpoints.restore() == Position()
     assert again.held == {1}
-    assert f"none of the checkpoints in {tmp_path} could be read: the training begins anew" in caplog.text
+    assert f"none of the checkpoints in {tmp_path} could be read: the training starts from the beginning" in caplog.text
 
 
 def test_whatever_byte_is_another_one_nothing_wrong_is_taken(tmp_path: Path):
@@ -216,6 +216,6 @@ def test_weights_that_are_no_numbers_are_not_written(tmp_path: Path, value: floa
     trained.save(1)
     trained.variables[0].assign(np.full(trained.variables[0].shape, value))
     trained.checkpoints.save(Position(step=2))
-    with pytest.raises(TrainingError, match=r"some weights are not finite numbers, so that .*2\.npz is not written"):
+    with pytest.raises(TrainingError, match=r"some weights are not finite numbers, so .*2\.npz is not written"):
         trained.checkpoints.wait()
     assert Trained(tmp_path).checkpoints.restore() == Position(step=1)

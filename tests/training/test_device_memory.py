@@ -153,6 +153,6 @@ def test_the_command_line_tries_again_by_itself(settings: Settings, monkeypatch:
 
 def test_decoded_images_that_are_damaged_again_and_again_end_it(settings: Settings, monkeypatch: pytest.MonkeyPatch):
     started = processes_that_end(monkeypatch, *[CacheDamaged("the disk") for _ in range(9)])
-    with pytest.raises(FileSystemError, match="were damaged 3 times: look at the disk of local_folder, or set cache"):
+    with pytest.raises(FileSystemError, match="were damaged 3 times: check the disk of local_folder, or set cache"):
         training.train(settings, Path("data"), "run")
     assert len(started) == 3

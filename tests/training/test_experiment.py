@@ -183,8 +183,8 @@ def test_what_fails_or_is_too_large_is_said_and_the_rest_is_logged(run: Run):
     for path in Path(run.dataset).glob("*.tfrecord"):
         path.unlink()
     words = log_results(run)
-    assert f"{run.model_path} (200 MB) is not logged to Comet, which gets files of up to 200 MB" in words
-    assert words.count("some of the results are not logged to Comet: FileNotFoundError") == 2  # images and report
+    assert f"{run.model_path} (200 MB) is not logged to Comet, because it is larger than 200 MB" in words
+    assert words.count("some results could not be logged to Comet: FileNotFoundError") == 2  # images and report
     [path] = archives(run.folder / "comet")
     archive = Archive(path)
     assert archive.uploads("model-element") == {}

@@ -111,7 +111,7 @@ def test_predictions_of_image_files_of_all_kinds(run: Run, tmp_path: Path):
     assert broken == {"file": str(files[3]), "rejected": "not an image: it starts with b'no image'"}
     words = format_predictions({"predictions": [*good, broken]}).splitlines()
     assert f"{good[0]['label']} {good[0]['probability']:.1%}" in words[0]
-    assert words[3].endswith("no image that can be used: not an image: it starts with b'no image'")
+    assert words[3].endswith("not a usable image: not an image: it starts with b'no image'")
     assert predict(run.export_folder, files[:1]) == good[:1]
 
 
@@ -134,7 +134,7 @@ def test_an_image_on_its_side_is_turned_upright_as_in_training(run: Run, tmp_pat
 
 
 def test_where_there_is_no_model_it_is_said(tmp_path: Path):
-    with pytest.raises(SourceError, match="holds no exported model"):
+    with pytest.raises(SourceError, match="has no exported model"):
         predict(tmp_path, [])
 
 

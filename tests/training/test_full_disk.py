@@ -49,9 +49,12 @@ def end_on_a_full_disk(published: Path, tmp_path: Path) -> Callable[[str, str], 
 @pytest.mark.parametrize(
     ("appears", "words"),
     [
-        ("result.json", "to bring this run to Comet: "),
-        ("export/about.json", "result.json': make room and run again, and training goes on from its last checkpoint"),
-        ("evaluation.json", "make room"),
+        ("result.json", "to upload this run to Comet, run: "),
+        (
+            "export/about.json",
+            "result.json': free some disk space and run again, and training continues from its last checkpoint",
+        ),
+        ("evaluation.json", "free some disk space"),
     ],
 )
 def test_a_disk_that_fills_is_an_error_until_the_training_is_complete_and_then_a_warning(
@@ -116,4 +119,4 @@ def test_a_report_that_finds_no_room_does_not_fail_a_training(
     save_run(run)
     fill(small_disk)
     assert command._report_of(run.folder) == ""
-    assert f"make room, and write it with `python -m pipeline report {run.folder}`" in caplog.text
+    assert f"free some disk space, then write it with `python -m pipeline report {run.folder}`" in caplog.text

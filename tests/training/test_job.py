@@ -130,7 +130,7 @@ def test_asked_to_stop_it_leaves_a_checkpoint_and_a_rerun_goes_on(
     assert load_result(run.folder) is None
     assert list((run.folder / "checkpoints").glob("checkpoint-*.npz"))
     run_job(run, never)
-    assert "going on after epoch" in caplog.text
+    assert "continuing after epoch" in caplog.text
     assert read(run.folder / "record", "epochs")["step"].tolist() == [1, 2]
     assert len({path.name for path in (run.folder / "comet").iterdir()}) == 2  # an archive a try, none overwritten
     assert load_result(run.folder)["comet"] == str(run.folder / "comet")  # not the last one alone
@@ -227,7 +227,7 @@ def test_a_data_set_that_is_deleted_stops_it_with_a_sentence(settings: Settings,
         shutil.rmtree(copy, ignore_errors=True)
         return False
 
-    with pytest.raises(DatasetError, match="removed or damaged while it was read"):
+    with pytest.raises(DatasetError, match="removed or damaged while the training read it"):
         run_job(run, deleting)
 
 
@@ -301,7 +301,7 @@ def test_damaged_images_on_the_disk_are_decoded_again(settings: Settings, publis
         run_job(run, after(8))  # in the second epoch, which reads what the first one kept
     [data] = (tmp_path / "local").rglob("images-train.data*")
     data.write_bytes(bytes(data.stat().st_size))
-    with pytest.raises(CacheDamaged, match="have been removed: the next try decodes them again"):
+    with pytest.raises(CacheDamaged, match="have been removed: the next attempt decodes them again"):
         run_job(run, never)
     run_job(run, never)
     assert load_result(run.folder)

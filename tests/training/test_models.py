@@ -171,14 +171,14 @@ def test_its_weights_may_come_from_a_file(own: str, tmp_path: Path):
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("gone", r"does not exist: .*/own_.*\.py has no 'gone'; name a function of it$"),
+        ("gone", r"does not exist, because .*/own_.*\.py has no 'gone': name a function of this module$"),
         ("functionall", r"does not exist: .*/own_.*\.py has no 'functionall'; did you mean 'functional'\?$"),
         ("fails", r"failed, called with \(32, 4\) \(IndexError: list index out of range\)"),
         ("nothing", "must return a keras.Model, got NoneType"),
-        ("too_many", r"must give a logit a class, \(None, 4\), got \(None, 5\)"),
-        ("two", r"must give a logit a class, \(None, 4\), got list"),
-        ("too_large", r"must take images, \(None, 32, 32, 3\) \(ValueError: "),
-        ("unsaved", r"must be one that Keras can save \(NotImplementedError: .*get_config"),
+        ("too_many", r"must return one logit per class, with the shape \(None, 4\), got \(None, 5\)"),
+        ("two", r"must return one logit per class, with the shape \(None, 4\), got list"),
+        ("too_large", r"must take images of the shape \(None, 32, 32, 3\) \(ValueError: "),
+        ("unsaved", r"^Keras must be able to save model .* \(NotImplementedError: .*get_config"),
     ],
 )
 def test_a_function_that_cannot_be_used_is_told_in_one_sentence(name: str, words: str, own: str):

@@ -107,7 +107,7 @@ def test_where_no_label_is_over_one_half_the_likeliest_are_named():
 
 def test_the_report_shows_it(run: Run):
     text = report_run(run.folder).read_text()
-    for words in ("mean average precision", "exact match", "Average precision of each label", "Labels that were there"):
+    for words in ("mean average precision", "exact match", "Average precision of each label", "Correct labels"):
         assert words in text, words
     assert "Confusion matrix" not in text
 

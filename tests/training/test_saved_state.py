@@ -114,7 +114,7 @@ def test_the_model_of_the_last_epoch_takes_the_place_of_a_lost_best_one(
     assert best
     assert (best.epoch, best.metrics["val_accuracy"]) == (2, 0.2)
     assert (tmp_path / best.model).exists()
-    assert "no model of a best epoch can be read: that of epoch 2 takes its place" in caplog.text
+    assert "no model of a best epoch can be read: using the model of epoch 2 instead" in caplog.text
 
 
 def test_an_epoch_without_all_values_replaces_a_lost_model_too(tmp_path: Path):

@@ -109,7 +109,7 @@ def test_a_killed_server_ends_the_others_and_all_go_on_together(settings: Settin
     second.communicate()
     said = first.communicate(timeout=BOUND_S)[1].decode()
     assert first.returncode == 1
-    assert "another training server cannot be reached any more" in said
+    assert "another training server can no longer be reached" in said
     assert "run again" in said
     assert isinstance(take_failure(noted.runs[0].folder), TrainingError)
 
