@@ -429,7 +429,9 @@ def test_readers_refuse_a_shard_that_was_swapped_for_one_as_large(make_images: M
             pair for pair in combinations(shards, 2) if pair[0].bytes == pair[1].bytes and pair[0] != pair[1]
         )
         shutil.copy(folder / other.name, folder / one.name)
-        with pytest.raises(DatasetError, match=rf"{one.name} has the size, but not the first or the last record"):
+        with pytest.raises(
+            DatasetError, match=rf"{one.name} has the size of the committed shard, but another first or last record"
+        ):
             require_shards(folder, load(folder))
         assert f"{one.name} does not have the CRC32C" in "\n".join(verify(folder)["problems"])
 
@@ -547,7 +549,7 @@ def test_verify_finds_two_records_in_each_others_place(settings: Settings):
     shard = folder / "train-00000-of-00001.tfrecord"
     records = list(tfrecord.read_records(shard))
     shard.write_bytes(b"".join(tfrecord.frame(record) for record in [records[1], records[0], *records[2:]]))
-    assert "another CRC32C" in "\n".join(verify(folder)["problems"])
+    assert "does not have the CRC32C" in "\n".join(verify(folder)["problems"])
 
 
 # --- bad input --------------------------------------------------------------------------------------------------------

@@ -182,7 +182,9 @@ def load(folder: Place) -> Dataset:
         raise DatasetError(f"{folder} is not a folder: name the folder of a version, which contains {COMMIT}")
     if not is_committed(folder):
         versions = ", ".join(sorted(path.parent.name for path in folder.glob(f"*/{COMMIT}"))[:5])
-        hint = f"name one of its versions ({versions})" if versions else "complete the build that writes it last"
+        hint = (
+            f"name one of its versions ({versions})" if versions else "complete the build, which writes this file last"
+        )
         raise DatasetError(f"{folder} contains no dataset, because it has no {COMMIT}: {hint}")
     try:
         return _parse(storage.read_json(folder / COMMIT))

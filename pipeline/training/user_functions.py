@@ -28,7 +28,7 @@ def import_function(what: str, name: str) -> Callable[..., Any]:
     except Exception as error:
         missing = error.name if isinstance(error, ModuleNotFoundError) else None
         is_absent = missing is not None and f"{module_name}.".startswith(f"{missing}.")
-        why = "install its package, or put it on PYTHONPATH, on every worker" if is_absent else "mend its module"
+        why = "install its package, or put it on PYTHONPATH, on every worker" if is_absent else "correct its module"
         kind = SettingsError if isinstance(error, SyntaxError) else OwnCodeError
         raise kind(f"{what} cannot be imported: {why} ({type_and_message(error)})") from error
     own: Callable[..., Any] | None = getattr(module, function, None)

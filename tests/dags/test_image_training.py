@@ -74,7 +74,7 @@ def test_the_whole_chain_and_then_nothing_twice(run_dag: RunDag, source: Path):
     assert second.returned("train")["run"] != trained["run"]
     gated = second.returned("promote")  # of the same data, settings and seed: the same model
     assert (gated["promoted"], gated["champion"]) == (True, second.returned("train")["run"])
-    assert "validation images, difference +0.0 points (+0.0 to +0.0)" in gated["verdict"]
+    assert "validation images, a difference of +0.0 points (+0.0 to +0.0)" in gated["verdict"]
 
 
 @pytest.mark.long

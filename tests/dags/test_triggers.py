@@ -36,7 +36,14 @@ def server(airflow_database: None) -> Iterator[TestClient]:
 @pytest.mark.parametrize(
     ("servers", "gpus", "words"),
     [
-        (3, "2", "num_training_servers=3 needs 3 slots of the pool 'gpu' at the same time, but TENFOLD_GPUS=2 made it"),
+        (
+            3,
+            "2",
+            (
+                "num_training_servers=3 needs 3 slots of the pool 'gpu' at the same time, but the pool was created "
+                "with TENFOLD_GPUS=2"
+            ),
+        ),
         (2, "2", ""),
         (3, "", "num_training_servers=3 needs 3 slots of the pool 'gpu' at the same time"),
         (1, "", ""),

@@ -97,11 +97,12 @@ def test_refused_only_when_the_whole_interval_is_below(
 def test_the_sentence_says_all_that_it_rests_on():
     refused = compare_answers(answers(150), answers(180), "run/key", 0.01, seed=0)
     assert refused.sentence == (
-        "not promoted: accuracy 75.0% against 90.0% of run/key on the same 200 validation images, difference -15.0 "
-        "points (-20.0 to -10.0): worse by more than the interval and max_worse=0.01"
+        "not promoted: accuracy 75.0% against 90.0% of run/key on the same 200 validation images, a difference of "
+        "-15.0 points (-20.0 to -10.0). The model is worse over the whole interval, by more than max_worse=0.01 "
+        "allows"
     )
     chance = compare_answers(answers(150), answers(152), "run/key", 0.0, seed=0)
-    assert chance.sentence.endswith("difference -1.0 points (-2.5 to +0.0): worse, but it may be chance")
+    assert chance.sentence.endswith("difference of -1.0 points (-2.5 to +0.0). It is worse, but this may be chance")
     equal = compare_answers(answers(180), answers(180), "run/key", 0.0, seed=0)
     assert equal.sentence.endswith("difference +0.0 points (+0.0 to +0.0)")
 
@@ -247,7 +248,7 @@ def test_a_rollback_of_what_was_moved_meanwhile_is_refused(workspace: Place, mak
         judged(make_training(name, 150))
     seen = pointer_of(workspace, NAME)
     judged(make_training("three", 150))
-    with pytest.raises(ConflictError, match="another program changed .* in the meantime"):
+    with pytest.raises(ConflictError, match=r"another program changed .* in the meantime"):
         roll_back(seen)
 
 

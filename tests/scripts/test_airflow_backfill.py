@@ -203,7 +203,7 @@ def test_more_dates_than_one_answer_holds(server: Server, monkeypatch: pytest.Mo
 
 def test_another_backfill_under_way_is_left_alone(server: Server) -> None:
     server.make({**WANTED.body("dag"), "dag_run_conf": {"seed": 2}})
-    with pytest.raises(Refused, match=r"another backfill of dag is running, from 2026-01-01.* wait for its end"):
+    with pytest.raises(Refused, match=r"another backfill of dag is running, from 2026-01-01.* wait until it ends"):
         backfill(server, Signals())
     assert server.backfills[0]["completed_at"] is None
 

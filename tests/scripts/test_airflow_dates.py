@@ -44,7 +44,7 @@ def test_what_airflow_is_asked_for_holds_all_of_the_last_day(reprocess: str, beh
     [
         ({"source_uri": "/data"}, "SOURCE=/data is the same folder for every date: .* such as SOURCE=/data/{date}"),
         ({}, "SOURCE is needed"),
-        ({"source_uri": "/data/{date}", "data_date": "2026-01-01"}, "data_date='2026-01-01' in PARAMS: leave it out"),
+        ({"source_uri": "/data/{date}", "data_date": "2026-01-01"}, "PARAMS must not set data_date, got '2026-01-01'"),
     ],
 )
 def test_a_source_with_the_same_images_for_all_dates_is_refused(conf: dict[str, str], what: str) -> None:

@@ -39,7 +39,7 @@ def test_a_chosen_port_that_is_taken_is_refused_by_its_setting(tmp_path: Path) -
     with socket.create_server((HOST, 0)) as taken:
         port = taken.getsockname()[1]
         layout = layout_from({"TENFOLD_HOME": str(tmp_path / "home"), "TENFOLD_PORT": str(port)})
-        with pytest.raises(Refused, match=f"TENFOLD_PORT={port} is taken by another program on 127.0.0.1"):
+        with pytest.raises(Refused, match=f"another program on 127.0.0.1 uses TENFOLD_PORT={port}"):
             prepare(layout, background=True)
     assert prepare(layout, background=True).record.port == port
 

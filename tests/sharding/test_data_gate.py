@@ -127,7 +127,7 @@ def test_a_complete_data_set_is_held_against_the_thresholds_of_each_run(leaking:
 
 
 def test_ask_fails_where_nobody_can_be_asked(leaking: Settings):
-    with pytest.raises(GateError, match="nobody to ask"):
+    with pytest.raises(GateError, match="where a person can be asked"):
         build(changed(leaking, on_leak="ask"))
 
 
@@ -343,7 +343,7 @@ def test_one_group_leaves_nothing_for_training_and_that_is_said(settings: Settin
     listed = tmp_path / "list.csv"
     keys = [path.relative_to(tmp_path) for path in sorted(Path(settings.source_uri).rglob("*.jpg"))]
     listed.write_text("path,label,group\n" + "".join(f"{key},{key.parts[1]},one\n" for key in keys))
-    with pytest.raises(SourceError, match=r"left for training \(\d+ for validation\): .* make groups smaller"):
+    with pytest.raises(SourceError, match=r"left for training \(\d+ for validation\): .* make the groups smaller"):
         build(changed(settings, source_uri=str(listed)))
 
 

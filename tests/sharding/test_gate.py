@@ -224,7 +224,7 @@ def test_a_no_stops_and_nothing_more_is_asked(given: tuple[bool, ...], put: int,
 
 
 def test_where_nobody_can_be_asked_it_stops_and_says_so():
-    with pytest.raises(GateError, match=r"one; three; set on_leak=continue .*there is nobody to ask here"):
+    with pytest.raises(GateError, match=r"one; three. To continue, set on_leak=continue .*, or run this in a terminal"):
         decide(ASKING, None)
     decide(ASKING[1:2], None)
 
@@ -239,7 +239,7 @@ def test_the_terminal_is_asked_on_stderr(answer: str, goes_on: bool, monkeypatch
     ask = ask_terminal()
     assert ask is not None
     assert ask("3 of 4 leak") is goes_on
-    assert shown.getvalue() == "3 of 4 leak\nGo on? [y/N] "
+    assert shown.getvalue() == "3 of 4 leak\nContinue? [y/N] "
 
 
 class Terminal(io.StringIO):

@@ -184,7 +184,7 @@ def test_a_version_that_is_gone_is_named(settings: Settings, before: str, window
     if before == "gone":
         remove(made)
     remove(name_folder(settings) / version)
-    with pytest.raises(DatasetError, match=f"partition 2026-01-10 is version {version}, .*{version} holds no dataset"):
+    with pytest.raises(DatasetError, match=f"partition 2026-01-10 is version {version}, .*{version} has no dataset"):
         newest_dataset(changed(settings, window=window))
 
 
@@ -336,7 +336,7 @@ def test_a_window_that_trains_on_its_validation_images_is_refused(workspace: str
 def test_a_person_is_asked_about_the_leaks_of_a_window(tmp_path: Path):
     settings = changed(built(str(tmp_path / "w"), tmp_path / "source", "stated splits"), on_leak="ask")
     asked: list[str] = []
-    with pytest.raises(GateError, match="nobody to ask"):
+    with pytest.raises(GateError, match="where a person can be asked"):
         newest_dataset(settings)
     with pytest.raises(GateError, match="a person answered no"):
         newest_dataset(settings, lambda _: False)

@@ -344,7 +344,7 @@ def test_an_error_shows_no_address_of_a_request(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_what_cannot_be_the_name_of_a_bucket(gcs: FakeGcs):
-    with pytest.raises(AccessError, match=r"gs://photos_ cannot be the name of a bucket .*: check it"):
+    with pytest.raises(AccessError, match=r"gs://photos_ is not a valid bucket name .*: check the name"):
         BucketPath("photos_").require_bucket()
 
 

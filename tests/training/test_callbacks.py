@@ -320,7 +320,7 @@ def test_batches_cost_nothing_where_no_callback_listens(name: str, tmp_path: Pat
         ("raises", {}, r"failed, called with \(.*/callbacks\) \(IndexError: list index out of range\)"),
         ("nothing", {}, "must return a list of keras.callbacks.Callback, got None"),
         ("gone", {}, "does not exist: .* has no 'gone'"),
-        ("backs_up", {}, "cannot have BackupAndRestore: checkpoints are written anyway"),
+        ("backs_up", {}, "cannot have BackupAndRestore: remove it"),
         (
             "writes_for_tensorboard",
             {},

@@ -197,7 +197,7 @@ def test_a_package_that_fails_when_it_is_imported_is_not_to_be_installed(
 ):
     (tmp_path / "own_failing.py").write_text("1 / 0")
     monkeypatch.syspath_prepend(tmp_path)
-    words = r"^model 'own_failing:make' cannot be imported: mend its module \(ZeroDivisionError: division by zero\)"
+    words = r"^model 'own_failing:make' cannot be imported: correct its module \(ZeroDivisionError: division by zero\)"
     with pytest.raises(SettingsError, match=words):
         build_model(own_settings("own_failing:make"), 4)
 

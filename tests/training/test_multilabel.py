@@ -102,7 +102,7 @@ def test_predictions_name_the_labels_over_one_half(run: Run, tmp_path: Path):
 def test_where_no_label_is_over_one_half_the_likeliest_are_named():
     likely = [{"label": "a", "probability": 0.4}, {"label": "b", "probability": 0.1}]
     words = format_predictions({"predictions": [{"file": "x.jpg", "labels": [], "likely": likely}]})
-    assert words == "x.jpg  no label over 50%: a 40.0%, b 10.0%"
+    assert words == "x.jpg  no label above 50%. The most probable are a 40.0%, b 10.0%"
 
 
 def test_the_report_shows_it(run: Run):

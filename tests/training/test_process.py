@@ -136,7 +136,7 @@ def test_a_process_that_dies_without_a_word(settings: Settings, dataset: Path):
 @pytest.mark.parametrize(
     ("values", "dataset_name", "kind", "words"),
     [
-        ({}, "nothing", DatasetError, "is no folder"),
+        ({}, "nothing", DatasetError, "is not a folder"),
         ({"weights": "/nowhere.keras"}, "", SettingsError, "weights must be"),
     ],
 )
