@@ -66,7 +66,7 @@ def _in_memory_or_off(
         raise BadInput(_too_much("memory", needed, usable) + "set cache=disk or cache=off")
     if choice == "memory" or (choice == "auto" and _helps(options, epochs) and needed <= usable):
         _log.info(
-            ("decoded images are kept in memory: they need about %.1f of %.1f GB"), needed / GIGABYTE, usable / GIGABYTE
+            "decoded images are kept in memory: they need about %.1f of %.1f GB", needed / GIGABYTE, usable / GIGABYTE
         )
         return "memory"
     if choice == "auto" and _helps(options, epochs):

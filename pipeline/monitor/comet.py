@@ -103,7 +103,7 @@ class CometSink:
         """Send the rest and end the experiment; give up with a warning after `timeout` seconds."""
         if not finish_within(timeout, "the Comet experiment", self._finish):
             _log.warning(
-                ("the values that Comet did not take are in %s: pack them with `python -m pipeline comet recover`"),
+                "the values that Comet did not take are in %s: pack them with `python -m pipeline comet recover`",
                 self._folder,
             )
 

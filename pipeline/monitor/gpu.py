@@ -110,7 +110,7 @@ def visible(devices: Sequence[Device], mask: str | None) -> list[Device]:
         if device is None or device in shown:
             if entry not in ("", "-1"):
                 _log.warning(
-                    ("monitor: %s lists %r, which is not a GPU or is listed twice: the rest of the list is ignored"),
+                    "monitor: %s lists %r, which is not a GPU or is listed twice: the rest of the list is ignored",
                     MASK,
                     entry,
                 )

@@ -129,7 +129,7 @@ class _Meeting:
                 raise Preempted("the training was asked to stop before it began")
             now = time.monotonic()
             if now > start + wait_s:
-                raise TrainingError(f"{self._missing()} after {wait_s:.0f} s: {_WHAT_TO_DO}")
+                raise TrainingError(f"after {wait_s:.0f} s, {self._missing()}: {_WHAT_TO_DO}")
             if now > logged + _LOG_EVERY_S:
                 logged = now
                 _log.info("%s", self._missing())
@@ -149,8 +149,9 @@ class _Meeting:
         if free is None:
             return f"the {self._server.count} training servers cannot be seen"
         missing = [str(index) for index in range(self._server.count) if index not in free]
-        who = f"missing: {', '.join(missing)}" if missing else ("but some of them have not joined the training yet")
-        return f"{len(free)} of {self._server.count} training servers are present, {who}"
+        named = f"server {missing[0]} is" if len(missing) == 1 else f"servers {', '.join(missing)} are"
+        reason = f"{named} missing" if missing else "some of them have not joined the training yet"
+        return f"{len(free)} of {self._server.count} training servers are present, but {reason}"
 
 
 _WHAT_TO_DO = (

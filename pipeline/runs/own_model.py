@@ -87,7 +87,7 @@ def _require_function(model: str) -> None:
     source = Path(spec.origin) if spec and spec.origin and spec.origin.endswith(".py") else None
     if source is None:
         _log.info(
-            ("the module of the model %s is not installed on this worker: the training will check the model"), model
+            "the module of the model %s is not installed on this worker: the training will check the model", model
         )
         return
     try:

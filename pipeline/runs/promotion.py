@@ -137,7 +137,7 @@ def _since(pointer: Pointer, before: Entry) -> str:
     champion = pointer.champion
     if champion is None or champion.run == before.run:
         return ""
-    return f" (decided on {before.at}; the champion is now {short_name(champion.run)}, and remains it)"
+    return f" (decided on {before.at}; by now {short_name(champion.run)} is the champion, and stays it)"
 
 
 def _promote(pointer: Pointer, candidate: Candidate, verdict: Verdict) -> None:

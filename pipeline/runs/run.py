@@ -254,7 +254,7 @@ def _has_model(run: Run, best: Best) -> bool:
     is_whole = path.exists() and (f"{crc32c_of(path):08x}" == best.crc32c if best.crc32c else is_zipfile(path))
     if not is_whole:
         _log.warning(
-            ("%s, the best model at epoch %d, is damaged: the next best model is used instead"), path, best.epoch
+            "%s, the best model at epoch %d, is damaged: the next best model is used instead", path, best.epoch
         )
     return is_whole
 

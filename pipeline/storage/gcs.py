@@ -82,8 +82,8 @@ def _client(_host: str, _pid: int) -> "Gcs":
         return Gcs(credentials)
     except TransportError as error:  # the client asks the metadata server whose cloud this is, several times
         raise StorageError(
-            f"gs://: {_principal(credentials)} gets no token to use it ({_reason(error)}): check the network, then run "
-            "again"
+            f"gs://: {_principal(credentials)} cannot get an access token ({_reason(error)}): check the network, then "
+            "run again"
         ) from error
 
 
@@ -454,8 +454,8 @@ class Gcs:
     def _error_of_login(self, path: BucketPath, error: GoogleAuthError) -> Exception:
         if _is_passing_login(error):
             return StorageError(
-                f"gs://{path.bucket}: {self.principal} gets no token to use it ({_reason(error)}): "
-                "check the network, then run again"
+                f"gs://{path.bucket}: {self.principal} cannot get an access token ({_reason(error)}): check the "
+                "network, then run again"
             )
         return AccessError(
             f"gs://{path.bucket}: {self.principal} cannot log in ({_reason(error)}): "

@@ -148,7 +148,7 @@ class EpochLoop:
             if should_stop:
                 raise Preempted(f"the training was asked to stop after step {self.step}")
         self._times.pause()
-        self.activity.text = "between two epochs, in the validation, callbacks or a checkpoint"
+        self.activity.text = "working between two epochs (validation, callbacks or a checkpoint)"
         sums, self.sums = self.sums, Sums()
         return sums
 

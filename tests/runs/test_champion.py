@@ -145,7 +145,7 @@ def test_the_same_answer_again_and_no_second_entry(workspace: Place, make_traini
     assert judged(runs[2]) == told[2]
     since = judged(runs[0])  # promoted once, and beaten since
     assert since["verdict"].startswith(told[0]["verdict"] + " (on ")
-    assert since["verdict"].endswith("the champion is now better/key, and remains it)")
+    assert since["verdict"].endswith("by now better/key is the champion, and stays it)")
     assert pointer_of(workspace, NAME).history == history
 
 
