@@ -501,7 +501,8 @@ def test_a_token_server_out_of_reach_is_named_at_once(error_of, tmp_path: Path, 
         bound.bind(("127.0.0.1", 0))
         key_file(f"http://127.0.0.1:{bound.getsockname()[1]}/token")
         error = error_of(workspace=str(tmp_path / "work"))
-    words = r"gs://bucket: builder@project\.iam\.gserviceaccount\.com cannot get an access token \(.*Connection refused\): .*"
+    who = r"builder@project\.iam\.gserviceaccount\.com"
+    words = rf"gs://bucket: {who} cannot get an access token \(.*Connection refused\): .*"
     assert re.fullmatch(rf"error: source_uri: {words}", error)
     assert not (tmp_path / "work").exists()
 
