@@ -346,7 +346,7 @@ def leak_tables(quality: Mapping[str, Any]) -> list[tuple[str, Table]]:
     for caption, leaks in both:
         if leaks and leaks["images"]:
             rows = [(train, other) for train, other in leaks["names"][:MAX_ROWS]]
-            note = f"{leaks['images']:,} of {leaks['of']:,} validation and test images; {len(rows):,} are listed."
+            note = f"{leaks['images']:,} of {leaks['of']:,} validation and test images. Pairs listed: {len(rows):,}."
             tables.append((caption, Table(("in training", "in validation or test"), rows, note)))
     return tables
 

@@ -120,7 +120,7 @@ def _is_complete(settings: Settings, version: str) -> bool:
     if not is_committed(folder):
         return False
     require_shards(folder, load(folder))
-    _log.info("dataset %s is complete already", folder)
+    _log.info("dataset %s is already complete", folder)
     return True
 
 

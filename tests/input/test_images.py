@@ -323,7 +323,7 @@ def test_what_vanishes_while_it_is_read_is_named(published: Path, tmp_path: Path
     shard = tmp_path / "copy" / load(published).splits["train"].shards[1].name
     shard.unlink()
     with (
-        pytest.raises(DatasetError, match=rf"{shard} is missing: remove .* and build it again"),
+        pytest.raises(DatasetError, match=rf"{shard} is missing: remove .* and build the dataset again"),
         damage_named(tmp_path / "copy"),
     ):
         numbers(batches)

@@ -261,9 +261,9 @@ def test_what_a_training_left_that_was_killed_online_is_packed(tmp_path: Path) -
 
 def test_no_run_to_recover_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["comet", "recover", str(tmp_path)]) == 1
-    assert f"{tmp_path} holds no run" in capsys.readouterr().err
+    assert f"{tmp_path} does not contain a run" in capsys.readouterr().err
     assert main(["comet", "recover", "gs://bucket/runs/x"]) == 1
-    assert "is a bucket" in capsys.readouterr().err
+    assert "is in a bucket" in capsys.readouterr().err
 
 
 def test_an_error_is_said_without_the_key(monkeypatch: pytest.MonkeyPatch) -> None:

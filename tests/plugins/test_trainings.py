@@ -118,7 +118,7 @@ def test_one_that_has_not_taken_a_step_is_starting(training: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [
-        ("run.json", "{", "it cannot be read: run.json is no JSON"),
+        ("run.json", "{", "it cannot be read: run.json is not valid JSON"),
         ("run.json", "[1]", "it cannot be read"),
         ("run.json", '{"settings": 7}', "it cannot be read"),
         ("best.json", '{"a": 1}', "it cannot be read"),

@@ -138,7 +138,7 @@ def test_one_that_was_started_anew_ends_the_cluster_it_left(start: Start):
     start(1, 2)
     for process in (first, second):
         assert "server 1 of 2" in str(process.cluster.loss(within_s=20))
-        assert "was started anew" in str(process.cluster.loss())
+        assert "was started again" in str(process.cluster.loss())
 
 
 def test_others_wait_until_server_0_is_done(start: Start):

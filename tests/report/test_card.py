@@ -143,7 +143,7 @@ def test_what_is_to_be_known_is_said_in_words():
         ),
         "Of 3 images: height 240 to 500 pixels, 327 on average; width 320 to 500 pixels, 380 on average; 73.3 kB each",
         "Compared with version 0abc",
-        "1 of 60 validation and test images; 1 by name.",
+        "1 of 60 validation and test images. Pairs listed: 1.",
         "No sample images were given.",
         "No image was rejected.",
     ):

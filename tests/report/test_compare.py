@@ -75,7 +75,7 @@ def test_other_programs_are_named_where_they_may_be_the_difference(runs: tuple[P
 
 def test_one_run_cannot_be_compared_with_itself(runs: tuple[Path, Path], capsys: pytest.CaptureFixture[str]):
     assert main(["report", "compare", str(runs[0]), str(runs[0])]) == 1
-    assert "are the same one" in capsys.readouterr().err
+    assert "are the same run" in capsys.readouterr().err
 
 
 def test_what_differs_is_listed(result: dict[str, Any]):
@@ -171,7 +171,7 @@ def test_models_on_other_images_have_no_interval(tmp_path: Path, why: str):
     assert row(found, "accuracy")["low"] is None
     assert row(found, "accuracy")["a"] == pytest.approx(90)
     assert "The models are not compared image by image: " in found["note"]
-    assert ("B kept no predictions.npz" in found["note"]) == (why == "no predictions")
+    assert ("B saved no predictions.npz" in found["note"]) == (why == "no predictions")
     assert "better" not in found["verdict"]
 
 
@@ -248,9 +248,9 @@ def test_a_page_that_cannot_be_written_is_refused_first(to: str, capsys: pytest.
 
 def test_the_report_of_one_run_is_a_command_as_before(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert main(["report", str(tmp_path)]) == 1
-    assert f"{tmp_path} holds no run" in capsys.readouterr().err
+    assert f"{tmp_path} is not the folder of a run" in capsys.readouterr().err
     assert main(["report", "./compare"]) == 1  # a folder of that name
-    assert "compare holds no run" in capsys.readouterr().err
+    assert "compare is not the folder of a run" in capsys.readouterr().err
 
 
 def test_runs_in_a_bucket_are_compared(gcs: FakeGcs, runs: tuple[Path, Path], tmp_path: Path):

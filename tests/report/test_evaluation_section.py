@@ -121,7 +121,7 @@ def test_the_most_wrong_are_read_from_the_shards(tmp_path: Path):
     described = {"run_id": "r", "dataset": str(folder), "dataset_version": "v", "settings": settings}
     (run / "run.json").write_text(json.dumps({**described, "folder": str(run), "host": {}, "software": {}}))
     page = Page(report_run(run))
-    wrong = [attributes["src"] for tag, attributes in page.tags if tag == "img" and "taken for" in attributes["alt"]]
+    wrong = [attributes["src"] for tag, attributes in page.tags if tag == "img" and "predicted as" in attributes["alt"]]
     images = images_at(folder, dataset, "validation", range(held_back))
     assert wrong == [thumbnail(image, section.THUMBNAIL, whole) for _, image in images] != []
     assert all(key in page.text for key, _ in images)

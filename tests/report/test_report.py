@@ -197,8 +197,8 @@ def test_names_of_others_do_no_harm(tmp_path: Path) -> None:
 def test_an_empty_folder_gives_a_page_that_says_what_is_missing(tmp_path: Path) -> None:
     page = Page(write_report(tmp_path))
     for words in (
-        "Not enough steps to say",
-        "No epoch was finished",
+        "Not enough steps for a verdict",
+        "No epoch was completed",
         "No samples were recorded",
         "Fewer than two steady steps",
         "dataset.json was not found",
@@ -215,7 +215,7 @@ def test_a_run_killed_in_its_first_epoch_shows_what_it_had(tmp_path: Path) -> No
     (tmp_path / "record" / "epochs-00000.csv.gz").unlink()
     (tmp_path / "result.json").write_text('{"metrics": ')  # torn
     text = Page(write_report(tmp_path)).text
-    assert "No epoch was finished" in text
+    assert "No epoch was completed" in text
     assert "The processor was 50% busy" in text
 
 

@@ -96,7 +96,7 @@ def test_a_date_that_fails_is_named_and_alone_run_again(up: Up) -> None:
 
     code, output = up.backfill(source, "--reprocess", "all")
     assert code == 0, output
-    assert output.count("complete already") == 3
+    assert output.count("already complete") == 3
     assert "was already trained on" in output
 
 

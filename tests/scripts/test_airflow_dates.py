@@ -43,7 +43,7 @@ def test_what_airflow_is_asked_for_holds_all_of_the_last_day(reprocess: str, beh
     ("conf", "what"),
     [
         ({"source_uri": "/data"}, "SOURCE=/data is the same folder for every date: .* such as SOURCE=/data/{date}"),
-        ({}, "SOURCE is needed"),
+        ({}, "SOURCE is missing"),
         ({"source_uri": "/data/{date}", "data_date": "2026-01-01"}, "PARAMS must not set data_date, got '2026-01-01'"),
     ],
 )

@@ -114,7 +114,7 @@ def test_a_notifier_may_be_wherever_airflow_imports_from(folder: str, tmp_path: 
 def test_a_notifier_that_never_ends_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("scripts.airflow.notifiers.LIMIT_S", 1.0)
     (tmp_path / "slow.py").write_text("import time\n\ndef notifier():\n    time.sleep(60)\n")
-    with pytest.raises(Refused, match=r"TENFOLD_NOTIFIERS: slow.notifier took longer than 1 s to make"):
+    with pytest.raises(Refused, match=r"TENFOLD_NOTIFIERS: slow.notifier took longer than 1 s to create"):
         check_schedule({"TENFOLD_NOTIFIERS": "slow.notifier", "PYTHONPATH": str(tmp_path)})
 
 

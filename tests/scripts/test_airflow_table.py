@@ -18,7 +18,7 @@ def run(state: str, queued: str = "2026-02-01T12:00:01Z", ended: str | None = "2
     ("one", "made", "row"),
     [
         (run("success"), MADE, Row("2026-01-01", "24", "abc", "new")),
-        (run("success"), {**MADE, "already_complete": True}, Row("2026-01-01", "24", "abc", "complete already")),
+        (run("success"), {**MADE, "already_complete": True}, Row("2026-01-01", "24", "abc", "already complete")),
         (run("failed"), {}, Row("2026-01-01", "", "", "failed")),
         (run("success") | {"logical_date": "2026-01-01T07:00:00Z"}, {}, Row("2026-01-01T07:00", "", "", "new")),
     ],

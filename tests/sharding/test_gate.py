@@ -181,7 +181,7 @@ def test_what_fails_stops_with_all_sentences_and_the_settings_that_go_on():
     ]
     with pytest.raises(GateError) as caught:
         decide(found, never_asked)
-    assert str(caught.value) == "one.; three.; set on_leak=continue on_rejected=continue to go on"
+    assert str(caught.value) == "one.; three.. To continue, set on_leak=continue on_rejected=continue"
     assert isinstance(caught.value, BadInput)  # which no retry mends
 
 

@@ -73,7 +73,7 @@ def test_a_tally_of_nothing_has_no_mean():
 def test_a_tally_with_other_bins_is_not_taken_for_ours():
     content = tally(IMAGES).to_json()
     content["histograms"]["sizes"]["edges"][0] = 7
-    with pytest.raises(ValueError, match="the bins of sizes have other edges"):
+    with pytest.raises(ValueError, match="the bins of sizes have different edges"):
         Statistics.from_json(content)
 
 

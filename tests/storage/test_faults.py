@@ -396,7 +396,7 @@ def test_an_upload_whose_session_is_gone_starts_again(
     assert gone.fired == 2
     assert gcs.requests["resumable-start"] == 3
     assert gcs.content("bucket", PLACE.key) == LARGE
-    assert caplog.text.count("upload session of gs://bucket/folder/file is gone") == 2
+    assert caplog.text.count("the bucket ended the upload session of gs://bucket/folder/file early") == 2
 
 
 def test_a_bucket_that_forgets_every_session_is_given_up(gcs: FakeGcs):
@@ -428,7 +428,7 @@ def test_what_arrives_damaged_is_fetched_once_more(
 def test_what_arrives_damaged_twice_is_refused(gcs: FakeGcs, read: Callable[[], bytes]):
     gcs.put("bucket", PLACE.key, SMALL)
     damaged = gcs.fail("corrupt", on="download", times=None)
-    with pytest.raises(StorageError, match=r"gs://bucket/folder/file arrived damaged twice \(CRC32C\)"):
+    with pytest.raises(StorageError, match=r"gs://bucket/folder/file arrived damaged twice \(wrong CRC32C\)"):
         read()
     assert damaged.fired == 2
 

@@ -211,4 +211,4 @@ def test_the_command_line_takes_a_run_in_a_bucket_and_names_one_that_is_not_ther
     gcs: FakeGcs, capsys: pytest.CaptureFixture[str]
 ):
     assert main(["report", "gs://bucket/w/runs/none"]) == 1
-    assert "gs://bucket/w/runs/none holds no run" in capsys.readouterr().err
+    assert "gs://bucket/w/runs/none is not the folder of a run" in capsys.readouterr().err

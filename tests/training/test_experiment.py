@@ -135,7 +135,7 @@ def test_all_results_are_logged_once(run: Run):
 
     evaluation = json.loads((run.folder / "evaluation.json").read_text())
     assert archive.metrics()["evaluation/accuracy"] == evaluation["figures"]["accuracy"]["value"]
-    assert archive.others()["verdict"].startswith("Not enough steps to say")
+    assert archive.others()["verdict"].startswith("Not enough steps for a verdict")
     assert archive.others()["best_epoch"] == 1
     [matrix] = map(json.loads, archive.uploads("confusion-matrix").values())
     assert matrix["labels"] == ["a", "b"]
